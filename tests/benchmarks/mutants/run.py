@@ -98,6 +98,7 @@ class Copy:
     def __init__(self, checkout: Path, work: Path, jobs: int) -> None:
         self.checkout, self.work, self.jobs = checkout, work, jobs
         self.root = work / "checkout"
+        self._stale: set[str] = set()  # what was built from other sources than are there now
         self.report = work / "report.txt"
         bin_folder = Path(sys.executable).parent
         self.environment = {
@@ -177,18 +178,25 @@ class Copy:
 
     @contextlib.contextmanager
     def mutated(self, mutant: Mutant) -> Iterator[None]:
-        """The copy with the mutant applied and built; afterwards without it."""
+        """The copy with the mutant applied and built; afterwards without it, and not yet built."""
         path = self.root / mutant.file
         if not path.exists():
             raise NotRunError(f"{mutant.file} is not in the checkout")
         original = path.read_text(encoding="utf-8")
         _write(path, mutant.apply_to(original))
+        self._stale.add(mutant.builds)
         try:
-            self.build(mutant.builds)
+            self.build_stale()
             yield
         finally:
             _write(path, original)
-            self.build(mutant.builds)
+            self._stale.add(mutant.builds)
+
+    def build_stale(self) -> None:
+        """Builds what no longer fits its sources, also what the mutant before left."""
+        for what in sorted(self._stale):
+            self.build(what)
+            self._stale.discard(what)
 
     def run(self, *command: str, folder: str = ".") -> None:
         """Raises: NotRunError with the end of what the command said."""
@@ -296,6 +304,7 @@ def confirm(results: Sequence[Result], copy: Copy) -> None:
     by_test = {result.test.partition(" (")[0]: result for result in results if result.outcome == "killed"}
     if not by_test:
         return
+    copy.build_stale()
     has_tiers = (copy.root / "tests/suite/tiers.py").exists()
     stage = Stage("confirm", tuple(by_test), ("--tier", "all") if has_tiers else (), 0)
     for failed in copy.failures(stage, stop=False):
