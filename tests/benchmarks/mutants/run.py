@@ -157,7 +157,8 @@ class Copy:
             pybind11 = _output(sys.executable, "-m", "pybind11", "--cmakedir", cwd=self.root).strip()
             self.run(
                 *("cmake", "-S", "fhe_core", "-B", str(folder), "-G", "Ninja"),
-                *("-DCLOAKWORK_CUDA=OFF", "-DCLOAKWORK_KERNELS=native"),
+                # Optimising while linking takes longer than compiling what a mutant changes.
+                *("-DCLOAKWORK_CUDA=OFF", "-DCLOAKWORK_KERNELS=native", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF"),
                 *(f"-DPython_EXECUTABLE={sys.executable}", f"-Dpybind11_DIR={pybind11}"),
             )
         self.run("cmake", "--build", str(folder), "--parallel", str(self.jobs))
