@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 
@@ -13,12 +14,14 @@ class Sessions:
     """Call it with the name of a set, and a device."""
 
     def __init__(self) -> None:
-        self._keys: dict[str, ClientKey] = {}
+        self._keys: dict[str, tuple[ClientKey, EvaluationKeys]] = {}
         self._sessions: dict[tuple[str, str], Session] = {}
 
     def __call__(self, name: str, device: str = "cpu") -> tuple[ClientKey, Session]:
         if name not in self._keys:
-            self._keys[name] = ClientKey._from_entropy(parameter_set(name), _ENTROPY)
+            secret = ClientKey._from_entropy(parameter_set(name), _ENTROPY)
+            self._keys[name] = secret, secret.evaluation_keys()  # the same for all devices, so that words can be compared
+        key, evaluation_keys = self._keys[name]
         if (name, device) not in self._sessions:
-            self._sessions[name, device] = Session(self._keys[name].evaluation_keys(), device)
-        return self._keys[name], self._sessions[name, device]
+            self._sessions[name, device] = Session(evaluation_keys, device)
+        return key, self._sessions[name, device]

@@ -10,7 +10,6 @@ from sessions import Sessions
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Reals
 from cloakwork.models.forecast.probes import probe_input
 from cloakwork.models.graph.ir import Graph, Linear, Lookup, wires
@@ -76,11 +75,10 @@ def test_encrypted_equals_simulation_within_the_noise(sessions: Sessions, name: 
 @pytest.mark.parametrize("name", list(ODD))
 def test_devices_give_the_words_of_the_host(sessions: Sessions, name: str) -> None:
     params = parameter_set("toy")
-    made, (key, host) = program(name, params), sessions("toy")
-    keys = key.evaluation_keys()
+    made, (_, host) = program(name, params), sessions("toy")
     devices = ["cuda", "cuda:0,1"] if _engine.cuda_device_count() > 1 else ["cuda"]
     for samples in (1, 3):
         x = probe_input(made, host, samples)
         expected = Runtime(made, host).run(x).words
         for device in devices:
-            np.testing.assert_array_equal(Runtime(made, Session(keys, device=device)).run(x).words, expected)
+            np.testing.assert_array_equal(Runtime(made, sessions("toy", device)[1]).run(x).words, expected)
