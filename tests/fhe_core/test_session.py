@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from emulation import some_of
+from emulation import batch_of, some_of
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
@@ -419,7 +419,7 @@ def test_memory_that_does_not_suffice(key: ClientKey, session: Session) -> None:
 
 
 def test_progress_is_reported_and_cancels(key: ClientKey, keys: EvaluationKeys, session: Session) -> None:
-    ciphertexts = key.encrypt(np.arange(300) % 4)
+    ciphertexts = key.encrypt(np.arange(batch_of(300, emulated=20)) % 4)
     calls: list[tuple[int, int]] = []
     session.bootstrap(ciphertexts, lambda m: m, progress=lambda done, total: calls.append((done, total)))
     assert calls and calls[-1][0] == calls[-1][1]
@@ -437,7 +437,7 @@ def test_an_exception_in_progress_comes_through(key: ClientKey, session: Session
         raise ValueError("from the callback")
 
     with pytest.raises(ValueError, match="from the callback"):
-        session.bootstrap(key.encrypt(np.arange(300) % 4), lambda m: m, progress=fail)
+        session.bootstrap(key.encrypt(np.arange(batch_of(300, emulated=20)) % 4), lambda m: m, progress=fail)
 
 
 # --- a shipped set, end to end ---------------------------------------------------------------------------------------------------
