@@ -16,7 +16,7 @@ pytestmark = pytest.mark.os_entropy  # a process of its own, which runs on entro
 
 TARGET = Path(__file__).parent / "fuzz_wire.py"
 SECONDS = float(os.environ.get("CLOAKWORK_FUZZ_SECONDS", "60"))
-INPUTS = 1000
+INPUTS = 3000
 HAS_ATHERIS = importlib.util.find_spec("atheris") is not None
 guided = pytest.mark.skipif(not HAS_ATHERIS, reason="runs with atheris: pip install atheris")
 
