@@ -177,6 +177,7 @@ def test_programs_of_older_versions_are_counted_over_distinct_sources() -> None:
     assert report["layers"][-1]["norm_on_lookups"] == norms.on_lookups
 
 
+@pytest.mark.tier("all")
 def test_weights_of_one_size_on_many_wires_are_told_apart() -> None:
     """A max-pool in three dimensions: 90,000 differences of two wires each, all weights 1 or -1, of which many are computed more than once."""
     nodes = [helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2, 2])]

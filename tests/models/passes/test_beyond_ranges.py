@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases import in_tiers
 from onnx import ModelProto, helper
 from onnx_models import mlp, model
 
@@ -57,7 +58,7 @@ def without_noise(made: CompiledModel, x: Reals) -> Reals:
     return np.asarray(client.output(simulate(made.program, client.phases(x), noisy=False)))
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", in_tiers(ACTIVATIONS, quick=("Tanh", "LeakyRelu")))
 def test_what_lies_beyond_is_no_further_off_for_a_line(activation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables that the engine uses, without noise, up to the width of the range beyond it: no further from the function than the larger of what
     a table without a line has there, where its range fills it, and the value of the end."""
