@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from postgresql import needs_postgresql, postgresql
 from requirements import needs
 from scoring_server import Server, User, becomes, new_tenant, running
 from two_services import object_store
+
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 WAITING = 6
@@ -28,8 +31,6 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 import boto3
-
-pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
 assert sys.argv[1:4] == ["s3", "sync", "--only-show-errors"], sys.argv
 source, target = sys.argv[4:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import json
@@ -197,6 +198,7 @@ def test_who_was_there_before_keeps_every_model(tmp_path: Path, fill: Callable[[
     with engine.begin() as connection:
         first_release(connection)
     engine.dispose()
+    asyncio.run(migrations.migrate_url(f"sqlite:///{data / 'cloakwork.db'}"))  # what a service starts a process for
     with (
         serving(data, insecure=False) as server,
         server.client(headers={"Authorization": f"Bearer {token}"}) as http,
