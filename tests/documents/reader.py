@@ -128,27 +128,27 @@ class Reader:
     pid: int = 0
 
     def __post_init__(self) -> None:
-        for each in ("here", "reader", "bin", "home"):
+        for each in ("here", "notes", "bin", "home"):
             (self.folder / each).mkdir(parents=True)
         command = self.folder / "bin" / "cloakwork"
         command.write_text(COMMAND, encoding="utf-8")
         command.chmod(0o755)
-        (self.own / "pids").touch()
+        (self.notes / "pids").touch()
 
     @property
     def here(self) -> Path:
         return self.folder / "here"
 
     @property
-    def own(self) -> Path:
-        return self.folder / "reader"
+    def notes(self) -> Path:
+        return self.folder / "notes"
 
     @property
     def environment(self) -> dict[str, str]:
         ours = {
             "PATH": f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(self.folder / "home"),
-            "READER": str(self.own),
+            "READER": str(self.notes),
             "WARM_PYTHON": self.python.address,
             "CLOAKWORK_PORT": str(self.port),
             "CLOAKWORK_PASSPHRASE": "of the secret key on this disk",
@@ -161,12 +161,12 @@ class Reader:
             self.shared_port = None
         text = block.text.replace(PORT, str(self.shared_port or self.port))
         failed = not (self._shell(text) if block.language in SHELL else self._python(text))
-        return Result(failed, *((self.own / name).read_text(errors="replace") for name in ("output", "errors")))
+        return Result(failed, *((self.notes / name).read_text(errors="replace") for name in ("output", "errors")))
 
     def _shell(self, text: str) -> bool:
         script = PRELUDE + text + '\nenv -0 > "$READER/environment"\n'
         # What it prints goes into files: a service that stays would hold a pipe open.
-        with (self.own / "output").open("wb") as output, (self.own / "errors").open("wb") as errors:
+        with (self.notes / "output").open("wb") as output, (self.notes / "errors").open("wb") as errors:
             result = subprocess.run(
                 ["bash", "-c", script],
                 cwd=self.here,
@@ -177,7 +177,7 @@ class Reader:
                 timeout=TIMEOUT_SECONDS,
             )
         if result.returncode == 0:
-            pairs = (self.own / "environment").read_text(encoding="utf-8").split("\0")
+            pairs = (self.notes / "environment").read_text(encoding="utf-8").split("\0")
             variables = dict(pair.partition("=")[::2] for pair in pairs)
             self.exported = {name: value for name, value in variables.items() if name.startswith("CLOAKWORK_")}
         return result.returncode == 0
@@ -185,7 +185,7 @@ class Reader:
     def _python(self, text: str) -> bool:
         if self.blocks is None:
             self.blocks = self._begin_python()
-        paths = {name: str(self.own / name) for name in ("code", "output", "errors")}
+        paths = {name: str(self.notes / name) for name in ("code", "output", "errors")}
         Path(paths["code"]).write_text(text, encoding="utf-8")
         self.blocks.send(json.dumps(paths).encode())
         return self.blocks.recv(16) == b"done"
@@ -203,7 +203,7 @@ class Reader:
         if self.blocks is not None:
             self.blocks.close()
             _end(self.pid, signal.SIGKILL)
-        for pid in (self.own / "pids").read_text().split():
+        for pid in (self.notes / "pids").read_text().split():
             _end(int(pid), signal.SIGTERM)
         shutil.rmtree(self.folder, ignore_errors=True)  # keys and data folders are large
 

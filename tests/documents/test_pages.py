@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib.util
 import os
 import re
 import shutil
@@ -137,13 +138,9 @@ def check(block: Block, result: Result) -> None:
 
 def read_aloud(page: Path, reader: Reader) -> str:
     """Runs the page; returns what it printed."""
-    if name_of(page) in GIVEN:
-        check(
-            Block(page, 0, "python", "", GIVEN[name_of(page)]),
-            reader.run(Block(page, 0, "python", "", GIVEN[name_of(page)])),
-        )
+    given = [Block(page, 0, "python", "", GIVEN[name_of(page)])] if name_of(page) in GIVEN else []
     printed = []
-    for block in blocks(page):
+    for block in [*given, *blocks(page)]:
         if block.runs:
             result = reader.run(block)
             check(block, result)
@@ -188,9 +185,8 @@ def test_the_blocks_of_a_page_run(
     ids=lambda page: page.stem,
 )
 def test_the_cells_of_a_notebook_run(page: Path, python: WarmPython, tmp_path: Path) -> None:
-    pytest.importorskip("IPython")
-    for needed in EXTRAS.get(page.stem, []):
-        pytest.importorskip(needed)
+    for module in ("IPython", *EXTRAS.get(page.stem, ())):
+        needs(importlib.util.find_spec(module), f"{module} is not installed: 'make notebooks' installs it")
     variables = {"CLOAKWORK_DATA": os.environ.get("CLOAKWORK_DATA", str(tmp_path))}
     if page.stem == "cifar10":
         from cloakwork.training.cifar10_data import has_cifar10
