@@ -25,7 +25,7 @@ from typing import Final
 from tests.documents import warm_python
 from tests.documents.pages import SHELL, Block
 
-TIMEOUT_SECONDS: Final = 200
+TIMEOUT_SECONDS: Final = 300
 STOP_SECONDS: Final = 30
 PORT: Final = "8123"  # in pages
 

@@ -31,7 +31,7 @@ from tests.documents.pages import (
 )
 from tests.documents.reader import PORT, Reader, Result, WarmPython, clean_environment, warm
 
-pytestmark = [pytest.mark.os_entropy]
+pytestmark = [pytest.mark.os_entropy, pytest.mark.timeout(1200)]
 
 README = REPOSITORY / "README.md"
 # What pages import, and commands: once for all of them.
