@@ -15,6 +15,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +31,9 @@ TIERS: Final = ("test", "all")
 PACKAGES: Final = ("api", "app", "models", "training")  # beside fhe_core, whose engine is built
 WEB_BUILT: Final = ("web/dist", "api/page")  # by `make web`
 STAGE_SECONDS: Final = 3 * 3600
+HUNG: Final = 124  # our own status for a stage that took longer, which counts as a failure
+# Errors of pytest and of its call, and signals that somebody else sends: these say nothing of the mutant.
+NOBODYS_FAULT: Final = (3, 4, -signal.SIGINT, -signal.SIGKILL, -signal.SIGTERM)
 
 
 class NotRunError(Exception):
@@ -237,12 +241,12 @@ class Copy:
                     timeout=STAGE_SECONDS,
                 ).returncode
             except subprocess.TimeoutExpired:
-                code = -1
+                code = HUNG
         lines = self.report.read_text(encoding="utf-8").splitlines() if self.report.exists() else []
         failed = [line.partition("\t")[2] for line in lines if line.startswith("failed\t")]
         if failed or code in (0, 5):  # 5: no test of the room is in this tier
             return list(dict.fromkeys(failed))
-        if code in (3, 4):
+        if code in NOBODYS_FAULT:
             raise NotRunError(f"pytest ended with status {code}: see {self.work / 'pytest.log'}")
         return [f"{lines[-1].partition(chr(9))[2] if lines else 'pytest'} (ended with status {code})"]
 
