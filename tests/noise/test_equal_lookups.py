@@ -36,7 +36,7 @@ OTHERS = [
     pytest.param(
         "toy_large", marks=pytest.mark.tier("all")
     ),  # of the shape of large16, whose rotations take 20 seconds
-    pytest.param("large16", marks=pytest.mark.tier("release")),
+    pytest.param("large16", marks=pytest.mark.tier("release")),  # 20 seconds
 ]  # of several levels, or whose digit drops few bits: ties are frequent
 ROTATIONS = 32  # that the stored correlations are means over
 
