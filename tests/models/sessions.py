@@ -20,7 +20,10 @@ class Sessions:
     def __call__(self, name: str, device: str = "cpu") -> tuple[ClientKey, Session]:
         if name not in self._keys:
             secret = ClientKey._from_entropy(parameter_set(name), _ENTROPY)
-            self._keys[name] = secret, secret.evaluation_keys()  # the same for all devices, so that words can be compared
+            self._keys[name] = (
+                secret,
+                secret.evaluation_keys(),
+            )  # the same for all devices, so that words can be compared
         key, evaluation_keys = self._keys[name]
         if (name, device) not in self._sessions:
             self._sessions[name, device] = Session(evaluation_keys, device)

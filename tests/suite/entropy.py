@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import multiprocessing.util
 import os
 import random
@@ -37,11 +38,10 @@ class Stream:
 
     def __init__(self, name: str) -> None:
         self.key = hashlib.sha256(f"entropy of {name}".encode()).digest()
-        self.calls = 0
+        self._calls = itertools.count()  # threads of a service share a stream
 
     def read(self, count: int) -> bytes:
-        self.calls += 1
-        return hashlib.shake_256(self.key + self.calls.to_bytes(8, "big")).digest(count)
+        return hashlib.shake_256(self.key + next(self._calls).to_bytes(8, "big")).digest(count)
 
 
 class Entropy:
@@ -83,7 +83,11 @@ _ASKED: dict[int, str] = {}  # identity of a fixture's definition -> why it coun
 def _starts(executable: object, command: object) -> str | None:
     """What a command starts that draws randomness, or None."""
     given = [command] if isinstance(command, str | bytes | os.PathLike) else list(command or ())  # type: ignore[call-overload]
-    words = [os.fsdecode(word) for word in (executable or given[0], *given[1:]) if isinstance(word, str | bytes | os.PathLike)]
+    words = [
+        os.fsdecode(word)
+        for word in (executable or given[0], *given[1:])
+        if isinstance(word, str | bytes | os.PathLike)
+    ]
     program = Path(words[0]).name
     if program in _SHELLS and any(name in word for word in words for name in ("cloakwork", "python")):
         return f"a process of {program}"
@@ -129,7 +133,9 @@ def _notices(item: pytest.Item) -> Iterator[None]:
     asked = [*_ENTROPY.asked, *["the engine"] * (_engine_requests() - requests)]
     definitions = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 - pytest has no other way
     for name in getattr(item, "fixturenames", ()):
-        asked += [f"{reason} (fixture {name})" for each in definitions.get(name, ()) if (reason := _ASKED.get(id(each)))]
+        asked += [
+            f"{reason} (fixture {name})" for each in definitions.get(name, ()) if (reason := _ASKED.get(id(each)))
+        ]
     if asked and not _is_marked(item):
         pytest.fail(
             f"asks the operating system for randomness: {', '.join(sorted(set(asked)))}; mark the test `os_entropy` if it "
@@ -157,6 +163,7 @@ def pytest_fixture_setup(fixturedef: Any, request: Any) -> Generator[None, objec
         try:
             return (yield)
         finally:
+            _ASKED.pop(id(fixturedef), None)  # of the module before
             if len(_ENTROPY.asked) > before:
                 _ASKED[id(fixturedef)] = _ENTROPY.asked[before]
             elif _engine_requests() > requests:

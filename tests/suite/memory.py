@@ -33,8 +33,18 @@ def _group(item: pytest.Item) -> str:
     callspec: Any = getattr(item, "callspec", None)
     if callspec is None:
         return module
-    shared = [f"{name}={callspec.indices[name]}" for name, scope in callspec._arg2scope.items() if scope.value in _MODULE_SCOPES]
+    shared = [
+        f"{name}={callspec.indices[name]}"
+        for name, scope in callspec._arg2scope.items()
+        if scope.value in _MODULE_SCOPES
+    ]
     return " ".join([module, *sorted(shared)])
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay until the end: collections need not look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
