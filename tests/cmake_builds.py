@@ -24,7 +24,7 @@ def configure(
     needs(cmake and ninja, "CMake and Ninja are not installed: 'make install' installs them")
     for known in build.glob("CMakeFiles/*/*CUDA*"):
         shutil.rmtree(known) if known.is_dir() else known.unlink()
-    forgotten = ["-U*CUDA*", "-UCLOAKWORK_KERNELS", "-UCMAKE_IGNORE_PATH"]
+    forgotten = ["-U*CUDA*", "-UCLOAKWORK_CARD_PATHS", "-UCLOAKWORK_KERNELS", "-UCMAKE_IGNORE_PATH"]
     command = [str(cmake), "-GNinja", "-S", str(source), "-B", str(build), *forgotten]
     settings = [f"-DCMAKE_MAKE_PROGRAM={ninja}", f"-DPython_EXECUTABLE={sys.executable}"]
     settings += [f"-Dpybind11_DIR={pybind11.get_cmake_dir()}"]

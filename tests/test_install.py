@@ -19,7 +19,8 @@ pytest.importorskip("scikit_build_core")  # `make` installs it, with CMake, Ninj
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-LEFT_OUT = "CUDA back end left out, the CPU alone is built: "
+LEFT_OUT = "CUDA back end left out, only the CPU's is built: "
+A_CARD = f"-DCLOAKWORK_CARD_PATHS={REPOSITORY}"  # a path that is there
 FIRST_CMAKE_WITH_CUDA_20 = (
     3,
     25,
@@ -149,7 +150,7 @@ BROKEN = {  # what nvcc does -> what the line says
 def test_a_broken_cuda_compiler_leaves_cuda_out(build: Path, tmp_path: Path, way: str) -> None:
     text, said = BROKEN[way]
     nvcc = script(tmp_path / "nvcc", text)
-    result = configure(build, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    result = configure(build, A_CARD, PATH=f"{tmp_path}:{os.environ['PATH']}")
     lines = [line for line in result.stdout.splitlines() if "CUDA" in line or "nvcc" in line]
     assert result.returncode == 0, result.stdout
     assert len(lines) == 1, result.stdout
@@ -159,10 +160,18 @@ def test_a_broken_cuda_compiler_leaves_cuda_out(build: Path, tmp_path: Path, way
 @pytest.mark.tier("all")
 def test_without_a_cuda_compiler_the_cpu_is_built(build: Path) -> None:
     folders = ";".join(sorted({str(Path(folder).resolve()) for folder in _folders_with_nvcc()}))
-    result = configure(build, f"-DCMAKE_IGNORE_PATH={folders}", PATH=_path_without_nvcc())
+    result = configure(build, A_CARD, f"-DCMAKE_IGNORE_PATH={folders}", PATH=_path_without_nvcc())
     assert result.returncode == 0, result.stdout
     (line,) = [line for line in result.stdout.splitlines() if "CUDA" in line]
     assert LEFT_OUT + "no CUDA compiler was found" in line
+
+
+def test_cuda_is_left_out_if_no_card_is_visible(build: Path, tmp_path: Path) -> None:
+    """Even if the compiler would work: kernels take minutes, and could not run here."""
+    result = configure(build, f"-DCLOAKWORK_CARD_PATHS={tmp_path}/nvidia*")
+    assert result.returncode == 0, result.stdout
+    (line,) = [line for line in result.stdout.splitlines() if "CUDA" in line]
+    assert LEFT_OUT + "no NVIDIA card is visible" in line and "CLOAKWORK_CUDA=ON" in line
 
 
 @pytest.mark.tier("all")
@@ -179,7 +188,7 @@ def test_a_cuda_compiler_without_c20_leaves_cuda_out(build: Path, tmp_path: Path
     """It works until C++20 is asked for: CMake's own test of the compiler passes."""
     refuses = """for a in "$@"; do case "$a" in *std=c++20*) echo "nvcc fatal   : Value 'c++20' is not defined" >&2; exit 1;; esac; done"""
     script(tmp_path / "nvcc", f'{refuses}\nexec {shutil.which("nvcc")} "$@"')
-    result = configure(build, "-DCMAKE_CUDA_ARCHITECTURES=90-real", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    result = configure(build, A_CARD, "-DCMAKE_CUDA_ARCHITECTURES=90-real", PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert result.returncode == 0, result.stdout
     (line,) = [line for line in result.stdout.splitlines() if LEFT_OUT in line]
     assert "'c++20' is not defined" in line

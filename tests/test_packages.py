@@ -195,6 +195,12 @@ def test_progress_on_a_terminal_is_one_line() -> None:
     assert out.getvalue().count("\n") == 1 and out.getvalue().count("\r") == 40
 
 
+def test_progress_says_why_cuda_is_left_out() -> None:
+    out = io.StringIO()
+    progress.show(io.StringIO("  -- CUDA back end left out, for a reason\n"), io.StringIO(), out)
+    assert out.getvalue() == "CUDA back end left out, for a reason\n"
+
+
 def test_without_compilation_nothing_is_shown() -> None:
     out = Terminal()
     progress.show(io.StringIO("Processing .\n[no counter]\n"), io.StringIO(), out)
