@@ -102,7 +102,7 @@ def two_nodes() -> Any:
 @pytest.fixture(scope="module")
 def cluster(s3: None) -> Iterator[Any]:
     """Two nodes of one CPU each on this machine."""
-    needs(find_spec("ray"), "Ray is not installed: pip install 'cloakwork[batch]'")
+    needs(find_spec("ray"), "Ray is not installed: pip install '.[batch]'")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         started = two_nodes()
@@ -148,7 +148,7 @@ def test_what_is_refused_before_ray_is_started(data, tmp_path: Path):
 
 @on_ray
 def test_addresses_where_no_cluster_answers(data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    needs(find_spec("ray"), "Ray is not installed: pip install 'cloakwork[batch]'")
+    needs(find_spec("ray"), "Ray is not installed: pip install '.[batch]'")
     monkeypatch.setattr(clusters, "_CONNECT_SECONDS", 1.0)
     program, source, target = data.model.program, data.write(tmp_path / "in", data.names[:2]), tmp_path / "out"
     with socket.socket() as closed:
@@ -306,7 +306,7 @@ def command(data, source: Path, target: Path, *more: str) -> list[str]:
 
 @on_ray
 def test_the_command_on_this_machine_is_cut_off_goes_on_and_says_what_failed(data, tmp_path: Path, wait_for: WaitFor):
-    needs(find_spec("ray"), "Ray is not installed: pip install 'cloakwork[batch]'")
+    needs(find_spec("ray"), "Ray is not installed: pip install '.[batch]'")
     data = data.repeated(20)  # enough to be interrupted twice
     source, target = data.write(tmp_path / "in"), tmp_path / "out"
     (source / "damaged").write_bytes(b"no ciphertexts")
