@@ -165,8 +165,9 @@ void bind_testing(py::module_& parent) {
     m.def("secret_stream_traces", &secret_stream_traces,
           "How often the key or keystream of a stream that has gone is found on the stack: as runs of words, and as lanes of one "
           "word.");
-    m.def("replace_entropy", [](const py::object& entropy) { replace_entropy(fixed_entropy(entropy)); }, py::arg("entropy"),
-          "Makes everything random in this process follow from 32 bytes, or from the operating system again (None).");
+    m.def(
+        "replace_entropy", [](const py::object& entropy) { replace_entropy(fixed_entropy(entropy)); }, py::arg("entropy"),
+        "Makes everything random in this process follow from 32 bytes, or from the operating system again (None).");
     m.def("entropy_requests", &entropy_requests, "How often this process asked the operating system for entropy.");
     m.def("sample_gaussian", &sample_gaussian_array, py::arg("sigma"), py::arg("entropy"), py::arg("count"));
     m.def("sample_secret", &sample_secret_array, py::arg("kind"), py::arg("entropy"), py::arg("count"));

@@ -24,10 +24,17 @@ from cloakwork.models.program.artefact import program_to_bytes
 MOST_BYTES = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[Server]:
+# A process of its own describes an uploaded model under limits of memory and time, which a thread of the tests cannot have.
+PROCESS = pytest.param("process", marks=[pytest.mark.tier("all"), pytest.mark.os_entropy])
+
+
+@pytest.fixture(scope="module", params=["thread", PROCESS])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]
+) -> Iterator[Server]:
     settings = {"MAX_MODEL_BYTES": str(MOST_BYTES), "BODY_IDLE_SECONDS": "600"}
-    with serving(fill(tmp_path_factory.mktemp("uploads") / "data"), environment=settings) as started:
+    start = serving if request.param == "thread" else running
+    with start(fill(tmp_path_factory.mktemp("uploads") / "data"), environment=settings) as started:
         yield started
 
 
