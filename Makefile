@@ -162,10 +162,10 @@ lint-workflows: $(VENV)/.lint-tools
 	$(BIN)/zizmor --offline --quiet .github/workflows
 
 lint-mypy: $(VENV)/.check-tools typecheck-tree
-	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy --cache-dir $(BUILD)/mypy $(addprefix $(BUILD)/typecheck/cloakwork/,$(PACKAGES))
-	MYPYPATH=$(BUILD)/typecheck:tests/benchmarks:tests/benchmarks/elsewhere:tests/models:tests/api $(BIN)/mypy --cache-dir $(BUILD)/mypy tests/benchmarks
-	MYPYPATH=$(BUILD)/typecheck:release $(BIN)/mypy --cache-dir $(BUILD)/mypy release
-	MYPYPATH=$(BUILD)/typecheck:website $(BIN)/mypy --cache-dir $(BUILD)/mypy website
+	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy --num-workers $(JOBS) --cache-dir $(BUILD)/mypy $(addprefix $(BUILD)/typecheck/cloakwork/,$(PACKAGES))
+	MYPYPATH=$(BUILD)/typecheck:tests/benchmarks:tests/benchmarks/elsewhere:tests/models:tests/api:tests/suite $(BIN)/mypy --num-workers $(JOBS) --cache-dir $(BUILD)/mypy tests/benchmarks
+	MYPYPATH=$(BUILD)/typecheck:release $(BIN)/mypy --num-workers $(JOBS) --cache-dir $(BUILD)/mypy release
+	MYPYPATH=$(BUILD)/typecheck:website $(BIN)/mypy --num-workers $(JOBS) --cache-dir $(BUILD)/mypy website
 
 lint-imports: $(VENV)/.lint-tools typecheck-tree
 	PYTHONPATH=$(BUILD)/typecheck $(BIN)/lint-imports
