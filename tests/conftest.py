@@ -26,13 +26,16 @@ hypothesis.settings.register_profile("repeatable", derandomize=True)
 hypothesis.settings.load_profile("repeatable")
 
 
+_UMASK = os.umask(0o022)
+os.umask(_UMASK)
+
+
 @pytest.fixture(autouse=True)
 def _umask() -> Iterator[None]:
-    """Commands that run in this process set it."""
-    before = os.umask(0o022)
-    os.umask(before)
+    """Commands and services that run in this process set it."""
+    os.umask(_UMASK)
     yield
-    os.umask(before)
+    os.umask(_UMASK)
 
 
 def pytest_sessionstart() -> None:

@@ -9,7 +9,9 @@ from cloakwork.fhe_core.server import Session
 
 
 def is_emulated() -> bool:
-    return any("emulated" in str(device) for device in getattr(_engine, "cuda_devices", list)())
+    if not hasattr(_engine, "cuda_devices") or _engine.cuda_device_count() == 0:
+        return False
+    return any("emulated" in str(device) for device in _engine.cuda_devices())
 
 
 def some_of(session: Session, values: np.ndarray, count: int = 4) -> np.ndarray:

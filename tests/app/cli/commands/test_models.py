@@ -182,9 +182,14 @@ def test_a_sample_goes_through_files(call, tmp_path, compiled):
     assert result.returncode == 0, result.stderr
     values = np.load(tmp_path / "y.npy", allow_pickle=False)
     assert json.loads(result.stdout)["values"] == values.tolist()
-    clear = CompiledModel.load(tmp_path / "small.clkm").predict(x)
+    model = CompiledModel.load(tmp_path / "small.clkm")
+    clear = model.predict(x)
     assert values.shape == (3, 3)
-    assert np.abs(values - clear).max() < 0.5 * np.abs(clear).max()
+    drawn = [
+        model.predict(x, fhe="simulate", seed=seed) - clear for seed in range(60)
+    ]  # the noise of toy parameters is large
+    deviation = np.sqrt(np.square(drawn).mean(axis=0))
+    assert (np.abs(values - clear) < 6 * deviation + 0.05 * np.abs(clear).max()).all()
 
 
 def test_refusals_on_the_way(call, tmp_path, compiled, error_line):
