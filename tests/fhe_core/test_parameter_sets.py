@@ -8,8 +8,10 @@ import json
 import math
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,20 +44,30 @@ def load_tool(name: str) -> ModuleType:
 
 
 search = load_tool("parameter_search")
-ROWS = {row.name: row for row in search.find_rows()}
 
 
+@cache
+def rows() -> dict[str, Any]:
+    """By name, as the search finds them: half a minute. Its tests are of tier all."""
+    return {row.name: row for row in search.find_rows()}
+
+
+@pytest.mark.tier("all")
 def test_the_search_writes_the_header() -> None:
-    assert search.header(list(ROWS.values())) == search.HEADER.read_text(), (
+    assert search.header(list(rows().values())) == search.HEADER.read_text(), (
         "run fhe_core/tools/parameter_search.py --write"
     )
 
 
+@pytest.mark.tier("all")
 def test_the_documentation_has_the_table() -> None:
     page = TOOLS.parents[1] / "docs" / "parameters.md"
-    assert search.documentation(list(ROWS.values())) in page.read_text(), "parameter_search.py --docs prints the table"
+    assert search.documentation(list(rows().values())) in page.read_text(), (
+        "parameter_search.py --docs prints the table"
+    )
 
 
+@pytest.mark.tier("all")
 def test_names() -> None:
     exact = [f"lut{p}{suffix}" for p in range(1, 9) for suffix in ("", "_64")]
     networks = [f"nn{noise}{suffix}" for noise in ("2", "1", "05") for suffix in ("", "_wide")]
@@ -91,7 +103,7 @@ def test_names() -> None:
         "fine4",
         "fine5",
     }
-    assert list(ROWS) == NAMES
+    assert list(rows()) == NAMES
     assert {name for name in SHIPPED if _engine.parameter_set(name).structured_secret} == {
         *blocks,
         *ntru,
@@ -105,8 +117,9 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.tier("all")
 def test_engine_and_search_agree(name: str) -> None:
-    params, row = _engine.parameter_set(name), ROWS[name]
+    params, row = _engine.parameter_set(name), rows()[name]
     assert {field: getattr(params, field) for field in FIELDS} == {field: getattr(row, field) for field in FIELDS}
 
 
@@ -141,6 +154,7 @@ def test_targets(name: str) -> None:
         assert params.max_weight_norm >= 64
 
 
+@pytest.mark.tier("all")
 def test_large16_has_outputs_of_low_noise() -> None:
     """Of 18 bits at 2^-128, where `lut4` has 10; of the problems that other rows have, so that their estimates hold."""
     bits = {}
@@ -149,10 +163,10 @@ def test_large16_has_outputs_of_low_noise() -> None:
         variance = noise.blind_rotation_variance(params)
         bits[name] = max(bits for bits in range(4, 27) if noise.p_fail_log2(2.0 ** -(bits + 1), variance) <= -128)
     assert bits == {"lut4": 10, "large16": 18}
-    params, row = _engine.parameter_set("large16"), ROWS["large16"]
+    params, row = _engine.parameter_set("large16"), rows()["large16"]
     assert noise.SD_INFLATION * math.sqrt(noise.blind_rotation_variance(params)) <= 2**-23.25
     assert (params.p_fail_log2, params.max_weight_norm, params.message_bits) == (-130.0, 256.0, 4)
-    others = (search.row_instances(other) for other in ROWS.values() if other.name != "large16")
+    others = (search.row_instances(other) for other in rows().values() if other.name != "large16")
     assert set(search.row_instances(row)) <= set(itertools.chain(*others))
     assert {name for name in NAMES if has_fine_outputs(_engine.parameter_set(name))} == {
         "large16",
@@ -167,24 +181,26 @@ def test_large16_has_outputs_of_low_noise() -> None:
 
 
 @pytest.mark.parametrize("name", ["fine4", "fine5", "toy_fine"])
+@pytest.mark.tier("all")
 def test_sums_of_fine_outputs_keep_twenty_one_bits(name: str) -> None:
     """Half of 2^-21 of the torus is 13 deviations of a sum of norm 300, at 2^-128; small and ring keys are those of other rows."""
-    params, row = _engine.parameter_set(name), ROWS[name]
+    params, row = _engine.parameter_set(name), rows()[name]
     variance = noise.blind_rotation_variance(params)
     assert noise.SD_INFLATION * math.sqrt(variance) <= 2**-34
     assert noise.p_fail_log2(2**-22, noise.linear_variance(variance, 300)) <= -128 and params.max_weight_norm >= 300
     if name in SHIPPED:
-        others = (search.row_instances(other) for other in ROWS.values() if other.name != name)
+        others = (search.row_instances(other) for other in rows().values() if other.name != name)
         assert set(search.row_instances(row)) <= set(itertools.chain(*others))
         assert name not in {offered.name for offered in offered_sets(structured_keys=True)}
 
 
 @pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.tier("all")
 def test_security_is_the_estimators(name: str) -> None:
     """Both sides of the row were estimated exactly as they are, and the table states the least attack; of a raised row the bootstrap key too."""
     params = _engine.parameter_set(name)
     bits = []
-    instances = search.row_instances(ROWS[name])
+    instances = search.row_instances(rows()[name])
     assert len(set(instances)) == (3 if params.raised or params.accumulator == "ntru" else 2)
     for instance in instances:
         attacks = dict(ESTIMATES["estimates"][instance])
@@ -200,7 +216,7 @@ def test_security_is_the_estimators(name: str) -> None:
             assert attacks.keys() == {"usvp", "bdd", "dual_hybrid"}
         bits.append(min(cost for cost in attacks.values() if cost is not None))
     assert params.structured_secret == any(
-        instance.startswith(("block_", "ntru_")) for instance in search.row_instances(ROWS[name])
+        instance.startswith(("block_", "ntru_")) for instance in search.row_instances(rows()[name])
     )
     assert params.security_bits == math.floor(min(bits))
     assert params.security_bits >= (192 if name.endswith("_s192") else 132)
@@ -238,9 +254,10 @@ def test_the_ellipsoid_of_a_block(length: int) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SHIPPED if _engine.parameter_set(name).raised])
+@pytest.mark.tier("all")
 def test_raised_sets_are_two_limb_sets_with_narrower_ciphertexts(name: str) -> None:
     """The same promise; half the ciphertext, and a key that costs no more than 1 % beyond."""
-    raised, plain = ROWS[name], ROWS[name.removesuffix("_raised").removesuffix("_fft")]
+    raised, plain = rows()[name], rows()[name.removesuffix("_raised").removesuffix("_fft")]
     assert (raised.kind, raised.message_bits, raised.max_weight_norm) == (
         plain.kind,
         plain.message_bits,
@@ -252,9 +269,10 @@ def test_raised_sets_are_two_limb_sets_with_narrower_ciphertexts(name: str) -> N
 
 
 @pytest.mark.parametrize("name", [name for name in SHIPPED if _engine.parameter_set(name).lane_count > 1])
+@pytest.mark.tier("all")
 def test_lanes_pay_for_each_other(name: str) -> None:
     """The promise of the set of one lane, whose ring they share; less than twice the work, more than twice the upload."""
-    lanes, plain = ROWS[name], ROWS[name.removesuffix("_cm2")]
+    lanes, plain = rows()[name], rows()[name.removesuffix("_cm2")]
     for field in (
         "kind",
         "message_bits",
@@ -355,6 +373,7 @@ def test_our_points_agree_with_the_published_curves(target: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.tier("all")
 def test_rows_are_ones_that_the_engine_computes(name: str) -> None:
     p = _engine.parameter_set(name)
     assert p.polynomial_size in (256, 512, 1024, 2048, 4096) and 1 <= p.glwe_dimension <= 4
@@ -364,8 +383,8 @@ def test_rows_are_ones_that_the_engine_computes(name: str) -> None:
     assert base_log * level_count <= p.keyswitch_modulus_log2 <= 32
     assert p.keyswitch_modulus_log2 - math.log2(2 * p.table_size) >= 1
     assert p.extension_factor in (1, 2, 4, 8, 16, 32) and (p.extension_factor == 1 or p.factors_on_products)
-    digits = max(1, len(ROWS[name].rotation.digit_widths))
-    assert p.lwe_dimension * digits == p.step_count * ROWS[name].rotation.key_bits
+    digits = max(1, len(rows()[name].rotation.digit_widths))
+    assert p.lwe_dimension * digits == p.step_count * rows()[name].rotation.key_bits
 
 
 @pytest.mark.parametrize(
