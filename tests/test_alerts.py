@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.deploy_files import DEPLOY, read, run, tool
@@ -92,6 +93,7 @@ def test_every_alert_is_tried():
     assert set(WHAT_HAPPENS) == names()
 
 
+@pytest.mark.tier("all")
 def test_each_fires_when_that_happens_and_none_before(tmp_path: Path):
     tests = [expectation(CALM, "", 0)]
     tests += [expectation(CALM | what, f'alertname="{alert}",', 1) for alert, what in WHAT_HAPPENS.items()]

@@ -120,6 +120,7 @@ def test_several_inputs_and_outputs(small_server: Server, tmp_path: Path, keyrin
         assert sorted(answers.files) == ["embedding", "probabilities"] and answers["embedding"].shape == (5, 4)
 
 
+@pytest.mark.tier("all")
 def test_a_dict_for_a_model_of_one_input(server: Server, keyring: Keyring) -> None:
     with Client(server.url, keyring=keyring) as client:
         for wrong in ({"x": samples(2)}, (samples(2), np.zeros((3, 3)))):

@@ -112,6 +112,7 @@ def test_a_function_before_a_pool(rng: np.random.Generator) -> None:
     assert np.abs(off).max() <= 1 and (off != 0).mean() < 0.02
 
 
+@pytest.mark.tier("all")
 def test_what_has_to_be_rounded_is_told(rng: np.random.Generator) -> None:
     """HardSwish falls and rises, so that no set serves its integers here; and without rounding="onnxruntime" no quantiser is moved."""
     x = rng.standard_normal((60, 1, 8, 8)).astype(np.float32)

@@ -37,6 +37,7 @@ def refused(candidates: list[str], **options: Any) -> tuple[str, float, str]:
 EXACT = ["lut1", "lut2", "lut3", "lut4", "lut5"]
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("order", [EXACT, EXACT[::-1]])
 def test_of_exact_sets_the_one_that_resolves_most(order: list[str]) -> None:
     """All of them fail with certainty, so that probabilities do not tell which is nearest."""

@@ -191,6 +191,7 @@ def correct(data: Data, answers: np.ndarray, threshold: float) -> np.ndarray:
     return (decided == y).astype(np.float64)
 
 
+@pytest.mark.tier("all")
 @pytest.mark.filterwarnings("ignore::cloakwork.models.errors.CalibratedRangeWarning")
 @pytest.mark.parametrize("name", in_tiers(NETWORKS, quick=("raw columns, tanh",)))
 def test_as_good_as_in_clear_or_refused(name: str) -> None:

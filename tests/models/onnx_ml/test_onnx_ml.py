@@ -288,6 +288,7 @@ def test_labels_alone(kind):
     assert not {"units of scores", "constants of scores"} & {each["what"] for each in facts["discloses"]}
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("classes", [2, 3])
 def test_labels_of_a_network(classes):
     """Two classes by one logit, three by three."""

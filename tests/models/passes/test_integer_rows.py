@@ -39,7 +39,9 @@ def test_scales_keep_integers_fill_ranges_and_respect_the_noise() -> None:
     assert quiet is not None
     factors = quiet.rows * steps / quiet.source
     np.testing.assert_allclose(factors, np.rint(factors), atol=1e-9)
-    assert (quiet.rows <= widest * (1 + 1e-9)).all() and (quiet.rows >= 0.8 * widest).all()  # 0.83 is the least of 200 draws
+    assert (quiet.rows <= widest * (1 + 1e-9)).all() and (
+        quiet.rows >= 0.8 * widest
+    ).all()  # 0.83 is the least of 200 draws
     loud = integer_scales(weights, half, 0.2, 10.0, RowNoise(1e-6, 1e-12, 1.0))  # what counts is on the wires
     assert loud is not None and loud.source > quiet.source
     room = 1e-6 * float(norms.max()) ** 2

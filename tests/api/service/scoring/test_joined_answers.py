@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from in_process import serving
 from scoring_server import Server, User, becomes, metric
 
@@ -30,6 +31,7 @@ def engines(server: Server) -> int:
     return sum(line["message"] == "engine ready" for line in server.log_lines())
 
 
+@pytest.mark.tier("all")
 def test_answers_and_jobs_have_their_own_bytes(tmp_path: Path, fill: Callable[[Path], Path], compiled: CompiledModel):
     limits = {"THREADS": "1", "SYNCHRONOUS_SECONDS": "60"}
     with serving(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:
@@ -62,6 +64,7 @@ def test_answers_and_jobs_have_their_own_bytes(tmp_path: Path, fill: Callable[[P
         assert becomes(lambda: http.get("/v2/usage").json()["days"][0]["requests"], 2 * REQUESTS - 1 + 2)
 
 
+@pytest.mark.tier("all")
 def test_a_killed_engine_takes_no_answer_with_it(tmp_path: Path, fill: Callable[[Path], Path], compiled: CompiledModel):
     limits = {"THREADS": "1", "SYNCHRONOUS_SECONDS": "60", "MAX_ATTEMPTS": "20"}
     with serving(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:

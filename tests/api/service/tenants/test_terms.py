@@ -98,6 +98,7 @@ def test_the_scope_metrics_reads_no_model(server: Server):
             assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), path
 
 
+@pytest.mark.tier("all")
 def test_terms_are_changed_while_the_service_runs(server: Server):
     with as_tenant(server, "changing", models=("secret",)) as http:
         assert http.get("/v2/models").json() == {"models": ["secret"]}
@@ -208,6 +209,7 @@ def test_who_was_there_before_keeps_every_model(tmp_path: Path, fill: Callable[[
     assert [(each["tenant"], each["models"]) for each in overview] == [("old", None)]
 
 
+@pytest.mark.tier("all")
 def test_a_suspended_tenant_is_kept_out_and_keeps_what_it_has(server: Server):
     with as_tenant(server, "resting") as http:
         user = User.of(http)
