@@ -119,11 +119,11 @@ test-emulated: install $(VENV)/.test-tools
 	$(call engine,emulated,-O1,-DCLOAKWORK_EMULATORS=$(EMULATORS))
 	PYTHONPATH=$(abspath $(BUILD))/emulated/tree CLOAKWORK_ENGINE=emulated $(PYTEST) --gpu -m gpu $(EMULATED_TESTS) $(PYTEST_ARGS)
 
-# The engine under AddressSanitizer and UndefinedBehaviorSanitizer, which end the process at the first finding: what reads bytes, and sessions of four
-# sets on the CPU and on emulated devices. No leaks are looked for: Python leaves memory at its end. libFuzzer (atheris) brings handlers of its own,
-# so that the fuzzer draws its mutations at random here.
-SANITIZED_TESTS ?= tests/hostile tests/vectors tests/fuzz/test_fuzz_wire.py $(addprefix tests/fhe_core/test_,wire.py cuda.py session.py client.py levelled.py)
-SANITIZED_ARGS ?= -k "not (guided or instruction_sets or end_to_end)"
+# The engine under AddressSanitizer and UndefinedBehaviorSanitizer, which end the process at the first finding: one set on each kind of kernel, and
+# what reads bytes. SANITIZED_ARGS= takes all. No leaks are looked for: Python leaves memory at its end. libFuzzer (atheris) brings handlers of its
+# own, so that the fuzzer draws its mutations at random here.
+SANITIZED_TESTS ?= tests/fhe_core tests/hostile tests/fuzz/test_fuzz_wire.py tests/vectors
+SANITIZED_ARGS ?= -k "(toy-shaped-1-33 or toy-plain-1-5 or test_linear_at or test_combine or test_sample_extract or hostile or mutations or test_vectors or test_wire) and not guided"
 sanitize: install $(VENV)/.test-tools
 	$(call engine,sanitize,-O1 -g1 -fno-omit-frame-pointer -fsanitize=address -fsanitize=undefined -fno-sanitize-recover=undefined)
 	PYTHONPATH=$(abspath $(BUILD))/sanitize/tree CLOAKWORK_ENGINE=sanitize PYTHONMALLOC=malloc \
