@@ -41,7 +41,7 @@ from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.runtime import Runtime
 
-START_SECONDS = 60.0
+START_SECONDS = 300.0  # a machine may be busy
 
 
 @dataclass

@@ -49,7 +49,7 @@ def pair(first: Path, second: Path, both: Shared) -> Iterator[tuple[Server, Serv
 @contextmanager
 def object_store() -> Iterator[tuple[str, dict[str, str]]]:
     """An empty bucket of moto's: its URL, and the variables with which it is found."""
-    needs(find_spec("moto") is not None, "moto is not installed here (extra 'dev')")
+    needs(find_spec("moto") is not None, "moto is not installed here (extra 'test-all')")
     with TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         command = [sys.executable, "-u", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
