@@ -22,9 +22,9 @@ SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/
 
 help:
 	@echo "make demo          installs what the demonstration needs and reads encrypted digits (a minute)"
-	@echo "make check         format, lint, types, imports, links, TypeScript; builds no engine (a minute)"
-	@echo "make test          installs, builds and runs the tests of a contributor (ten minutes on two cores)"
-	@echo "make test-all      check, test and the rest of what continuous integration runs (35 minutes)"
+	@echo "make check         format, lint, types, imports, links, TypeScript; builds no engine"
+	@echo "make test          installs, builds and runs the tests of a contributor"
+	@echo "make test-all      check, test and the rest of what continuous integration runs"
 	@echo "make test-release  statistics of every shipped set, notebooks, wheels, ten thousand images, cards (hours)"
 	@echo "make test PYTEST_ARGS='tests/models -k onnx'    a part; with '--tier all' what CI has of it"
 	@echo "make web | site | notebooks | format | bench | wheels | clean"
