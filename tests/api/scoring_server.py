@@ -54,6 +54,7 @@ class Server:
     insecure: bool = True
     logs: Path | None = None  # a folder; the data folder without one
     umask: int = -1  # that of who starts it
+    made_tables: bool = True  # False: the service makes them, in a process of two seconds
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
 
@@ -88,6 +89,8 @@ class Server:
             **{f"CLOAKWORK_{name}": value for name, value in self.settings().items()},
         }
         self.data.mkdir(parents=True, exist_ok=True)
+        if self.made_tables and "DATABASE_URL" not in self.environment:
+            with_tables(self.data)
         already = len(self.log_lines()) if self.log.exists() else 0
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

@@ -15,9 +15,8 @@ from tempfile import TemporaryDirectory
 import httpx
 from postgresql import needs_postgresql, postgresql
 from requirements import needs
-from scoring_server import Server, eventually, running
+from scoring_server import START_SECONDS, Server, eventually, running
 
-START_SECONDS = 60.0
 BUCKET = "cloakwork-test"
 
 

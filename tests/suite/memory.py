@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import resource
+from collections.abc import Generator
 from typing import Any, Final
 
 import pytest
@@ -41,10 +42,24 @@ def _group(item: pytest.Item) -> str:
     return " ".join([module, *sorted(shared)])
 
 
-def pytest_collection_finish() -> None:
-    """Modules and tests stay until the end: collections need not look at them again."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_finish(session: pytest.Session) -> Generator[None, None, None]:
+    """Modules and tests stay until the end: collections need not look at them again.
+
+    pytest-xdist reads the group of a test off the end of its node id. Its 3.8 writes it to `_nodeid`, which pytest 9.2 does not have any more
+    (every test is a group of its own, without a word), so that the ids have them here while the worker tells them.
+    """
     gc.collect()
     gc.freeze()
+    held: list[Any] = [item for item in session.items if getattr(session.config.option, "loadgroup", False)]
+    plain = [getattr(item, "_id", None) for item in held]
+    for item, identity in zip(held, plain, strict=True):
+        if identity is not None:
+            item._id = identity.parse(f"{identity}@{item.get_closest_marker('xdist_group').args[0]}")
+    yield
+    for item, identity in zip(held, plain, strict=True):
+        if identity is not None:
+            item._id = identity
 
 
 @pytest.hookimpl(trylast=True)

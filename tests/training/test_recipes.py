@@ -85,8 +85,16 @@ def test_a_recipe_learns_and_its_file_compiles(
     ("module", "build"),
     [
         (mnist_strided, lambda noise: mnist_strided.build(noise, (4, 8))),
-        (cifar10_vgg, lambda noise: networks.network(cifar10_vgg.shape(4), noise)),
-        (cifar10_resnet, lambda noise: networks.network(cifar10_resnet.strided(3, (1, 1, 1)), noise)),
+        pytest.param(
+            cifar10_vgg,
+            lambda noise: networks.network(cifar10_vgg.shape(4), noise),
+            marks=pytest.mark.tier("release"),
+        ),
+        pytest.param(
+            cifar10_resnet,
+            lambda noise: networks.network(cifar10_resnet.strided(3, (1, 1, 1)), noise),
+            marks=pytest.mark.tier("release"),
+        ),
     ],
 )
 def test_a_tuned_recipe_learns_and_its_file_compiles(

@@ -68,7 +68,11 @@ def test_a_table_takes_values_beyond_its_data_and_says_so(opened: Opened):
     assert ask(page) == "virginica" and page.locator("#warnings").is_hidden()
 
 
-@pytest.mark.parametrize("passphrase", ["keeps the evaluation keys", None], ids=["kept", "temporary"])
+@pytest.mark.parametrize(
+    "passphrase",
+    [pytest.param("keeps the evaluation keys", marks=pytest.mark.tier("release")), None],
+    ids=["kept", "temporary"],
+)
 def test_the_owner_computes_a_downloaded_answer_again(
     opened: Opened, server: Server, tmp_path: Path, passphrase: str | None
 ):

@@ -1,4 +1,4 @@
-"""The page, the Python client and the model in clear say the same: on 200 digits drawn on the board, and on held-out samples of the tables.
+"""The page, the Python client and the model in clear say the same: on digits drawn on the board (200 in the last tier) and on held-out samples.
 
 What agreement means, from exact to noisy:
   * the page's image of what was drawn is Python's of the same points, to 1e-9;
@@ -28,11 +28,10 @@ from cloakwork.models import zoo
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy, BROWSER, pytest.mark.timeout(1800)]
 
-DRAWN, SEED = 200, 20261124
+SEED = 20261124
 WORD = "of the agreement"
 TABLES = (TREE, "wine-boosting", "breast-cancer-forest", "digits-logistic")
-CLOSE, FIRST = 16, 24  # held-out samples of a table
-LEAST = 0.97  # of labels of the network; the zoo's card says 0.992 of the test images
+LEAST = 0.97  # of 200 labels of the network; the zoo's card says 0.992 of the test images
 FARTHEST = 6.0  # standard deviations of the noise of a difference of scores
 
 # Pointers that were not pressed cannot be captured: the board believes that they are.
@@ -109,16 +108,17 @@ def hand(digit: int, rng: np.random.Generator) -> list[list[list[float]]]:
     return lines
 
 
-def drawn_and_asked(page: Any) -> list[dict[str, Any]]:
+def drawn_and_asked(page: Any, count: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng(SEED)
-    digits = [hand(i % 10, rng) for i in range(DRAWN)]
+    digits = [hand(i % 10, rng) for i in range(count)]
     found: list[dict[str, Any]] = []
-    for start in range(0, DRAWN, 20):  # a call of the browser has a time limit
+    for start in range(0, count, 20):  # a call of the browser has a time limit
         found += page.evaluate(DRAW_AND_ASK, digits[start : start + 20])
     return found
 
 
-def test_200_drawn_digits(opened: Opened, server: Server, tmp_path: Path, record_property: Any):
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.tier("release"))])
+def test_drawn_digits(count: int, opened: Opened, server: Server, tmp_path: Path, record_property: Any):
     page = opened()
     overheard(page)
     page.add_init_script(BELIEVING)
@@ -126,8 +126,8 @@ def test_200_drawn_digits(opened: Opened, server: Server, tmp_path: Path, record
     with_passphrase(page, WORD)
     page.get_by_role("button", name="Sample digit 1").click()
     assert ask(page) == "1"  # keys are made and sent
-    answers = drawn_and_asked(page)
-    digits = np.arange(DRAWN) % 10
+    answers = drawn_and_asked(page, count)
+    digits = np.arange(count) % 10
     images = np.array([each["numbers"] for each in answers])
 
     lines = [[np.array(stroke) for stroke in each["seen"]] for each in answers]
@@ -163,10 +163,11 @@ def test_200_drawn_digits(opened: Opened, server: Server, tmp_path: Path, record
     for what, value in found.items():
         record_property(what, f"{value:.4f}")
     print(found)  # noqa: T201
-    assert min(found["page is the quantised model"], found["page is the Python client"]) >= LEAST
-    # Both clients have one noise: twenty times its 2000 values' uncertainty apart would be another computation.
     spreads = np.array([(scores - clear).std(), (python - clear).std()])
-    assert 0.7 < spreads[0] / spreads[1] < 1.4
+    if count >= 200:
+        assert min(found["page is the quantised model"], found["page is the Python client"]) >= LEAST
+        # Both clients have one noise: twenty times its 2000 values' uncertainty apart would be another computation.
+        assert 0.7 < spreads[0] / spreads[1] < 1.4
     check_where_noise_decides(clear, shown, spreads[0])
     check_where_noise_decides(clear, python.argmax(axis=1), spreads[1])
 
@@ -184,11 +185,12 @@ def margins(model: Any, x: np.ndarray) -> np.ndarray:
     return probabilities[:, -1] - probabilities[:, -2]
 
 
+@pytest.mark.parametrize(("close", "first"), [(2, 4), pytest.param(16, 24, marks=pytest.mark.tier("release"))])
 @pytest.mark.parametrize("name", TABLES)
-def test_held_out_samples(name: str, opened: Opened, server: Server, tmp_path: Path):
+def test_held_out_samples(name: str, close: int, first: int, opened: Opened, server: Server, tmp_path: Path):
     """One by one through the page's worker: those where two classes tie or nearly do, and the first of the others."""
     held, model = zoo.held_out(name), zoo.load_model(name)
-    x = held.x[np.unique(np.concatenate([np.argsort(margins(model, held.x), kind="stable")[:CLOSE], np.arange(FIRST)]))]
+    x = held.x[np.unique(np.concatenate([np.argsort(margins(model, held.x), kind="stable")[:close], np.arange(first)]))]
     page = opened()
     labels: list[str] = page.evaluate(SCORE_ALL, [name, x.tolist()])
     expected = np.asarray(model.predict(x))

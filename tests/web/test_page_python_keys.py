@@ -56,7 +56,11 @@ def digest_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["the whole folder", "the secret key alone"])
+@pytest.mark.parametrize(
+    "whole",
+    [pytest.param(True, marks=pytest.mark.tier("release")), False],
+    ids=["the whole folder", "the secret key alone"],
+)
 def test_pythons_key_file_is_the_pages_key(whole: bool, opened: Opened, server: Server, tmp_path: Path):
     folder, model = tmp_path / "keys", zoo.load_model(TREE)
     key = Keyring(folder, WORD).key(model.client.parameters)

@@ -28,7 +28,7 @@ FREE = """() => {
 }"""
 GAP = 16  # between two columns
 
-narrow = pytest.mark.parametrize("width", [320, 390])
+narrow = pytest.mark.parametrize("width", [320, pytest.param(390, marks=pytest.mark.tier("release"))])
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy, BROWSER]
 
 

@@ -64,8 +64,8 @@ def test_labels_are_those_of_python_under_the_same_key(web: Path, server: Server
     np.testing.assert_array_equal(found["predictions"], zoo.held_out(TREE).clear[:20])
 
 
-@pytest.mark.parametrize("lose", ["before", "after", "third"])
-@pytest.mark.parametrize("temporary", ["0", "1"])
+@pytest.mark.parametrize("lose", ["before", pytest.param("after", marks=pytest.mark.tier("release")), "third"])
+@pytest.mark.parametrize("temporary", ["0", pytest.param("1", marks=pytest.mark.tier("release"))])
 def test_a_lost_part_of_the_keys_is_sent_again(
     web: Path, server: Server, tmp_path: Path, lose: str, temporary: str
 ) -> None:

@@ -124,7 +124,7 @@ def test_two_classes_by_one_logit_get_a_score_each() -> None:
     np.testing.assert_array_equal(made.predict(held_out, fhe="simulate", seed=3), found)
 
 
-@pytest.mark.tier("all")
+@pytest.mark.tier("release")
 def test_digits_encrypted_under_the_real_set() -> None:
     estimator, train, held_out = pipeline(load_digits, 16)
     made = compile_estimator(estimator, train, encrypted_argmax=True)

@@ -145,7 +145,7 @@ def test_integers_are_those_of_onnx_runtime(digits: tuple[np.ndarray, np.ndarray
     np.testing.assert_array_equal(ours, answers(proto, x))
 
 
-@pytest.mark.tier("all")
+@pytest.mark.tier("release")
 def test_encrypted(digits: tuple[np.ndarray, np.ndarray]) -> None:
     x, labels = digits
     proto = exported(nn.Sequential(nn.Linear(64, 3), nn.ReLU(), nn.Linear(3, 10)), x[:1000], labels[:1000], True)

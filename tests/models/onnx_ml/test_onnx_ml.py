@@ -289,7 +289,7 @@ def test_labels_alone(kind):
 
 
 @pytest.mark.tier("all")
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.tier("release")), 3])
 def test_labels_of_a_network(classes):
     """Two classes by one logit, three by three."""
     neurons, skl2onnx = pytest.importorskip("sklearn.neural_network"), pytest.importorskip("skl2onnx")

@@ -21,7 +21,7 @@ def database() -> Iterator[Server]:
         yield made
 
 
-@pytest.mark.parametrize("mode", ["immediate", "fast"])
+@pytest.mark.parametrize("mode", ["immediate", pytest.param("fast", marks=pytest.mark.tier("release"))])
 def test_what_was_accepted_outlives_a_database_that_stops(
     tmp_path: Path, fill: Callable[[Path], Path], database: Server, mode: str
 ):

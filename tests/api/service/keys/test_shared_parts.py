@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 PART = 20_000
 
 
-@pytest.fixture(scope="module", params=["file", "s3"])
+@pytest.fixture(scope="module", params=["file", pytest.param("s3", marks=pytest.mark.tier("release"))])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared(tmp_path_factory.mktemp("shared"), request.param == "s3", BODY_IDLE_SECONDS="5") as found:
         yield found

@@ -18,10 +18,10 @@ from cloakwork.models.program.artefact import program_to_bytes
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
-SEEN_SECONDS = 10.0  # five, and what a loaded machine adds
+SEEN_SECONDS = 120.0  # five, and what a loaded machine adds
 
 
-@pytest.fixture(scope="module", params=["file", "s3"])
+@pytest.fixture(scope="module", params=[pytest.param("file", marks=pytest.mark.tier("release")), "s3"])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared(tmp_path_factory.mktemp("shared"), request.param == "s3") as found:
         yield found
