@@ -29,7 +29,7 @@ help:
 	@echo "make test          installs, builds and runs the tests of a contributor"
 	@echo "make test-all      check, test and the rest of what continuous integration runs"
 	@echo "make test-release  statistics of every shipped set, notebooks, wheels, ten thousand images, cards (hours)"
-	@echo "make test PYTEST_ARGS='tests/models -k onnx'    a part; with '--tier all' what CI has of it"
+	@echo "make test PYTEST_ARGS='tests/models -k onnx'    a part; with '--tier=all' what CI has of it"
 	@echo "make web | site | notebooks | format | bench | wheels | clean"
 
 # Without an install: one for this machine alone (.demo-installed), which leaves out what the demonstration does not need. `make install`
@@ -83,7 +83,7 @@ PYTEST = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses $(WORKER
 test: $(VENV)/.build-tools
 	@$(MAKE) --no-print-directory --jobs=2 engine $(VENV)/.test-tools
 	@$(MAKE) --no-print-directory install
-	$(PYTEST) --tier test $(PYTEST_ARGS)
+	$(PYTEST) --tier=test $(PYTEST_ARGS)
 
 test-all: check test test-rest
 
@@ -93,12 +93,12 @@ test-rest: site test-more test-emulated sanitize
 # Services, browsers and nodes of Ray wait for one another: a worker more than there are processors.
 test-more: WORKERS := $(shell echo $$(($(WORKERS) + 1)))
 test-more: install $(VENV)/.test-all-tools deploy-tools
-	$(PYTEST) --tier all --beyond test $(PYTEST_ARGS)
+	$(PYTEST) --tier=all --beyond=test $(PYTEST_ARGS)
 
 # Hours: noise of every set that changed, then what no other tier runs, on cards if there are some, then wheels in fresh environments.
 test-release: install $(VENV)/.test-all-tools deploy-tools
 	$(BIN)/python tests/noise/measure.py
-	$(PYTEST) --tier release --beyond all $(PYTEST_ARGS)
+	$(PYTEST) --tier=release --beyond=all $(PYTEST_ARGS)
 	$(MAKE) --no-print-directory wheels test-wheels
 
 # The engine again in a folder of its own: $(call engine,NAME,COMPILER FLAGS,OPTIONS OF CMAKE), with the CUDA back end on emulated devices (on the CPU,
@@ -126,8 +126,8 @@ test-emulated: install $(VENV)/.test-tools
 
 # The engine under AddressSanitizer and UndefinedBehaviorSanitizer, which end the process at the first finding: one set on each kind of kernel, and
 # what reads bytes. SANITIZED_ARGS= takes all. No leaks are looked for: Python leaves memory at its end. libFuzzer (atheris) brings handlers of its
-# own, so that the fuzzer draws its mutations at random here. Checks of pointers that AddressSanitizer makes where they are used are left out
-# ($(COVERED)): they take half of the compilation.
+# own, so that the fuzzer draws its mutations at random here. Left out, for the time that compiling takes: checks of pointers that AddressSanitizer
+# makes where they are used ($(COVERED)), and undefined behaviour of emulated kernels.
 COVERED := -fno-sanitize=null -fno-sanitize=object-size -fno-sanitize=pointer-overflow -fno-sanitize=vptr
 SANITIZED_TESTS ?= tests/fhe_core tests/hostile tests/fuzz/test_fuzz_wire.py tests/vectors
 SANITIZED_ARGS ?= -k "(toy-shaped-1-33 or toy-plain-1-5 or test_linear_at or test_combine or test_sample_extract or hostile or mutations or test_vectors or test_wire) and not guided"

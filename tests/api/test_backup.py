@@ -136,6 +136,7 @@ def test_a_service_with_sqlite_and_files(tmp_path: Path, fill: Callable[[Path], 
             assert http.head(f"/v2/keys/{unfinished}").headers["upload-offset"] == "0"
 
 
+@pytest.mark.tier("release")
 def test_services_with_postgresql_and_object_storage(tmp_path: Path, fill: Callable[[Path], Path]):
     needs_postgresql()
     needs(shutil.which("pg_dump"), "pg_dump is not installed here (Debian's package postgresql-client)")

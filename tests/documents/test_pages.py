@@ -52,7 +52,7 @@ PRINTED = {
     )
 }
 # Notebooks run in `make test-release`; these, which take seconds, before.
-SHORT_NOTEBOOKS = ("cpu_and_gpu",)
+LONG_PAGES = ("docs/batch.md",)  # several clusters of Ray
 EXTRAS = {"cifar10": ["PIL"], "credit_decisions": ["xgboost"], "service_from_a_notebook": ["fastapi"]}  # of notebooks
 
 
@@ -158,7 +158,15 @@ def test_the_first_example_of_the_readme(tmp_path: Path) -> None:
 
 
 @pytest.mark.tier("all")
-@pytest.mark.parametrize("page", [page for page in MARKDOWN if any(block.runs for block in blocks(page))], ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.tier("release" if name_of(page) in LONG_PAGES else "all"))
+        for page in MARKDOWN
+        if any(block.runs for block in blocks(page))
+    ],
+    ids=name_of,
+)
 def test_the_blocks_of_a_page_run(
     page: Path, python: WarmPython, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -176,14 +184,8 @@ def test_the_blocks_of_a_page_run(
     assert re.search(".*".join(PRINTED.get(name_of(page), ())), printed, re.DOTALL), printed
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=pytest.mark.tier("all" if page.stem in SHORT_NOTEBOOKS else "release"))
-        for page in NOTEBOOKS
-    ],
-    ids=lambda page: page.stem,
-)
+@pytest.mark.tier("release")
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.stem)
 def test_the_cells_of_a_notebook_run(page: Path, python: WarmPython, tmp_path: Path) -> None:
     for module in ("IPython", *EXTRAS.get(page.stem, ())):
         needs(importlib.util.find_spec(module), f"{module} is not installed: 'make notebooks' installs it")

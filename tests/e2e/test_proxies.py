@@ -119,7 +119,9 @@ def test_keys_answers_and_events_go_through(make: Make, tmp_path: Path):
             assert http.get("/v2/models", headers={"Authorization": "Bearer nobody"}).status_code == 401
 
 
-@pytest.mark.parametrize("make", [nginx, caddy], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", [nginx, pytest.param(caddy, marks=pytest.mark.tier("release"))], ids=lambda make: make.__name__
+)
 def test_web_processes_behind_it_are_replaced(make: Make, tmp_path: Path):
     """Parts of one upload go to either; when one ends, the other answers all, and the log knows the client."""
     reason = reason_without()

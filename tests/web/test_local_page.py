@@ -83,6 +83,7 @@ def forget_policy_lines(opened: Any) -> None:
     opened.problems.clear()
 
 
+@pytest.mark.tier("release")
 def test_an_api_key_goes_through_and_a_service_that_has_gone_is_said(opened: Opened, tmp_path: Path):
     data = with_models(tmp_path / "data", TREE)
     with ThreadPoolExecutor() as beside:  # Playwright's event loop runs in this thread

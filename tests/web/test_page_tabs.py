@@ -78,6 +78,7 @@ def test_two_passphrases_at_once_are_one_key_and_one_refusal(opened: Opened, ser
     assert len(keys_of(server) - others) == 1
 
 
+@pytest.mark.tier("release")
 def test_tabs_without_a_passphrase_have_keys_of_their_own(opened: Opened, server: Server, others: set[str]):
     first = opened()
     second = opened(beside=first)
@@ -122,6 +123,7 @@ def test_a_service_that_comes_back_is_asked_on(opened: Opened, ending_server: Se
         assert ask(page) == "virginica" and NONE_SENT in costs_of(page)
 
 
+@pytest.mark.tier("release")
 def test_a_model_that_was_replaced_is_read_again(opened: Opened):
     page = opened()
     choose(page, TREE)

@@ -196,6 +196,7 @@ def test_a_cluster_of_two_nodes_s3_to_a_folder_and_back(cluster, data, tmp_path:
         score_batch(data.model.program, data.keys, f"{BUCKET}/in", tmp_path / "more", on(cluster, workers=3))
 
 
+@pytest.mark.tier("release")
 @on_ray
 def test_a_table_on_the_cluster_has_the_digest_of_the_same_files(cluster, data, tmp_path: Path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
@@ -218,6 +219,7 @@ def test_a_table_on_the_cluster_has_the_digest_of_the_same_files(cluster, data, 
     assert again["skipped"] == again["samples"] == record["samples"] and again["sha256"] == record["sha256"]
 
 
+@pytest.mark.tier("release")
 @on_ray
 def test_a_cluster_that_others_fill_is_not_waited_for_without_end(cluster, data, tmp_path: Path):
     import ray
@@ -304,6 +306,7 @@ def command(data, source: Path, target: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.tier("release")
 @on_ray
 def test_the_command_on_this_machine_is_cut_off_goes_on_and_says_what_failed(data, tmp_path: Path, wait_for: WaitFor):
     needs(find_spec("ray"), "Ray is not installed: pip install '.[batch]'")

@@ -62,7 +62,9 @@ def steps_off(proto: onnx.ModelProto, ours: np.ndarray, x: np.ndarray) -> np.nda
     return np.rint((ours - answers(proto, x)) / output_scale(proto)).astype(int)
 
 
-@pytest.mark.parametrize("form", in_tiers(FORMATS, FORMATS[:1]), ids=IDS)
+@pytest.mark.parametrize(
+    "form", [*in_tiers(FORMATS[:2], FORMATS[:1]), pytest.param(FORMATS[2], marks=pytest.mark.tier("release"))], ids=IDS
+)
 def test_a_sigmoid_at_the_end(rng: np.random.Generator, form: Format) -> None:
     """Its results were on no grid when their quantiser went to the client, and were rounded to 3 bits."""
     x = rng.standard_normal((300, 12)).astype(np.float32)

@@ -15,6 +15,7 @@ from scoring_server import Server, User, becomes
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
 
+@pytest.mark.tier("release")
 def test_nobody_notices(tmp_path: Path, fill: Callable[[Path], Path], database: str):
     key, over = tmp_path / "audit.key", threading.Event()
     key.write_bytes(bytes(32))

@@ -25,7 +25,7 @@ MOST_BYTES = 1 << 20
 
 
 # A process of its own describes an uploaded model under limits of memory and time, which a thread of the tests cannot have.
-PROCESS = pytest.param("process", marks=[pytest.mark.tier("all"), pytest.mark.os_entropy])
+PROCESS = pytest.param("process", marks=[pytest.mark.tier("release"), pytest.mark.os_entropy])
 
 
 @pytest.fixture(scope="module", params=["thread", PROCESS])

@@ -80,6 +80,7 @@ def test_pictures_as_cameras_and_scanners_write_them(call, tmp_path, colours):
     assert np.abs(grey - 30_000 / 65_535).max() < 1 / 255
 
 
+@pytest.mark.tier("release")
 @pytest.mark.skipif(
     not (Path(DATA) / "cifar10").is_dir(), reason="no CIFAR-10: set CLOAKWORK_DATA to the folder that holds cifar10/"
 )
