@@ -170,7 +170,7 @@ lint-workflows: $(VENV)/.lint-tools
 
 lint-mypy: $(VENV)/.check-tools typecheck-tree
 	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy --num-workers $(JOBS) --cache-dir $(BUILD)/mypy $(addprefix $(BUILD)/typecheck/cloakwork/,$(PACKAGES))
-	MYPYPATH=$(BUILD)/typecheck:tests/benchmarks:tests/benchmarks/elsewhere:tests/models:tests/api:tests/suite $(BIN)/mypy --num-workers $(JOBS) --cache-dir $(BUILD)/mypy tests/benchmarks
+	MYPYPATH=$(BUILD)/typecheck:tests/benchmarks:tests/benchmarks/elsewhere:tests/benchmarks/mutants:tests/models:tests/api:tests/suite $(BIN)/mypy --num-workers $(JOBS) --cache-dir $(BUILD)/mypy tests/benchmarks
 	MYPYPATH=$(BUILD)/typecheck:release $(BIN)/mypy --num-workers $(JOBS) --cache-dir $(BUILD)/mypy release
 	MYPYPATH=$(BUILD)/typecheck:website $(BIN)/mypy --num-workers $(JOBS) --cache-dir $(BUILD)/mypy website
 

@@ -1,33 +1,21 @@
-"""Breaks the project on purpose and sees whether the tests notice: `python tests/benchmarks/mutants/run.py [--tier all] [--only NAME ..]`.
-
-Each mutant of `mutants.toml` replaces one text in one file. It is applied to a copy of the checkout, what it changes is built again (the engine with
-CMake, the client for browsers with npm), and pytest runs until the first failure: the tests of the mutant's room in the first tier, the whole
-tier, then the same beyond it. At the end the tests that failed run once more without a mutant: one that fails again has killed nothing.
-
-A checkout whose tests have no tiers yet (`--checkout DIR`) runs the room, then all tests. What is built stays in --work for the next run.
-"""
+"""Mutants, and the copy of a checkout in which they are applied, built and tested."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 HERE: Final = Path(__file__).resolve().parent
-REPOSITORY: Final = HERE.parents[2]
-TIERS: Final = ("test", "all")
 PACKAGES: Final = ("api", "app", "models", "training")  # beside fhe_core, whose engine is built
 WEB_BUILT: Final = ("web/dist", "api/page")  # by `make web`
 STAGE_SECONDS: Final = 3 * 3600
@@ -73,19 +61,6 @@ class Stage:
     paths: tuple[str, ...]
     options: tuple[str, ...]
     workers: int  # 0: in pytest's own process
-
-
-@dataclass
-class Result:
-    """What became of a mutant."""
-
-    mutant: str
-    outcome: str  # killed, survived, not run
-    stage: str = ""  # that killed it
-    test: str = ""
-    reason: str = ""  # why it was not run
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
 
 
 def read_mutants() -> list[Mutant]:
@@ -261,148 +236,3 @@ def _write(path: Path, text: str) -> None:
 
 def _output(*command: str, cwd: Path) -> str:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True).stdout
-
-
-def stages_of(mutant: Mutant, copy: Copy, tier: str, room_only: bool, workers: int) -> list[Stage]:
-    """In the order in which they run; each begins where the one before it found nothing."""
-    whole = ("tests",)
-    if not (copy.root / "tests/suite/tiers.py").exists():  # before tests had tiers
-        options = ("-m", "not long") if tier == "test" else ()
-        stages = [Stage("room", mutant.room, options, 0), Stage("whole", whole, options, workers)]
-    else:
-        stages = [
-            stage
-            for i, name in enumerate(TIERS[: TIERS.index(tier) + 1])
-            for options in [("--tier", name, *(("--beyond", TIERS[i - 1]) if i else ()))]
-            for stage in (
-                Stage(f"{name}, room", mutant.room, options, 0),
-                Stage(f"{name}, whole", whole, options, workers),
-            )
-        ]
-    return [stage for stage in stages if stage.paths is mutant.room] if room_only else stages
-
-
-def judge(mutant: Mutant, copy: Copy, stages: Sequence[Stage]) -> Result:
-    result = Result(mutant.name, "survived")
-    began, cpu_before = time.monotonic(), _cpu_seconds()
-    try:
-        with copy.mutated(mutant):
-            for stage in stages:
-                failed = copy.failures(stage)
-                if failed:
-                    result.outcome, result.stage, result.test = "killed", stage.name, failed[0]
-                    break
-    except NotRunError as error:
-        result.outcome, result.reason = "not run", str(error)
-    result.seconds = round(time.monotonic() - began, 1)
-    result.cpu_seconds = round(_cpu_seconds() - cpu_before, 1)
-    return result
-
-
-def _cpu_seconds() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
-def confirm(results: Sequence[Result], copy: Copy) -> None:
-    """Runs every killing test without a mutant; a mutant whose test fails here too is not judged."""
-    by_test = {result.test.partition(" (")[0]: result for result in results if result.outcome == "killed"}
-    if not by_test:
-        return
-    copy.build_stale()
-    has_tiers = (copy.root / "tests/suite/tiers.py").exists()
-    stage = Stage("confirm", tuple(by_test), ("--tier", "all") if has_tiers else (), 0)
-    for failed in copy.failures(stage, stop=False):
-        for result in results:
-            if result.test.partition(" (")[0] == failed.partition(" (")[0]:
-                result.outcome, result.reason = "not run", f"its test fails without it too: {result.test}"
-
-
-def markdown(mutants: Sequence[Mutant], results: Mapping[str, Result]) -> str:
-    rows = ["| mutant | breaks | outcome | killed by | s |", "|---|---|---|---|---|"]
-    for mutant in mutants:
-        result = results.get(mutant.name)
-        if result is not None:
-            outcome = f"killed ({result.stage})" if result.outcome == "killed" else result.outcome
-            words = [mutant.name, mutant.breaks, outcome, result.test or result.reason, f"{result.seconds:.0f}"]
-            rows.append(f"| {' | '.join(' '.join(word.split()).replace('|', chr(92) + '|') for word in words)} |")
-    judged = [result for result in results.values() if result.outcome != "not run"]
-    killed = [result for result in judged if result.outcome == "killed"]
-    early = [result for result in killed if result.stage.startswith("test")]
-    rows += ["", f"{len(killed)} of {len(judged)} killed" + (f", {len(early)} by tier `test`" if early else "") + "."]
-    return "\n".join(rows) + "\n"
-
-
-def check(mutants: Sequence[Mutant], checkout: Path) -> int:
-    """Lists the mutants; 1 if one cannot be applied to the checkout."""
-    status = 0
-    for mutant in mutants:
-        try:
-            path = checkout / mutant.file
-            mutant.apply_to(path.read_text(encoding="utf-8") if path.exists() else "")
-            missing = [path for path in mutant.room if not (checkout / path).exists()]
-            words = f"not there: {', '.join(missing)}" if missing else mutant.breaks
-        except NotRunError as error:
-            words, status = f"CANNOT BE APPLIED: {error}", 1
-        print(f"{mutant.name:32} {mutant.file}: {words}")
-    return status
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tier", choices=TIERS, default="all", help="the last tier whose tests run (default: all)")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="run these mutants (default: every one)")
-    parser.add_argument("--room-only", action="store_true", help="run the tests of the mutant's room, not whole tiers")
-    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first mutant that survives")
-    parser.add_argument("--list", action="store_true", help="check that each mutant can be applied, and run none")
-    parser.add_argument("--checkout", type=Path, default=REPOSITORY, help="break this checkout (default: this one)")
-    parser.add_argument("--work", type=Path, default=REPOSITORY / "build/mutants", help="folder for the copy, builds")
-    parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1), help="processes for a whole tier")
-    parser.add_argument("--json", type=Path, help="results, to which this run adds (default: WORK/results.json)")
-    parser.add_argument("--markdown", type=Path, help="the same as a table (default: WORK/results.md)")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    every = read_mutants()
-    unknown = set(options.only or ()) - {mutant.name for mutant in every}
-    if unknown:
-        raise SystemExit(f"no mutant has the name {', '.join(sorted(unknown))}; --list shows them")
-    mutants = [mutant for mutant in every if not options.only or mutant.name in options.only]
-    checkout, work = options.checkout.resolve(), options.work.resolve()
-    if options.list:
-        return check(mutants, checkout)
-    json_path, markdown_path = options.json or work / "results.json", options.markdown or work / "results.md"
-    copy = Copy(checkout, work, options.workers)
-    copy.refresh()
-    copy.build("engine")
-
-    results: dict[str, Result] = {}
-    if json_path.exists():
-        rows: dict[str, dict[str, Any]] = json.loads(json_path.read_text(encoding="utf-8"))
-        results = {name: Result(**row) for name, row in rows.items() if any(name == each.name for each in every)}
-    judged: list[Result] = []
-
-    def write() -> None:
-        json_path.write_text(json.dumps({name: asdict(each) for name, each in results.items()}, indent=1) + "\n")
-        markdown_path.write_text(markdown(every, results), encoding="utf-8")
-
-    for mutant in mutants:
-        stages = stages_of(mutant, copy, options.tier, options.room_only, options.workers)
-        result = judge(mutant, copy, stages)
-        judged.append(result)
-        results[mutant.name] = result
-        words = result.test or result.reason
-        print(f"{mutant.name}: {result.outcome} {result.stage} {words} ({result.seconds:.0f} s)", flush=True)
-        write()
-        if result.outcome != "killed" and not options.keep_going:
-            break
-    confirm(judged, copy)
-    write()
-    print(markdown(every, {result.mutant: result for result in judged}))
-    return int(any(result.outcome != "killed" for result in judged))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
