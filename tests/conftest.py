@@ -11,7 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-pytest_plugins = ("tiers", "entropy", "memory")
+pytest_plugins = ("tiers", "entropy", "memory", "command_line", "requirements")
 
 # Toy parameter sets are insecure and refused everywhere but here.
 os.environ.setdefault("CLOAKWORK_ALLOW_TOY", "1")

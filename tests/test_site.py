@@ -25,7 +25,7 @@ import reference
 import typer.main
 from requirements import needs
 
-from cloakwork.app.cli.main import app
+from cloakwork.app.cli.main import application
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SITE = REPOSITORY / "build" / "site"
@@ -177,7 +177,7 @@ def every_command(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def test_every_command_and_option_is_on_the_page() -> None:
-    program = typer.main.get_command(app)
+    program = typer.main.get_command(application())
     page = commands.commands_page(program, "cloakwork")
     sections = dict(re.findall(r"^#+ (cloakwork[^\n]*)\n(.*?)(?=^#|\Z)", page, re.DOTALL | re.MULTILINE))
     shown = {path: command for path, command in every_command(program, "cloakwork") if not command.hidden}

@@ -17,7 +17,7 @@ from mkdocs.structure.pages import Page
 from notebooks import NOTEBOOKS, notebook_pages
 from reference import GROUPS, MODULES, index_page, module_page
 
-from cloakwork.app.cli.main import app
+from cloakwork.app.cli.main import application
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parent
@@ -96,7 +96,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def _generated() -> Iterator[tuple[str, str | bytes]]:
     yield "reference/index.md", index_page()
-    yield COMMANDS, commands_page(typer.main.get_command(app), "cloakwork")
+    yield COMMANDS, commands_page(typer.main.get_command(application()), "cloakwork")
     for module in MODULES:
         yield module.page, module_page(module)
     yield from notebook_pages()

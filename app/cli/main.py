@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.metadata import version as distribution_version
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from cloakwork.app.cli.bench import group as bench
-from cloakwork.app.cli.commands import (
-    batch,
-    calibrate_machine,
-    compile_model,
-    devices,
-    index,
-    keys,
-    page,
-    params,
-    remote,
-    replay,
-    run_model,
-    samples,
-    score,
-    serve,
-    simulate,
-    tenants,
-    train,
-)
-from cloakwork.app.cli.demo import group as demo
 from cloakwork.app.cli.shared.console import FailureError, WrongCallError, report_error
 from cloakwork.fhe_core.errors import CancelledError, FheError, ParameterError
 
@@ -37,40 +17,55 @@ FAILURE, WRONG_CALL, INTERRUPTED = 1, 2, 130
 # The class of every error in the arguments, public in Typer through its subclass alone.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
-app = typer.Typer(
-    name="cloakwork",
-    help="Machine-learning inference on encrypted data.",
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
-app.command("samples")(samples.samples)
-app.command("train")(train.train)
-app.command("zoo")(compile_model.list_zoo)
-app.command("compile")(compile_model.compile_model)
-app.command("inspect")(compile_model.inspect)
-app.command("simulate")(simulate.simulate)
-app.command("params")(params.params)
-app.command("devices")(devices.devices)
-app.command("calibrate-machine")(calibrate_machine.calibrate_machine)
-app.command("keygen")(keys.keygen)
-app.command("encrypt")(keys.encrypt)
-app.command("run")(run_model.run_model)
-app.add_typer(batch.app, name="batch")
-app.command("replay")(replay.replay)
-app.command("decrypt")(keys.decrypt)
-app.command("serve")(serve.serve)
-app.command("page")(page.page)
-app.add_typer(bench.app, name="bench")
-app.add_typer(tenants.app, name="tenants")
-app.add_typer(demo.app, name="demo")
-app.command("score")(score.score)
-app.add_typer(remote.models, name="models")
-app.add_typer(remote.keys, name="keys")
-app.add_typer(remote.jobs, name="jobs")
-app.add_typer(index.app, name="index")
+# Where each command is, in the order of the help: a function, or a group of commands. A call imports its own alone: all of them take two seconds.
+COMMANDS: Final = {
+    "samples": "commands.samples:samples",
+    "train": "commands.train:train",
+    "zoo": "commands.compile_model:list_zoo",
+    "compile": "commands.compile_model:compile_model",
+    "inspect": "commands.compile_model:inspect",
+    "simulate": "commands.simulate:simulate",
+    "params": "commands.params:params",
+    "devices": "commands.devices:devices",
+    "calibrate-machine": "commands.calibrate_machine:calibrate_machine",
+    "keygen": "commands.keys:keygen",
+    "encrypt": "commands.keys:encrypt",
+    "run": "commands.run_model:run_model",
+    "batch": "commands.batch:app",
+    "replay": "commands.replay:replay",
+    "decrypt": "commands.keys:decrypt",
+    "serve": "commands.serve:serve",
+    "page": "commands.page:page",
+    "bench": "bench.group:app",
+    "tenants": "commands.tenants:app",
+    "demo": "demo.group:app",
+    "score": "commands.score:score",
+    "models": "commands.remote:models",
+    "keys": "commands.remote:keys",
+    "jobs": "commands.remote:jobs",
+    "index": "commands.index:app",
+}
 
 
-@app.callback(invoke_without_command=True)
+def application(*names: str) -> typer.Typer:
+    """The program with these commands; with all of them if none is named."""
+    app = typer.Typer(
+        name="cloakwork",
+        help="Machine-learning inference on encrypted data.",
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    app.callback(invoke_without_command=True)(root)
+    for name in names or COMMANDS:
+        module, _, attribute = COMMANDS[name].partition(":")
+        command = getattr(import_module(f"cloakwork.app.cli.{module}"), attribute)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+    return app
+
+
 def root(
     context: typer.Context,
     show_version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
@@ -83,7 +78,9 @@ def root(
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs one command and returns its exit status: 0, 1 for a failure, 2 for a wrong call."""
+    words = sys.argv[1:] if arguments is None else arguments
     try:
+        app = application(*(word for word in words[:1] if word in COMMANDS))
         status = app(args=arguments, prog_name="cloakwork", standalone_mode=False)
     except (KeyboardInterrupt, CancelledError, typer.Abort):
         report_error("interrupted")

@@ -6,7 +6,7 @@ import re
 
 import typer.main
 
-from cloakwork.app.cli.main import app
+from cloakwork.app.cli.main import application
 from tests.documents.test_links import DOCUMENTS, text_of
 
 # Texts that are hashed: "cloakwork test vector", "cloakwork parameter set".
@@ -14,7 +14,7 @@ HASHED = {"test", "parameter", "threshold", "expansion"}
 
 
 def test_commands_that_documents_name_exist() -> None:
-    commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    commands = set(typer.main.get_command(application()).commands)  # type: ignore[attr-defined]
     named = set()
     for document in DOCUMENTS:
         code = re.findall(r"```.*?```|`[^`\n]+`", text_of(document), flags=re.DOTALL)

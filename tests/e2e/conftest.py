@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import os
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scoring_server import Server, running, toy_model
-
-from cloakwork.app.cli import main
 
 MODEL = "toy"
 Call = Callable[..., subprocess.CompletedProcess[str]]
@@ -41,38 +35,11 @@ def job_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
-    """call(*arguments, folder=, environment={}): a command in a folder, without a terminal, inside this process; its keys are in `home`."""
+def call(call: Call, tmp_path: Path) -> Call:
+    """As everywhere; its keys are in `home`."""
 
-    def call(
-        *arguments: str, folder: Path = tmp_path, environment: dict[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        with monkeypatch.context() as patch:
-            patch.chdir(folder)
-            patch.setattr(sys, "stdin", io.StringIO())
-            for name in [
-                each for each in os.environ if each.startswith("CLOAKWORK_") and each != "CLOAKWORK_ALLOW_TOY"
-            ]:
-                patch.delenv(name)
-            for name, value in {"CLOAKWORK_HOME": str(folder / "home"), **(environment or {})}.items():
-                patch.setenv(name, value)
-            capfd.readouterr()
-            status = main.run(list(arguments))
-        output, errors = capfd.readouterr()
-        return subprocess.CompletedProcess(arguments, status, output, errors)
+    def with_home(*arguments: str, folder: Path = tmp_path, environment: dict[str, str] | None = None) -> Any:
+        home = {"CLOAKWORK_HOME": str(folder / "home")}
+        return call(*arguments, folder=folder, environment={**home, **(environment or {})})
 
-    return call
-
-
-@pytest.fixture(scope="session")
-def wait_for() -> Callable[[Callable[[], Any], str], Any]:
-    """wait_for(condition, what): asks again until it holds, and returns its last answer; fails after two minutes."""
-
-    def wait(condition: Callable[[], Any], what: str) -> Any:
-        end = time.monotonic() + 120
-        while not (answer := condition()):
-            assert time.monotonic() < end, f"waited in vain: {what}"
-            time.sleep(0.02)
-        return answer
-
-    return wait
+    return with_home

@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from command_line import WaitFor
 from scoring_server import Server, running, toy_model
 
 from cloakwork.app.client import Client
@@ -24,7 +25,6 @@ from cloakwork.app.client.keyring import Keyring, TemporaryKeyring
 pytestmark = pytest.mark.os_entropy
 MODEL = "toy"
 SECONDS = 300
-WaitFor = Callable[[Callable[[], Any], str], Any]
 LONG = 20_000  # samples that keep the server busy until it is told to stop
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from command_line import WaitFor
 from requirements import needs
 
 from cloakwork.app.batch import BatchOptions, score_batch
@@ -35,9 +36,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 BUCKET = "s3://batches"
-
-
-WaitFor = Callable[[Callable[[], Any], str], Any]
 
 
 def on_ray(test: Callable[..., None]) -> Callable[..., None]:

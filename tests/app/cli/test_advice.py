@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from cloakwork.app.cli.main import app
+from cloakwork.app.cli.main import application
 
 ROOT = Path(__file__).resolve().parents[3]
 OF_MODULES = {  # options of programs that are modules: what they are and the options that are theirs
@@ -33,7 +33,7 @@ def commands(found: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
         yield from commands(inner, (*path, name))
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands(typer.main.get_command(application())))
 GROUPS = {name for name, each in COMMANDS.items() if getattr(each, "commands", None)}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from cloakwork.app.cli.main import app
+from cloakwork.app.cli.main import application
 from cloakwork.app.cli.shared.console import report_error
 from cloakwork.models import zoo
 
@@ -114,7 +114,7 @@ def command_names(group: typer.Typer, prefix: tuple[str, ...] = ()) -> list[tupl
     return own + [name for inner, words in groups if inner is not None for name in command_names(inner, words)]
 
 
-@pytest.mark.parametrize("name", command_names(app), ids=" ".join)
+@pytest.mark.parametrize("name", command_names(application()), ids=" ".join)
 def test_every_command_has_help_and_is_documented(call, name):
     result = call(*name, "--help")
     assert result.returncode == 0
