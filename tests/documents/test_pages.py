@@ -48,10 +48,10 @@ RANDOM = re.compile(r" *\d{10,}|\b[0-9a-f]{8}(?=\.\.)")  # words of ciphertexts,
 PRINTED = {
     "README.md": (
         r"\d+ bits of security",
-        r"\[\[(?:\s*-?\d+\.\d*(?:e-?\d+)?){3}\]\s+\[(?:\s*-?\d+\.\d*(?:e-?\d+)?){3}\]\]",
+        r"\[\[(?:\s*-?\d+\.\d*(?:e[+-]?\d+)?){3}\s*\]\s+\[(?:\s*-?\d+\.\d*(?:e[+-]?\d+)?){3}\s*\]\]",
     )
 }
-# Notebooks run in `make test-release`; these, which take seconds, before.
+# Notebooks run in `make test-release`, and these pages.
 LONG_PAGES = ("docs/batch.md",)  # several clusters of Ray
 EXTRAS = {"cifar10": ["PIL"], "credit_decisions": ["xgboost"], "service_from_a_notebook": ["fastapi"]}  # of notebooks
 

@@ -86,7 +86,7 @@ def test_pixels_are_averaged_by_their_share(evaluated: Evaluated):
     cases, expected = [], []
     for size, side in ((32, 32), (64, 32), (100, 32), (5, 32), (33, 8), (1, 4)):
         pixels = np.random.default_rng(size).integers(0, 256, (size, size, 4))
-        fine = np.repeat(np.repeat(pixels[..., :3], side, axis=0), side, axis=1)
+        fine = np.repeat(np.repeat(pixels[..., :3].astype(np.uint8), side, axis=0), side, axis=1)
         expected.append(fine.reshape(side, size, side, size, 3).mean(axis=(1, 3)).transpose(2, 0, 1) / 255)
         cases.append([pixels.ravel().tolist(), size, side])
     boxed = "(cases) => cases.map(([pixels, size, side]) => [...page.boxed(pixels, size, side)])"
