@@ -17,7 +17,7 @@ FAILURE, WRONG_CALL, INTERRUPTED = 1, 2, 130
 # The class of every error in the arguments, public in Typer through its subclass alone.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
-# Where each command is, in the order of the help: a function, or a group of commands. A call imports its own alone: all of them take two seconds.
+# Where each command is, in the order of the help: a function, or a group of commands. A call imports only its own: all of them take two seconds.
 COMMANDS: Final = {
     "samples": "commands.samples:samples",
     "train": "commands.train:train",

@@ -28,7 +28,7 @@ def _in_ci() -> bool:
     return os.environ.get("CLOAKWORK_CI") == "1"
 
 
-def _imported(name: str, minversion: str | None = None, reason: str | None = None, **_: Any) -> Any:
+def _imported(name: str, *, reason: str | None = None) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from in_process import serving
-from scoring_server import User
+from scoring_server import User, running
 
 OTHERS = 0o077
 
@@ -44,6 +44,19 @@ def exercise(server_data: Path, umask: int, logs: Path) -> None:
 
 def test_files_are_the_owners_alone_whatever_the_umask(tmp_path: Path, fill: Callable[[Path], Path]):
     exercise(fill(tmp_path / "data"), 0, tmp_path)
+
+
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
+def test_a_process_makes_its_own_tables_and_they_are_the_owners(tmp_path: Path, fill: Callable[[Path], Path]):
+    """Other tests give services a database that has tables already."""
+    with running(fill(tmp_path / "data"), umask=0, made_tables=False, logs=tmp_path) as server:
+        assert (server.data / "cloakwork.db").stat().st_size > 0
+        assert open_to_others(server.data) == []
+        with server.client() as http:
+            user = User.of(http)
+            user.upload()
+            assert user.infer(user.encrypt()[1]).status_code == 200
 
 
 def test_a_folder_that_was_open_is_narrowed_and_links_are_left_alone(tmp_path: Path, fill: Callable[[Path], Path]):
