@@ -67,7 +67,8 @@ class Server:
         return (self.logs or self.data) / "log.jsonl"
 
     def log_lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
+        whole = self.log.read_text(encoding="utf-8").split("\n")[:-1]  # a reader sees a long line in parts
+        return [json.loads(line) for line in whole if line.startswith("{")]
 
     def settings(self) -> dict[str, str]:
         """Without their prefix."""
@@ -123,6 +124,7 @@ class Server:
 
     def kill_engine(self, by: signal.Signals = signal.SIGKILL) -> None:
         ready = [line["pid"] for line in self.log_lines() if line["message"] == "engine ready"]
+        os.truncate(self.log, self.log.read_bytes().rfind(b"\n") + 1)  # the line that it was writing
         os.kill(ready[-1], by)
 
     @contextmanager

@@ -129,7 +129,7 @@ class Fleet:
                 time.sleep(0.1)
 
     def log_lines(self) -> list[dict[str, Any]]:
-        lines = [line for node in self.nodes for line in node.log.read_text(encoding="utf-8").splitlines()]
+        lines = [line for node in self.nodes for line in node.log.read_text(encoding="utf-8").split("\n")[:-1]]
         return [json.loads(line) for line in lines if line.startswith("{")]
 
 
