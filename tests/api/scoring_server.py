@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import hashlib
 import json
 import math
@@ -24,6 +25,7 @@ import httpx
 import numpy as np
 import onnx_models
 import psutil
+from warm_process import Forked, WarmPython
 
 from cloakwork.api.database.connection import Database
 from cloakwork.api.database.migrate import migrate_url
@@ -53,10 +55,10 @@ class Server:
     variables: dict[str, str] = field(default_factory=dict)  # of other names
     insecure: bool = True
     logs: Path | None = None  # a folder; the data folder without one
-    umask: int = -1  # that of who starts it
+    umask: int = -1  # that of who starts it; without `variables`
     made_tables: bool = True  # False: the service makes them, in a process of two seconds
     port: int = 0
-    process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | Forked | None = None
 
     @property
     def url(self) -> str:
@@ -94,9 +96,10 @@ class Server:
             with_tables(self.data)
         already = len(self.log_lines()) if self.log.exists() else 0
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "cloakwork.api"], env=environment, stderr=log, umask=self.umask
-            )
+            if self.variables:  # which what is imported may read
+                self.process = subprocess.Popen([sys.executable, "-m", "cloakwork.api"], env=environment, stderr=log)
+            else:
+                self.process = warm_service().start("cloakwork.api", environment, log.fileno(), self.umask)
         self._wait(already)
 
     def _wait(self, already: int) -> None:
@@ -121,10 +124,10 @@ class Server:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+        os.truncate(self.log, self.log.read_bytes().rfind(b"\n") + 1)  # the line that it was writing
 
     def kill_engine(self, by: signal.Signals = signal.SIGKILL) -> None:
         ready = [line["pid"] for line in self.log_lines() if line["message"] == "engine ready"]
-        os.truncate(self.log, self.log.read_bytes().rfind(b"\n") + 1)  # the line that it was writing
         os.kill(ready[-1], by)
 
     @contextmanager
@@ -154,6 +157,13 @@ class Server:
 
     def client(self, **options: Any) -> httpx.Client:
         return httpx.Client(base_url=self.url, timeout=60, trust_env=False, **options)
+
+
+@cache
+def warm_service() -> WarmPython:
+    python = WarmPython(["cloakwork.api.web_process"])
+    atexit.register(python.folder.cleanup)
+    return python
 
 
 @contextmanager

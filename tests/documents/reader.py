@@ -15,14 +15,12 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.documents import warm_python
+from warm_process import WarmPython, clean_environment
+
 from tests.documents.pages import SHELL, Block
 
 TIMEOUT_SECONDS: Final = 300
@@ -36,7 +34,7 @@ warm = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 warm.connect(os.environ["WARM_PYTHON"])
 request = {{"folder": os.getcwd(), "environment": dict(os.environ), "arguments": sys.argv[1:]}}
 socket.send_fds(warm, [json.dumps(request).encode()], [0, 1, 2])
-sys.exit(int(warm.recv(16) or 1))
+sys.exit(int(warm.recv(16) or 1) % 256)
 """
 
 # What a block of the shell begins with. The service is ready before the next command; it ends with the page.
@@ -59,51 +57,6 @@ cloakwork() {{
     fi
 }}
 """
-
-
-@dataclass
-class WarmPython:
-    """A process that has imported these modules, and forks those that run pages and commands."""
-
-    modules: Sequence[str] = ()
-    folder: tempfile.TemporaryDirectory[str] = field(default_factory=lambda: tempfile.TemporaryDirectory(prefix="warm"))
-
-    def __post_init__(self) -> None:
-        command = [sys.executable, warm_python.__file__, self.address, *self.modules]
-        self.process = subprocess.Popen(command, env=clean_environment(), start_new_session=True)
-
-    @property
-    def address(self) -> str:
-        return f"{self.folder.name}/socket"
-
-    def connect(self) -> socket.socket:
-        """Waits until it has imported all."""
-        end = time.monotonic() + TIMEOUT_SECONDS
-        while True:
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            try:
-                connection.connect(self.address)
-                return connection
-            except (FileNotFoundError, ConnectionRefusedError):
-                connection.close()
-                assert self.process.poll() is None and time.monotonic() < end, "the Python of the pages did not start"
-                time.sleep(0.05)
-
-    def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # with what a page left running
-        self.process.wait()
-        self.folder.cleanup()
-
-
-@contextlib.contextmanager
-def warm(*modules: str) -> Iterator[WarmPython]:
-    python = WarmPython(modules)
-    try:
-        python.connect().close()
-        yield python
-    finally:
-        python.end()
 
 
 @dataclass(frozen=True)
@@ -224,8 +177,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def clean_environment() -> dict[str, str]:
-    left_out = ("CLOAKWORK_", "PYTEST_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(left_out)}

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from requirements import needs
 from scoring_server import running
+from warm_process import WarmPython, clean_environment, warm
 
 from tests.documents.given import GIVEN
 from tests.documents.pages import (
@@ -29,7 +30,7 @@ from tests.documents.pages import (
     name_of,
     shows_what_it_prints,
 )
-from tests.documents.reader import PORT, Reader, Result, WarmPython, clean_environment, warm
+from tests.documents.reader import PORT, Reader, Result
 
 pytestmark = [pytest.mark.os_entropy, pytest.mark.timeout(1200)]
 

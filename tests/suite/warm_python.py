@@ -1,10 +1,11 @@
-"""Imports what pages import once, and forks a process for every page and every command: imports are most of what these cost.
+"""Imports once what services, pages and commands import, and forks a process for each: imports are most of what these cost.
 
 Usage: python warm_python.py SOCKET MODULE ..
 
-A request is one message of JSON with the descriptors of standard input, output and error: {"folder", "environment", "arguments"} for
-`cloakwork ARGUMENTS ..`, whose exit status is the answer; {"folder", "environment", "notebook"} for a page, whose blocks follow as messages
-{"code", "output", "errors"} (three paths), each answered "done" or "failed".
+Ends when its standard input does. A request is one message of JSON with the descriptors of standard input, output and error:
+{"folder", "environment", "module", "umask"} for `python -m MODULE`, answered with the number of the process and, when it has ended, its exit status;
+{"folder", "environment", "arguments"} for `cloakwork ARGUMENTS ..`, whose exit status is the answer; {"folder", "environment", "notebook"} for a
+page, whose blocks follow as messages {"code", "output", "errors"} (three paths), each answered "done" or "failed".
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import atexit
 import importlib
 import json
 import os
+import runpy
+import select
 import signal
 import socket
 import sys
@@ -35,6 +38,8 @@ def serve(path: str, modules: list[str]) -> Callable[[], None]:
     listening.listen(16)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that have answered
     while True:
+        if sys.stdin in select.select([listening, sys.stdin], [], [])[0]:
+            os._exit(0)
         connection, _ = listening.accept()
         if os.fork() == 0:
             listening.close()
@@ -54,16 +59,27 @@ def _answer(connection: socket.socket) -> Callable[[], None]:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    if "arguments" not in request:
+    if "notebook" in request:
         connection.send(str(os.getpid()).encode())
         return lambda: run_blocks(connection, request["notebook"])
-    command = os.fork()
-    if command != 0:
-        _, status = os.waitpid(command, 0)
-        connection.send(str(os.waitstatus_to_exitcode(status) % 256).encode())
+    forked = os.fork()
+    if forked != 0:
+        if "module" in request:
+            connection.send(str(forked).encode())
+        _, status = os.waitpid(forked, 0)
+        connection.send(str(os.waitstatus_to_exitcode(status)).encode())
         os._exit(0)
     connection.close()
+    if "module" in request:
+        return lambda: run_module(request["module"], request["umask"])
     return lambda: run_command(request["arguments"])
+
+
+def run_module(name: str, umask: int) -> None:
+    if umask >= 0:
+        os.umask(umask)
+    sys.argv = [name]
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def run_command(arguments: list[str]) -> None:
