@@ -21,7 +21,7 @@ from test_web_agreement import Case, array, asked, check_inputs, check_outputs
 from test_web_client import PASSPHRASE, evaluate, values
 
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.models.client_steps import FUNCTIONS, TOKENS, Columns, Curves, Function, Members, Texts
+from cloakwork.models.client_steps import FUNCTIONS, TOKENS, Columns, Curves, Function, Members, Quantise, Round, Texts
 from cloakwork.models.client_steps.texts import _plain_text
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.compiler import compile_onnx
@@ -144,6 +144,17 @@ def test_every_function_by_name(client: ClientSpecification, web: Path, tmp_path
                 check_inputs(case.client, x, each) for x, each in zip(case.samples, found["inputs"], strict=True)
             )
         assert taken >= 8, case.client.input_steps
+
+
+@pytest.mark.parametrize("step", [Round(), Quantise(0.25, -1e15, 1e15)], ids=["round", "quantise"])
+def test_halves_go_to_the_even_integer(step: Any, client: ClientSpecification, web: Path, tmp_path: Path) -> None:
+    """Exactly, also where numbers are hardly finer than halves."""
+    units = np.concatenate(
+        [np.arange(-21, 22) / 2, np.array([-1, 1, 3]) / 2 + 2.0**50, RNG.integers(-(2**40), 2**40, 40) / 2]
+    )
+    x = (units * getattr(step, "unit", 1.0))[:, None]
+    (found,) = asked(web, tmp_path, [Case(with_input(client, Columns(1), step, width=1), [x])])
+    np.testing.assert_array_equal(array(found["inputs"][0]), np.rint(units)[:, None] * getattr(step, "unit", 1.0))
 
 
 def signatures(name: str) -> list[tuple[int, int]]:

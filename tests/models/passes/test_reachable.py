@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cloakwork.models.passes.reachable import MOST_VALUES, reachable_sums
+from cloakwork.models.passes.reachable import MOST_VALUES, integers_between, reachable_sums
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -32,3 +32,15 @@ def test_what_has_weight_0_adds_nothing() -> None:
     many = np.arange(MOST_VALUES)
     found = reachable_sums([(0, many), (0, many), (2, np.array([0, 5]))])
     assert found is not None and found.tolist() == [0, 10]
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(-3.0, 2.0), (5.0, 5.0), (0.0, MOST_VALUES - 1.0), (0.0, float(MOST_VALUES))]
+)
+def test_a_range_has_both_of_its_ends(low: float, high: float) -> None:
+    found = integers_between(low, high)
+    assert (
+        found is None
+        if high - low >= MOST_VALUES
+        else found is not None and found.tolist() == list(range(int(low), int(high) + 1))
+    )
