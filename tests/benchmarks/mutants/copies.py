@@ -18,6 +18,11 @@ from typing import Final
 HERE: Final = Path(__file__).resolve().parent
 PACKAGES: Final = ("api", "app", "models", "training")  # beside fhe_core, whose engine is built
 WEB_BUILT: Final = ("web/dist", "api/page")  # by `make web`
+# Optimising while linking takes longer than compiling what a mutant changes.
+ENGINES: Final = {
+    "engine": ("-DCLOAKWORK_CUDA=OFF",),
+    "emulated": ("-DCLOAKWORK_CUDA=EMULATE", "-DCLOAKWORK_EMULATORS=ON", "-DCMAKE_CXX_FLAGS_RELEASE=-O1"),
+}
 STAGE_SECONDS: Final = 3 * 3600
 HUNG: Final = 124  # our own status for a stage that took longer, which counts as a failure
 # Errors of pytest and of its call, and signals that somebody else sends: these say nothing of the mutant.
@@ -38,13 +43,13 @@ class Mutant:
     new: str
     breaks: str  # what goes wrong with it
     room: tuple[str, ...]  # files and folders of tests that should notice
-    needs: str = ""  # "emulated": kernels of the CUDA back end, which only programs that emulate them run here
+    needs: str = ""  # "emulated": kernels of the CUDA back end, which only the engine of `make test-emulated` runs here
 
     @property
     def builds(self) -> str:
-        """What must be built again: the engine, the client for browsers, or nothing."""
-        if self.file.startswith(("fhe_core/src/", "fhe_core/include/")) and self.needs != "emulated":
-            return "engine"
+        """What must be built again: an engine, the client for browsers, or nothing."""
+        if self.file.startswith(("fhe_core/src/", "fhe_core/include/")):
+            return self.needs or "engine"
         return "web" if self.file.startswith(("web/src/", "web/page/")) else ""
 
     def apply_to(self, text: str) -> str:
@@ -61,6 +66,7 @@ class Stage:
     paths: tuple[str, ...]
     options: tuple[str, ...]
     workers: int  # 0: in pytest's own process
+    engine: str = "engine"  # or "emulated"
 
 
 def read_mutants() -> list[Mutant]:
@@ -78,6 +84,7 @@ class Copy:
         self.checkout, self.work, self.jobs = checkout, work, jobs
         self.root = work / "checkout"
         self._stale: set[str] = set()  # what was built from other sources than are there now
+        self._linked = ""  # the engine that Python finds
         self.report = work / "report.txt"
         bin_folder = Path(sys.executable).parent
         self.environment = {
@@ -119,8 +126,8 @@ class Copy:
         return (self.root / "web/dist/client.wasm").exists() and (self.root / "web/node_modules").exists()
 
     def build(self, what: str) -> None:
-        if what == "engine":
-            self._build_engine()
+        if what in ENGINES:
+            self._build_engine(what)
         elif what == "web":
             if not self.has_web():
                 raise NotRunError("the client for browsers is not built in the checkout: run 'make web' there")
@@ -130,21 +137,23 @@ class Copy:
             (self.root / "web/dist/client.wasm").write_bytes(wasm)
             (self.root / "api/page/client.wasm").write_bytes(wasm)
 
-    def _build_engine(self) -> None:
-        folder = self.work / "engine"
+    def _build_engine(self, name: str) -> None:
+        folder = self.work / name
         if not (folder / "build.ninja").exists():
             pybind11 = _output(sys.executable, "-m", "pybind11", "--cmakedir", cwd=self.root).strip()
             self.run(
                 *("cmake", "-S", "fhe_core", "-B", str(folder), "-G", "Ninja"),
-                # Optimising while linking takes longer than compiling what a mutant changes.
-                *("-DCLOAKWORK_CUDA=OFF", "-DCLOAKWORK_KERNELS=native", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF"),
+                *(*ENGINES[name], "-DCLOAKWORK_KERNELS=native", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF"),
                 *(f"-DPython_EXECUTABLE={sys.executable}", f"-Dpybind11_DIR={pybind11}"),
             )
         self.run("cmake", "--build", str(folder), "--parallel", str(self.jobs))
-        self._link()
+        self._linked = ""
 
-    def _link(self) -> None:
+    def _link(self, name: str) -> None:
         """The tree where Python finds cloakwork, as the Makefile makes it for engines that are not installed."""
+        if self._linked == name:
+            return
+        self._linked = name
         tree = self.work / "tree" / "cloakwork"
         shutil.rmtree(tree, ignore_errors=True)
         (tree / "fhe_core").mkdir(parents=True)
@@ -152,7 +161,7 @@ class Copy:
         for name in PACKAGES:
             (tree / name).symlink_to(self.root / name)
         packages = [path.parent for path in core.glob("*/__init__.py")]
-        engines = (self.work / "engine").glob("_engine*.so")
+        engines = (self.work / name).glob("_engine*.so")
         for path in [*core.glob("*.py"), core / "tools", *packages, *engines]:
             (tree / "fhe_core" / path.name).symlink_to(path)
 
@@ -187,6 +196,7 @@ class Copy:
     def failures(self, stage: Stage, stop: bool = True) -> list[str]:
         """The tests of a stage that fail, until the first one; a process that dies names the test that it ran."""
         self.report.unlink(missing_ok=True)
+        self._link(stage.engine)
         paths = [path for path in stage.paths if (self.root / path.partition("::")[0]).exists()]
         if not paths:
             raise NotRunError(f"nothing of its room is there: {', '.join(stage.paths)}")
@@ -210,7 +220,7 @@ class Copy:
                 code = subprocess.run(
                     [*command, *paths],
                     cwd=self.root,
-                    env=self.environment,
+                    env=self.environment | ({"CLOAKWORK_ENGINE": "emulated"} if stage.engine == "emulated" else {}),
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     timeout=STAGE_SECONDS,

@@ -14,8 +14,8 @@ import json
 import os
 import resource
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from copies import Copy, Mutant, NotRunError, Stage, read_mutants
 
 REPOSITORY: Final = Path(__file__).resolve().parents[3]
 TIERS: Final = ("test", "all")
+EMULATED: Final = ("--gpu", "-m", "gpu")  # options of `make test-emulated`
 
 
 @dataclass
@@ -40,6 +41,8 @@ class Result:
 
 def stages_of(mutant: Mutant, copy: Copy, tier: str, room_only: bool, workers: int) -> list[Stage]:
     """In the order in which they run; each begins where the one before it found nothing."""
+    if mutant.needs == "emulated":  # `make test-emulated`, a part of tier all
+        return [Stage("all, room", mutant.room, EMULATED, 0, "emulated")] * (tier == "all")
     whole = ("tests",)
     if not (copy.root / "tests/suite/tiers.py").exists():  # before tests had tiers
         options = ("-m", "not long") if tier == "test" else ()
@@ -79,17 +82,17 @@ def _cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def confirm(results: Sequence[Result], copy: Copy) -> None:
-    """Runs every killing test without a mutant; a mutant whose test fails here too is not judged."""
-    by_test = {result.test.partition(" (")[0]: result for result in results if result.outcome == "killed"}
-    if not by_test:
-        return
+def confirm(results: Sequence[Result], emulated: Container[str], copy: Copy) -> None:
+    """Runs every killing test without a mutant; a mutant whose test fails here too is not judged. Args: emulated: names of mutants."""
     copy.build_stale()
     has_tiers = (copy.root / "tests/suite/tiers.py").exists()
-    stage = Stage("confirm", tuple(by_test), ("--tier=all",) if has_tiers else (), 0)
-    for failed in copy.failures(stage, stop=False):
-        for result in results:
-            if result.test.partition(" (")[0] == failed.partition(" (")[0]:
+    plain = Stage("confirm", (), ("--tier=all",) if has_tiers else (), 0)
+    for stage, on_it in ((plain, False), (Stage("confirm", (), EMULATED, 0, "emulated"), True)):
+        killed = [each for each in results if each.outcome == "killed" and (each.mutant in emulated) == on_it]
+        tests = dict.fromkeys(each.test.partition(" (")[0] for each in killed)
+        failed = copy.failures(replace(stage, paths=tuple(tests)), stop=False) if tests else []
+        for result in killed:
+            if result.test.partition(" (")[0] in {each.partition(" (")[0] for each in failed}:
                 result.outcome, result.reason = "not run", f"its test fails without it too: {result.test}"
 
 
@@ -173,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write()
         if result.outcome != "killed" and not options.keep_going:
             break
-    confirm(judged, copy)
+    confirm(judged, {mutant.name for mutant in mutants if mutant.needs == "emulated"}, copy)
     write()
     print(markdown(every, {result.mutant: result for result in judged}))
     return int(any(result.outcome != "killed" for result in judged))
