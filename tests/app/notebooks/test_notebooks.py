@@ -7,22 +7,21 @@ import re
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
-import nbformat
 import pytest
 
-from tests.app.notebooks.execute import FOLDER, strip
+from tests.documents.pages import NOTEBOOKS
 
 MOST_CHARACTERS = 1_000_000
-NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
-def pictures(notebook: nbformat.NotebookNode) -> list[str]:
+def pictures(notebook: Any) -> list[str]:
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     return [output.data["image/png"] for output in outputs if "image/png" in output.get("data", {})]
 
 
-def printed(notebook: nbformat.NotebookNode) -> str:
+def printed(notebook: Any) -> str:
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     return "".join(output.text for output in outputs if output.output_type == "stream")
 
@@ -30,6 +29,10 @@ def printed(notebook: nbformat.NotebookNode) -> str:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_committed_with_what_it_shows_and_no_more(path: Path):
     """`tests/app/notebooks/execute.py` writes them so."""
+    import nbformat  # two seconds, which every worker would pay
+
+    from tests.app.notebooks.execute import strip
+
     notebook = nbformat.read(path, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))

@@ -74,7 +74,7 @@ def test_a_sigmoid_at_the_end(rng: np.random.Generator, form: Format) -> None:
     assert len(np.unique(compiled.predict(x))) > 20
 
 
-@pytest.mark.tier("all")
+@pytest.mark.tier("release")  # keys of three gigabytes
 def test_a_sigmoid_at_the_end_encrypted(rng: np.random.Generator) -> None:
     x = rng.standard_normal((100, 12)).astype(np.float32)
     proto = quantise(ended(rng, "Sigmoid"), x, FORMATS[1])
