@@ -9,7 +9,6 @@ A process of its own: reading programs, and compiling the zoo, takes memory that
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import resource
@@ -28,7 +27,7 @@ from cloakwork.models.program.artefact import load_program, save_program
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.program.facts import AGREEMENT_FIELDS
 from cloakwork.models.report import Report
-from cloakwork.models.repository_files import ARTEFACT, FACTS, INDEX, ZOO, artefacts, next_version, own_facts
+from cloakwork.models.repository_files import ARTEFACT, FACTS, INDEX, ZOO, artefacts, by_model, described, next_version
 from cloakwork.models.runtime import samples_at_once
 
 __all__ = ["ARTEFACT", "INDEX", "add_zoo", "artefacts", "describe", "facts_of", "main", "next_version"]
@@ -80,26 +79,14 @@ def _public(report: dict[str, Any]) -> dict[str, Any]:
     return {**report, "grid": {name: value for name, value in report["grid"].items() if name not in AGREEMENT_FIELDS}}
 
 
-def _index_facts(artefact: Path, digest: str) -> dict[str, Any]:
-    return {"program_digest": digest, **index_facts(load_index(artefact))}
-
-
 def describe(artefact: Path) -> dict[str, Any]:
     """The facts of one artefact, from its file when they are there and belong to it."""
-    with artefact.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    file = artefact.with_suffix(FACTS)
-    kind = "index" if artefact.suffix == INDEX else "program"
-    own = own_facts(digest, kind)
-    if file.is_file():
-        try:
-            known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-            if known.items() >= own.items():
-                return known
-        except (ValueError, AttributeError):
-            _log.warning("%s is damaged and made again", file)
-    facts = own | (_index_facts(artefact, digest) if kind == "index" else facts_of(load_program(artefact)))
-    with atomic_writer(file) as stream:
+    own, known = described(artefact)
+    if known is not None:
+        return known
+    made = index_facts(load_index(artefact)) if artefact.suffix == INDEX else facts_of(load_program(artefact))
+    facts = {**own, "program_digest": own["artefact_sha256"], **made}
+    with atomic_writer(artefact.with_suffix(FACTS)) as stream:
         stream.write(json.dumps(facts, indent=1).encode())
     return facts
 
@@ -172,8 +159,7 @@ def main() -> int:
     repository, status = Path(sys.argv[1]), 0
     if "--zoo" in sys.argv[2:]:
         add_zoo(repository)
-    folders = [folder for folder in sorted(repository.glob("*/")) if not folder.name.startswith(".")]
-    for artefact in (each for folder in folders for each in artefacts(folder)):
+    for artefact in (each for model in by_model(repository) for each in model):
         place = f"{artefact.parent.name}/{artefact.name}"
         if artefact.suffix == INDEX and artefact.with_suffix(ARTEFACT).exists():
             _log.error(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -40,3 +43,29 @@ def next_version(folder: Path) -> int:
     """One that neither an artefact nor a retired version has."""
     taken = [path.stem for path in (*artefacts(folder), *folder.glob(f"*{RETIRED}"))]
     return 1 + max((int(stem) for stem in taken if stem.isdecimal()), default=0)
+
+
+def described(artefact: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """What the facts of an artefact begin with, and all of them if its file has them: of this release and of these bytes."""
+    with artefact.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    file = artefact.with_suffix(FACTS)
+    own = own_facts(digest, "index" if artefact.suffix == INDEX else "program")
+    with contextlib.suppress(FileNotFoundError, ValueError, AttributeError):  # damaged: they are made again
+        known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if known.items() >= own.items():
+            return own, known
+    return own, None
+
+
+def by_model(repository: Path) -> list[list[Path]]:
+    """The artefacts of each model of a repository."""
+    return [artefacts(folder) for folder in sorted(repository.glob("*/")) if not folder.name.startswith(".")]
+
+
+def is_described(repository: Path) -> bool:
+    """Whether every version is one artefact with its facts: nothing is left to `python -m cloakwork.models.repository`."""
+    versions = by_model(repository)
+    return all(len({each.stem for each in model}) == len(model) for model in versions) and all(
+        described(each)[1] is not None for model in versions for each in model
+    )

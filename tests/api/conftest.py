@@ -12,6 +12,7 @@ from scoring_server import User, toy_model
 
 from cloakwork.api.service import clock as clock_module
 from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.repository import describe
 
 
 @pytest.fixture(scope="session")
@@ -21,12 +22,13 @@ def compiled() -> CompiledModel:
 
 @pytest.fixture(scope="session")
 def fill(compiled: CompiledModel) -> Callable[[Path], Path]:
-    """Puts the toy model into a data folder."""
+    """Puts the toy model and its facts into a data folder."""
 
     def put(data: Path) -> Path:
         folder = data / "models" / "toy"
         folder.mkdir(parents=True)
         compiled.save(folder / "1.clkm")
+        describe(folder / "1.clkm")
         return data
 
     return put

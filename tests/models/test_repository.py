@@ -17,7 +17,8 @@ from cloakwork.models import zoo
 from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.neighbours.index_file import save_index
 from cloakwork.models.program.artefact import MAGIC, VERSION, save_program
-from cloakwork.models.repository_files import RETIRED, next_version
+from cloakwork.models.repository import describe
+from cloakwork.models.repository_files import RETIRED, is_described, next_version, release
 
 pytestmark = pytest.mark.os_entropy  # processes, which compare nothing of chance
 
@@ -49,6 +50,33 @@ def test_the_facts_are_written_beside_the_file(tmp_path: Path, kind: str):
     facts = json.loads(artefact.with_suffix(".json").read_text())
     assert facts["kind"] == kind
     assert facts["artefact_sha256"] == hashlib.sha256(artefact.read_bytes()).hexdigest()
+
+
+def test_what_is_described_needs_no_process(tmp_path: Path):
+    """Facts count that are whole, and of this file and this release."""
+    assert is_described(tmp_path)
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    artefact, facts = folder / "1.clkm", folder / "1.json"
+    save_program(artefact, zoo.load_model("iris-tree").program)
+    assert not is_described(tmp_path)
+    describe(artefact)
+    assert is_described(tmp_path)
+    written = facts.read_text()
+    for damaged in (
+        "",
+        "[]",
+        written[:-1],
+        written.replace(f'"engine_version": "{release()}"', '"engine_version": "0.1"'),
+    ):
+        facts.write_text(damaged)
+        assert not is_described(tmp_path), damaged[:100]
+    facts.write_text(written)
+    (folder / "1.clkn").touch()  # which of the two is version 1?
+    assert not is_described(tmp_path)
+    (folder / "1.clkn").unlink()
+    artefact.write_bytes(artefact.read_bytes()[:-1])
+    assert not is_described(tmp_path)
 
 
 @pytest.mark.tier("all")

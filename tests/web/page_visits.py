@@ -15,6 +15,7 @@ from cloakwork.app.cli.shared.sample_digits import STROKES
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models import zoo
 from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.repository import describe
 
 NETWORK, TREE, BITMAPS, PHOTOGRAPHS = "mnist-mlp-1x30", "iris-tree", "digits-logistic", "cifar10-vgg"
 MODELS = (
@@ -59,6 +60,7 @@ def with_models(data: Path, *names: str) -> Path:
     for name in names or (NETWORK, TREE):
         (data / "models" / name).mkdir(parents=True)
         zoo.load_model(name).save(data / "models" / name / "1.clkm")
+        describe(data / "models" / name / "1.clkm")
     return data
 
 

@@ -22,6 +22,7 @@ from cloakwork.api.service.models.records import ENDED, LOADED, REMOVED, RETIRED
 from cloakwork.api.service.models.shared import SharedModels, held, remove_files
 from cloakwork.api.service.storage.object_store import ObjectStore
 from cloakwork.api.service.tenants.tenants import Tenant
+from cloakwork.models.repository_files import is_described
 
 _LOOK_SECONDS: Final = 2.0  # until every service on a database knows what one of them changed: below five
 _KEEP_SECONDS: Final = 60.0  # the file of a removed version, for requests that were accepted just before
@@ -101,6 +102,8 @@ class Models(Catalogue):
 
     async def _describe(self) -> None:
         async with self._describing:
+            if not self._zoo and await asyncio.to_thread(is_described, self.repository):
+                return  # a second of a core, and memory, that a restart does without
             options = ["--zoo"] if self._zoo else []
             process = await asyncio.create_subprocess_exec(
                 sys.executable,

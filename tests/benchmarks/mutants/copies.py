@@ -158,8 +158,8 @@ class Copy:
         shutil.rmtree(tree, ignore_errors=True)
         (tree / "fhe_core").mkdir(parents=True)
         core = self.root / "fhe_core"
-        for name in PACKAGES:
-            (tree / name).symlink_to(self.root / name)
+        for each in PACKAGES:
+            (tree / each).symlink_to(self.root / each)
         packages = [path.parent for path in core.glob("*/__init__.py")]
         engines = (self.work / name).glob("_engine*.so")
         for path in [*core.glob("*.py"), core / "tools", *packages, *engines]:
