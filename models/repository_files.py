@@ -66,6 +66,9 @@ def by_model(repository: Path) -> list[list[Path]]:
 def is_described(repository: Path) -> bool:
     """Whether every version is one artefact with its facts: nothing is left to `python -m cloakwork.models.repository`."""
     versions = by_model(repository)
-    return all(len({each.stem for each in model}) == len(model) for model in versions) and all(
-        described(each)[1] is not None for model in versions for each in model
-    )
+    if any(len({each.stem for each in model}) < len(model) for model in versions):
+        return False
+    try:
+        return all(described(each)[1] is not None for model in versions for each in model)
+    except OSError:  # one that is gone meanwhile, or cannot be read, which the process tells
+        return False
