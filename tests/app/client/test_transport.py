@@ -40,9 +40,11 @@ def scripted(*script: int) -> Iterator[tuple[str, list[bytes]]]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=serve)
         thread.start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}", got
-        listening.shutdown(socket.SHUT_RDWR)
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}", got
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def asked(request: Request) -> Conversation[Response]:
