@@ -90,8 +90,8 @@ test-all: check test test-rest
 # What CI runs beside `make check` and `make test`.
 test-rest: site test-more test-emulated sanitize
 
-# Services, browsers and nodes of Ray wait for one another: a worker more than there are processors.
-test-more: WORKERS := $(shell echo $$(($(WORKERS) + 1)))
+# Services, browsers and nodes of Ray wait for one another: two workers more than there are processors.
+test-more: WORKERS := $(shell echo $$(($(WORKERS) + 2)))
 test-more: install $(VENV)/.test-all-tools deploy-tools
 	$(PYTEST) --tier=all --beyond=test $(PYTEST_ARGS)
 

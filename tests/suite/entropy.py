@@ -106,6 +106,8 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def pytest_configure() -> None:
+    if _engine is not None and not hasattr(getattr(_engine, "testing", None), "entropy_requests"):
+        raise pytest.UsageError(f"{_engine.__file__} is older than these tests; run 'make install'")
     sys.addaudithook(_watch)
     spawn = multiprocessing.util.spawnv_passfds
 

@@ -129,8 +129,6 @@ class Copy:
         if what in ENGINES:
             self._build_engine(what)
         elif what == "web":
-            if not self.has_web():
-                raise NotRunError("the client for browsers is not built in the checkout: run 'make web' there")
             wasm = (self.root / "web/dist/client.wasm").read_bytes()
             for script in ("build", "page"):
                 self.run("npm", "run", "--silent", script, folder="web")
@@ -171,6 +169,8 @@ class Copy:
         path = self.root / mutant.file
         if not path.exists():
             raise NotRunError(f"{mutant.file} is not in the checkout")
+        if mutant.builds == "web" and not self.has_web():
+            raise NotRunError("the client for browsers is not built in the checkout: run 'make web' there")
         original = path.read_text(encoding="utf-8")
         _write(path, mutant.apply_to(original))
         self._stale.add(mutant.builds)
