@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from scoring_server import Server
+from sqlalchemy import text
+
+from cloakwork.api.database.connection import Database
 
 
 @dataclass
@@ -47,3 +51,17 @@ def processes(
             lambda: [server.kill() for server in group.all if server.process and server.process.poll() is None]
         )
         yield group
+
+
+def rows(database: str, query: str) -> list[tuple[object, ...]]:
+    """What the database answers to a statement."""
+
+    async def ask() -> list[tuple[object, ...]]:
+        opened = Database(database)
+        try:
+            async with opened.write() as connection:
+                return [tuple(row) for row in (await connection.execute(text(query))).all()]
+        finally:
+            await opened.close()
+
+    return asyncio.run(ask())

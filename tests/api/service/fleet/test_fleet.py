@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import threading
 from collections.abc import Callable
@@ -13,27 +12,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fleet_servers import processes
+from fleet_servers import processes, rows
 from scoring_server import User, becomes, eventually
 from sockets import connect, head
-from sqlalchemy import text
 from tensors import described, object_in, send_tensor
 
-from cloakwork.api.database.connection import Database
-
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
-
-
-def rows(database: str, query: str) -> list[tuple[object, ...]]:
-    async def ask() -> list[tuple[object, ...]]:
-        opened = Database(database)
-        try:
-            async with opened.write() as connection:
-                return [tuple(row) for row in (await connection.execute(text(query))).all()]
-        finally:
-            await opened.close()
-
-    return asyncio.run(ask())
 
 
 def state(http: httpx.Client, job: str) -> str:
@@ -87,10 +71,13 @@ def test_what_a_killed_worker_had_another_finishes(tmp_path: Path, fill: Callabl
             user.upload()
             _, body = user.encrypt(samples=400)
             expected = user.infer(body).raise_for_status().content
-            jobs = [http.post("/v2/models/toy/jobs", content=body).json()["id"] for _ in range(3)]
-            answers = [pool.submit(user.infer, body) for _ in range(4)]
-            assert becomes(lambda: "running" in [state(http, job) for job in jobs] or first_has_calls(database), True)
-            first.kill()
+            with first.engine_held():
+                jobs = [http.post("/v2/models/toy/jobs", content=body).json()["id"] for _ in range(3)]
+                answers = [pool.submit(user.infer, body) for _ in range(4)]
+                assert becomes(
+                    lambda: "running" in [state(http, job) for job in jobs] or first_has_calls(database), True
+                )
+                first.kill()
             group.start("worker")
             for answer in answers:
                 assert user.same_answer(answer.result(60).raise_for_status().content, expected)
@@ -105,17 +92,18 @@ def first_has_calls(database: str) -> bool:
 
 def test_calls_of_a_killed_web_process_vanish(tmp_path: Path, fill: Callable[[Path], Path], database: str):
     with processes(tmp_path, fill, database, SYNCHRONOUS_SECONDS="60") as group:
-        group.start("worker")
+        worker = group.start("worker")
         web, other = group.start("web"), group.start("web")
         with web.client() as http, other.client() as beside:
             user = User.of(http)
             user.upload()
-            _, long_body = user.encrypt(samples=400)
-            threads = [threading.Thread(target=quietly, args=(user, long_body)) for _ in range(6)]
-            for thread in threads:
-                thread.start()
-            assert becomes(lambda: len(rows(database, "SELECT id FROM calls")) >= 5, True)
-            web.kill()
+            _, body = user.encrypt()
+            threads = [threading.Thread(target=quietly, args=(user, body)) for _ in range(6)]
+            with worker.engine_held():
+                for thread in threads:
+                    thread.start()
+                assert becomes(lambda: len(rows(database, "SELECT id FROM calls")), len(threads))
+                web.kill()
             assert becomes(lambda: rows(database, "SELECT id FROM calls"), [])
             for thread in threads:
                 thread.join(10)
@@ -165,11 +153,15 @@ def test_a_draining_worker_gives_back_what_it_has_not_begun(
         with web.client() as http:
             user = User.of(http)
             user.upload()
-            _, body = user.encrypt(samples=400)
-            jobs = [http.post("/v2/models/toy/jobs", content=body).json()["id"] for _ in range(8)]
-            assert becomes(lambda: "running" in [state(http, job) for job in jobs], True)
+            _, body = user.encrypt()
+            assert worker.process is not None
+            with worker.engine_held():
+                jobs = [http.post("/v2/models/toy/jobs", content=body).json()["id"] for _ in range(8)]
+                assert becomes(lambda: "running" in [state(http, job) for job in jobs], True)
+                worker.process.terminate()
+                assert becomes(lambda: len(rows(database, "SELECT id FROM nodes WHERE draining")), 1)
             worker.stop()
-            assert worker.process is not None and worker.process.returncode in (0, -signal.SIGTERM)
+            assert worker.process.returncode in (0, -signal.SIGTERM)
             left = rows(database, "SELECT node, attempts, state FROM jobs WHERE state IN ('queued', 'running')")
             assert left and set(left) == {("", 0, "queued")}
             assert len(left) < len(jobs)  # what ran was finished
@@ -179,15 +171,16 @@ def test_a_draining_worker_gives_back_what_it_has_not_begun(
 
 def test_a_job_is_cancelled_through_another_web_process(tmp_path: Path, fill: Callable[[Path], Path], database: str):
     with processes(tmp_path, fill, database) as group:
-        group.start("worker")
+        worker = group.start("worker")
         web, other = group.start("web"), group.start("web")
         with web.client() as http, other.client() as beside:
             user = User.of(http)
             user.upload()
-            job = http.post("/v2/models/toy/jobs", content=user.encrypt(samples=2000)[1]).json()["id"]
-            assert becomes(lambda: (beside.get(f"/v2/jobs/{job}").json()["progress"] or {}).get("total", 0) > 0, True)
-            assert beside.delete(f"/v2/jobs/{job}").status_code == 204
-            assert state(http, job) == "cancelled"
+            with worker.engine_held():
+                job = http.post("/v2/models/toy/jobs", content=user.encrypt()[1]).json()["id"]
+                assert becomes(lambda: state(beside, job), "running")
+                assert beside.delete(f"/v2/jobs/{job}").status_code == 204
+                assert state(http, job) == "cancelled"
             running = lambda: sum(node["running"] for node in http.get("/v2/admin/load").json()["nodes"])  # noqa: E731
             assert becomes(running, 0, 10)
 
@@ -201,10 +194,11 @@ def test_a_request_that_kills_workers_fails_and_others_do_not(
         with web.client() as http:
             user = User.of(http)
             user.upload()
-            job = http.post("/v2/models/toy/jobs", content=user.encrypt(samples=2000)[1]).json()["id"]
-            assert becomes(lambda: state(http, job), "running")
-            rows(database, "UPDATE jobs SET node = 'gone', attempts = 2 WHERE state = 'running' RETURNING id")
-            assert becomes(lambda: state(http, job), "failed")
+            with web.engine_held():
+                job = http.post("/v2/models/toy/jobs", content=user.encrypt()[1]).json()["id"]
+                assert becomes(lambda: state(http, job), "running")
+                rows(database, "UPDATE jobs SET node = 'gone', attempts = 2 WHERE state = 'running' RETURNING id")
+                assert becomes(lambda: state(http, job), "failed")
             assert http.get(f"/v2/jobs/{job}").json()["error"]["code"] == "engine_lost"
             assert user.infer(user.encrypt()[1]).status_code == 200
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fleet_servers import processes
+from fleet_servers import processes, rows
 from scoring_server import User, becomes
 
 from cloakwork.models.audit.audit_key import load_audit_key
@@ -30,10 +30,13 @@ def test_workers_of_a_fleet_join_what_they_lease(
             bodies = [user.encrypt(samples=2, seed=number)[1] for number in range(REQUESTS)]
             key = load_audit_key(worker.data / "audit.key")
             expected = [user.made_again(compiled, key, body) for body in bodies]
-            job = http.post("/v2/models/toy/jobs", content=user.encrypt(samples=2000)[1]).json()["id"]
-            assert becomes(lambda: http.get(f"/v2/jobs/{job}").json()["state"], "running")
             with ThreadPoolExecutor(REQUESTS) as pool:
-                answers = list(pool.map(user.infer, bodies))
+                with worker.engine_held():
+                    job = http.post("/v2/models/toy/jobs", content=user.encrypt()[1]).json()["id"]
+                    assert becomes(lambda: http.get(f"/v2/jobs/{job}").json()["state"], "running")
+                    asked = [pool.submit(user.infer, body) for body in bodies]
+                    assert becomes(lambda: len(rows(database, "SELECT id FROM calls")), REQUESTS)
+                answers = [each.result() for each in asked]
             assert [answer.content for answer in answers] == expected
             lines = http.get("/metrics").text.splitlines()
             (joined,) = [line.split()[1] for line in lines if line.startswith("fhe_joined_requests_total ")]
