@@ -3,6 +3,7 @@
 What is random in a test follows from the test's name, and in a fixture from the fixture's name and parameter, so that its keys do not depend on the
 test that happens to come first. Two things stay random: processes that a test starts, and libraries with a generator of their own (TLS).
 `os_entropy` marks the tests that use these; this process then has the system's entropy too, and such a test compares nothing statistical.
+Of a generator that a module makes at import each test and fixture draws from the beginning, whichever tests ran before it.
 """
 
 from __future__ import annotations
@@ -80,6 +81,21 @@ _ENTROPY: Final = Entropy()
 _ASKED: dict[int, str] = {}  # identity of a fixture's definition -> why it counts as asking
 
 
+_BEGINNINGS: Final[dict[tuple[str, str], Any]] = {}  # module and name of a generator -> its state after the import
+
+
+def _begin_anew(node: Any) -> None:
+    """The generators of a module. Args: node: a test, or the request of a fixture."""
+    try:
+        module = node.module
+    except AttributeError:  # of a fixture of the session
+        return
+    for name, generator in vars(module).items():
+        if isinstance(generator, np.random.Generator):
+            state = _BEGINNINGS.setdefault((module.__name__, name), generator.bit_generator.state)
+            generator.bit_generator.state = state
+
+
 def _starts(executable: object, command: object) -> str | None:
     """What a command starts that draws randomness, or None."""
     given = [command] if isinstance(command, str | bytes | os.PathLike) else list(command or ())  # type: ignore[call-overload]
@@ -152,6 +168,7 @@ def _engine_requests() -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    _begin_anew(item)
     with _ENTROPY.named(_name(item, item.nodeid)), _notices(item):
         return (yield)
 
@@ -161,6 +178,7 @@ def pytest_fixture_setup(fixturedef: Any, request: Any) -> Generator[None, objec
     """What a fixture asks the system for, every test that uses it asks for."""
     name = f"{request.node.nodeid}::{fixturedef.argname}[{getattr(request, 'param_index', 0)}]"
     before, requests = len(_ENTROPY.asked), _engine_requests()
+    _begin_anew(request)
     with _ENTROPY.named(_name(request.node, name)):
         try:
             return (yield)

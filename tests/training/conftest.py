@@ -1,13 +1,11 @@
-"""Keys that the tests of a module share; draws that depend on no other test; PyTorch on one thread."""
+"""Keys that the tests of a module share; PyTorch on one thread."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from fresh_generators import begin_anew
 from sessions import Sessions
 
 
@@ -27,15 +25,3 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(request: Any) -> Generator[None, object, object]:
-    begin_anew(request)
-    return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: Any) -> Generator[None, object, object]:
-    begin_anew(item)
-    return (yield)
