@@ -95,10 +95,12 @@ test-more: WORKERS := $(shell echo $$(($(WORKERS) + 2)))
 test-more: install $(VENV)/.test-all-tools deploy-tools
 	$(PYTEST) --tier=all --beyond=test $(PYTEST_ARGS)
 
-# Hours: noise of every set that changed, then what no other tier runs, on cards if there are some, then wheels in fresh environments.
+# Hours: noise of every set that changed, then what no other tier runs, on cards if there are some, kernels in every shape on emulated ones, then wheels
+# in fresh environments.
 test-release: install $(VENV)/.test-all-tools deploy-tools
 	$(BIN)/python tests/noise/measure.py
 	$(PYTEST) --tier=release --beyond=all $(PYTEST_ARGS)
+	$(MAKE) --no-print-directory test-emulated EMULATORS=EVERY EMULATED_TESTS=tests/fhe_core/cuda PYTEST_ARGS=--tier=release
 	$(MAKE) --no-print-directory wheels test-wheels
 
 # The engine again in a folder of its own: $(call engine,NAME,COMPILER FLAGS,OPTIONS OF CMAKE), with the CUDA back end on emulated devices (on the CPU,
@@ -116,10 +118,10 @@ define engine
 	ln -s $(abspath $(wildcard fhe_core/*.py)) $(abspath fhe_core/tools $(patsubst %/__init__.py,%,$(wildcard fhe_core/*/__init__.py))) $(abspath $(BUILD)/$(1))/_engine*.so $(BUILD)/$(1)/tree/cloakwork/fhe_core/
 endef
 
-# Tests of the engine that need a device, on emulated ones: those of the first tier, which run kernels as they are on the CPU, and programs for shapes
+# Tests of the engine that need a device, on emulated ones, which run kernels as they are on the CPU. `make test-release` adds programs for shapes
 # that no toy set has: EMULATORS=ON, one of each kind, or EVERY.
 EMULATED_TESTS ?= tests/fhe_core
-EMULATORS ?= ON
+EMULATORS ?= OFF
 test-emulated: install $(VENV)/.test-tools
 	$(call engine,emulated,-O1,-DCLOAKWORK_EMULATORS=$(EMULATORS))
 	PYTHONPATH=$(abspath $(BUILD))/emulated/tree CLOAKWORK_ENGINE=emulated $(PYTEST) --gpu -m gpu $(EMULATED_TESTS) $(PYTEST_ARGS)

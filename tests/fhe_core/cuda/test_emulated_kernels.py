@@ -1,6 +1,6 @@
 """The CUDA kernels on the CPU: each emulate_*.cpp here is a program that runs kernels as they are, or their device functions lane by lane,
-and compares the words with the reference. `make test-emulated` builds them with the emulated engine, in one folder
-(CLOAKWORK_EMULATORS of fhe_core/CMakeLists.txt), with one shape of each kind, or all."""
+and compares the words with the reference. `make test-emulated` builds them with the emulated engine, in one folder, where it is asked to
+(EMULATORS=ON: one shape of each kind; EVERY), as `make test-release` does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from cloakwork.fhe_core import _engine
 
-pytestmark = pytest.mark.gpu  # which the emulated engine stands for
+pytestmark = [pytest.mark.gpu, pytest.mark.tier("release")]  # a card, which the emulated engine stands for
 
 HERE = Path(__file__).resolve().parent
 EMULATORS = sorted(path.stem for path in HERE.glob("emulate_*.cpp"))
