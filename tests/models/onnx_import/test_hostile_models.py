@@ -12,6 +12,7 @@ from onnx_models import mlp, model, runtime
 
 from cloakwork.models.compiler import calibrate, compile_onnx
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError
+from cloakwork.models.onnx_import import context
 from cloakwork.models.onnx_import.context import MOST_NUMBERS
 
 RNG = np.random.default_rng(8)
@@ -155,8 +156,13 @@ HUGE: dict[str, tuple[list[NodeProto], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.parametrize("limit", [1 << 20, pytest.param(MOST_NUMBERS, marks=pytest.mark.tier("all"))])
 @pytest.mark.parametrize("name", HUGE)
-def test_shapes_without_bound_are_refused_before_they_are_allocated(name: str) -> None:
+def test_shapes_without_bound_are_refused_before_they_are_allocated(
+    name: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the limit some are: half a gigabyte of numbers at the real one."""
+    monkeypatch.setattr(context, "MOST_NUMBERS", limit)
     nodes, constants = HUGE[name]
     with pytest.raises(
         UnsupportedOperatorError, match=r"(tensor|constant) of (\d+ numbers|unknown size)|brings .* numbers"
