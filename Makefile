@@ -76,10 +76,11 @@ $(BUILD)/mermaid/$(MERMAID):
 notebooks: install $(VENV)/.notebook-tools
 	cd app/notebooks && $(abspath $(BIN))/python -m jupyter lab $(NOTEBOOKS_ARGS)
 
-# A test runs in one of $(WORKERS) processes. Threads of OpenMP sleep while they wait: several runtimes share few cores here. Tiers: CONTRIBUTING.md.
+# A test runs in one of $(WORKERS) processes. Threads of OpenMP sleep while they wait: several runtimes share few cores here. glibc keeps few stores of
+# freed memory, and no large block: a quarter of a gigabyte less in each process. Tiers: CONTRIBUTING.md.
 JOBS ?= $(shell nproc)
 WORKERS ?= $(shell echo $$(($(JOBS) < 4 ? $(JOBS) : 4)))
-PYTEST = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup
+PYTEST = OMP_WAIT_POLICY=PASSIVE MALLOC_ARENA_MAX=2 MALLOC_MMAP_THRESHOLD_=1048576 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup
 test: $(VENV)/.build-tools
 	@$(MAKE) --no-print-directory --jobs=2 engine $(VENV)/.test-tools
 	@$(MAKE) --no-print-directory install

@@ -388,7 +388,7 @@ def test_unknown_devices(keys: EvaluationKeys, device: str) -> None:
         keys.expand(device)
 
 
-@pytest.mark.skipif(hasattr(_engine, "CudaKey"), reason="this build has a CUDA back end")
+@pytest.mark.skipif(hasattr(_engine, "CudaKey"), reason="a build without CUDA runs it")
 def test_a_build_without_cuda_says_what_to_do(keys: EvaluationKeys) -> None:
     with pytest.raises(DeviceError, match=r"no CUDA back end; install nvcc .* or use device='cpu'"):
         Session(keys, device="cuda")
