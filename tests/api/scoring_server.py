@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -181,7 +182,8 @@ def empty_tables() -> bytes:
     """A database that has the newest tables and nothing in them, for which a service starts a process."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / DATABASE_FILE
-        asyncio.run(migrate_url(f"sqlite:///{file}"))
+        with ThreadPoolExecutor() as pool:  # in a browser's tests this thread has a loop already
+            pool.submit(lambda: asyncio.run(migrate_url(f"sqlite:///{file}"))).result()
         return file.read_bytes()
 
 
