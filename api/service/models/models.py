@@ -103,7 +103,7 @@ class Models(Catalogue):
     async def _describe(self) -> None:
         async with self._describing:
             if not self._zoo and await asyncio.to_thread(is_described, self.repository):
-                return  # a second of a core, and memory, that a restart does without
+                return  # a process costs a second of a core; with the zoo, only it knows which models are missing
             options = ["--zoo"] if self._zoo else []
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
