@@ -32,13 +32,16 @@ def test_a_request_and_a_job_at_a_web_process_are_a_worker_s(
         with web.client() as http, other.client() as beside, worker.client() as back:
             user = User.of(http)
             user.upload()
-            _, body = user.encrypt(samples=2)
+            _, body = user.encrypt(samples=100)
             answer = user.infer(body)
             assert answer.status_code == 200, answer.text
             assert "run;dur=" in answer.headers["Server-Timing"]
-            job = http.post("/v2/models/toy/jobs", content=body).json()["id"]
-            with beside.stream("GET", f"/v2/jobs/{job}/events") as events:
-                assert "event: done" in "".join(events.iter_text())
+            with ExitStack() as listening:
+                with worker.engine_held():
+                    job = http.post("/v2/models/toy/jobs", content=body).json()["id"]
+                    events = listening.enter_context(beside.stream("GET", f"/v2/jobs/{job}/events"))
+                heard = "".join(events.iter_text())
+            assert "event: progress" in heard and "event: done" in heard
             assert user.same_answer(beside.get(f"/v2/jobs/{job}/result").content, answer.content)
             assert object_in(send_tensor(user, described(len(body)), body)) == answer.content
             assert rows(database, "SELECT id FROM calls") == []
