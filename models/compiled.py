@@ -10,7 +10,7 @@ from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.lanes import ciphertexts_of
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Reals
-from cloakwork.models.client_steps import Named, Stage, Tensors, joined, run_output_steps
+from cloakwork.models.client_steps import Stage, joined
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.program import Program
@@ -18,6 +18,7 @@ from cloakwork.models.program.artefact import load_program, save_program
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.report import picture_svg, report, report_text, save_picture
 from cloakwork.models.runtime import Progress, Runtime, samples_at_once, shifted_progress
+from cloakwork.models.runtime.clear_model import clear_answers
 from cloakwork.models.runtime.interpreter import interpret
 from cloakwork.models.runtime.simulate import simulate
 
@@ -98,9 +99,7 @@ class CompiledModel:
             raise CompileError(
                 "predict_float: a loaded program has no real-valued model; compile it from its ONNX file"
             )
-        graph = self.float_graph
-        values = interpret(graph, Tensors.of(graph.inputs, graph.unused)(x) if graph.inputs else x)
-        return Named.of(graph.outputs)(values) if graph.outputs else run_output_steps(graph.client_steps, values)
+        return clear_answers(self.float_graph, x)
 
     def _execute(
         self, phases: Reals, key: ClientKey | None, session: Session | None, progress: Progress, output: Stage

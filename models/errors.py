@@ -19,6 +19,7 @@ __all__ = [
     "AccuracyWarning",
     "CalibratedRangeWarning",
     "CompileError",
+    "ImportFaultError",
     "NoParameterSetError",
     "PrecisionOverflowError",
     "Problem",
@@ -55,6 +56,10 @@ class AccuracyWarning(UserWarning):
 
 class AccuracyError(CompileError):
     """The encrypted model would decide differently from the clear one more often than was asked for."""
+
+
+class ImportFaultError(CompileError):
+    """What was imported says something else than the user's own model: a fault of this package, found before anything was made of it."""
 
 
 class UnsupportedNode(Exception):  # noqa: N818 (never leaves the importer)

@@ -18,6 +18,7 @@ from cloakwork.models.client_steps import (
     Transform,
     final_steps,
     run_input_steps,
+    run_output_steps,
 )
 from cloakwork.models.compile.labels import after_network, with_score_of_each
 from cloakwork.models.compile.scaled_columns import ScaledColumns
@@ -27,10 +28,13 @@ from cloakwork.models.criteria.noise_limits import AUTO, noise_limits
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.models.onnx_import.importer import import_onnx
+from cloakwork.models.runtime.interpreter import interpret
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers.estimator import Imported, feature_names, import_part, unwrapped
 from cloakwork.training.importers.preprocessing import split_pipeline
+from cloakwork.training.original import Answered, judge_import, judged
 
 
 def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> CompiledModel:
@@ -46,7 +50,7 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
         UnsupportedOperatorError: an estimator, a step or an option of it that has no encrypted counterpart.
     """
     _check_samples(calibration)
-    estimator = unwrapped(estimator)
+    brought, estimator = estimator, unwrapped(estimator)
     steps, last = split_pipeline(estimator)
     open_steps, _ = split_pipeline(estimator, missing=True)
     features = run_input_steps(open_steps, calibration) if steps else calibration
@@ -60,11 +64,31 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
     if part.steps:
         steps = (*(steps or (_columns(last),)), *part.steps)
     _check_options(model, last, options)
+    first = steps or (_columns(last, isinstance(model, TreeEnsemble) and model.takes_missing),)
+    judge_import(brought, _imported(part.model, last, first), calibration, first, _transformed(estimator))
     if isinstance(model, LinearModel):
-        return compile_linear(model, calibration, preprocessing=steps or None, **options)
-    if isinstance(model, TreeEnsemble):
-        return compile_ensemble(model, preprocessing=steps or None, calibration=calibration, **options)
-    return _compile_network(model, last, steps or (_columns(last),), calibration, options)
+        compiled = compile_linear(model, calibration, preprocessing=steps or None, **options)
+    elif isinstance(model, TreeEnsemble):
+        compiled = compile_ensemble(model, preprocessing=steps or None, calibration=calibration, **options)
+    else:
+        compiled = _compile_network(model, last, first, calibration, options)
+    return judged(brought, compiled, calibration)
+
+
+def _imported(model: Imported, last: Any, steps: tuple[InputStep, ...]) -> Answered:
+    """What a model says of samples as the user has them, in real numbers."""
+    if isinstance(model, onnx.ModelProto):
+        graph, after = import_onnx(model), _network_results(last)
+        return lambda samples, stage: run_output_steps(after, interpret(graph, run_input_steps(steps, samples)), stage)
+    return lambda samples, stage: run_output_steps(
+        model.output_steps, model.scores(run_input_steps(steps, samples)), stage
+    )
+
+
+def _transformed(estimator: Any) -> Callable[[Any], Any] | None:
+    """The user's own steps before the last estimator."""
+    steps = getattr(estimator, "steps", ())
+    return estimator[:-1].transform if len(steps) > 1 else None
 
 
 def _check_samples(calibration: Any) -> None:
@@ -118,9 +142,9 @@ def _compile_network(
     return replace(compiled, program=program)
 
 
-def _columns(estimator: Any) -> Columns:
+def _columns(estimator: Any, missing: bool = False) -> Columns:
     """The first step of an estimator without a pipeline."""
-    return Columns(int(estimator.n_features_in_), feature_names(estimator))
+    return Columns(int(estimator.n_features_in_), feature_names(estimator), missing)
 
 
 def _network_results(estimator: Any) -> tuple[OutputStep, ...]:

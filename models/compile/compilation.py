@@ -6,15 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import onnx
+
 from cloakwork.models.arrays import Reals, real_numbers
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.client_steps import InputStep, Named, OutputStep, Quantise, Tensors
+from cloakwork.models.client_steps import InputStep, Named, OutputStep, Quantise, Tensors, run_output_steps
 from cloakwork.models.compile.accuracy import Reference
 from cloakwork.models.compile.options import Options
 from cloakwork.models.criteria.noise_limits import NoiseLimits
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.passes.statistics import Statistics
 from cloakwork.models.program import Program
+from cloakwork.models.runtime.interpreter import interpret
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +37,7 @@ class Compilation:
     stats: of the graph with ranges.
     plain: the graph without straight parts beside look-ups, and its statistics, until one of the two is taken.
     program, loss: at the end; loss: what it falls short of the accuracy by, in words.
+    model: the file; None where it is not run beside.
     narrowed: in words, why the program takes fewer inputs than the model; None where it takes all of them.
     """
 
@@ -53,6 +57,7 @@ class Compilation:
     program: Program | None = None
     loss: str | None = None
     narrowed: str | None = None
+    model: onnx.ModelProto | None = None
 
     @property
     def after(self) -> tuple[OutputStep, ...]:
@@ -60,6 +65,10 @@ class Compilation:
         if self.graph.outputs:
             return (Named.of(self.graph.outputs),)
         return () if self.wanted is None else (self.wanted,)
+
+    def clear(self, samples: Any) -> Any:
+        """What the graph says in real numbers, as far as it has come: an array, of several outputs arrays by name."""
+        return run_output_steps((*self.graph.client_steps, *self.after), interpret(self.graph, self.entered(samples)))
 
     def entered(self, samples: Any) -> Reals:
         """Samples as the graph takes them [samples, ..]."""

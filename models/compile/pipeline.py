@@ -26,6 +26,7 @@ from cloakwork.models.compile.stages import (
     choose_layers,
     equalise,
     give_outputs_room,
+    judge,
     keep_the_better,
     leave_input_quantisers,
     leave_last_functions,
@@ -99,6 +100,11 @@ RESTRUCTURING: Final[tuple[Step, ...]] = (
     ),
 )
 RANGES: Final[tuple[Step, ...]] = (
+    Step(
+        "judge",
+        judge,
+        "the graph says what the user's file says, run by ONNX Runtime or onnx.reference on calibration samples and at their edges",
+    ),
     Step("limit_noise", limit_noise, "how much noise every layer may have", {"noise_limits": "profiles, by layers"}),
     Step(
         "calibrate",
@@ -200,7 +206,7 @@ def begin(model: onnx.ModelProto, given: Any, options: Options, pools_first: boo
     """
     first = not options.is_exact if pools_first is None else pools_first
     graph = import_onnx(model, pools_first=first, outputs=options.outputs, rounding=options.rounding)
-    return Compilation(options, given, graph, graph, options.limits)
+    return Compilation(options, given, graph, graph, options.limits, model=model)
 
 
 def stages(begun: Compilation, steps: tuple[Step, ...]) -> Iterator[tuple[Step, Compilation]]:

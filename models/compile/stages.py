@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import onnx
+
 from cloakwork.models.arrays import Reals
 from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.client_steps import Quantise, Rescale, Tensors
@@ -16,10 +18,14 @@ from cloakwork.models.compile.compilation import Compilation, Transformation
 from cloakwork.models.compile.exact import exact_programs
 from cloakwork.models.compile.exact_layers import layered_programs
 from cloakwork.models.compile.first_accurate import first_accurate
+from cloakwork.models.compile.options import Options
 from cloakwork.models.criteria.feature_ranges import OPTION, ranges_by_number
 from cloakwork.models.criteria.noise_limits import on_layers
 from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.graph.ir import Graph, wires
+from cloakwork.models.onnx_import.ends import chosen_outputs
+from cloakwork.models.onnx_import.importer import import_onnx
+from cloakwork.models.original.network import Clear, Original, judge_import
 from cloakwork.models.passes.bound_ranges import bound_ranges, room_for_answers
 from cloakwork.models.passes.carry_lines import carry_lines
 from cloakwork.models.passes.choose_parameters import least_error
@@ -31,6 +37,7 @@ from cloakwork.models.passes.rescale_input import RESCALED, InputRanges, rescale
 from cloakwork.models.passes.several_inputs import input_bounds, quantise_inputs, rescale_inputs
 from cloakwork.models.passes.statistics import statistics
 from cloakwork.models.program import Program
+from cloakwork.models.runtime.clear_model import clear_answers
 
 
 def rewriting(rewrite: Callable[[Graph], Graph]) -> Transformation:
@@ -60,6 +67,23 @@ def lower(c: Compilation) -> Compilation:
         )
     samples = c.entered(c.given) if needed and c.given is not None else None
     return replace(c, graph=lower_products(c.graph, gated, samples))
+
+
+def judge(c: Compilation) -> Compilation:
+    """ImportFaultError where the graph says something else than the file that it comes from."""
+    if c.model is None or c.given is None or isinstance(c.given, Calibration):
+        return c
+    model, options = c.model, c.options
+    original = Original.of(model, c.imported, c.given, chosen_outputs(model.graph, options.outputs))
+    if original is not None:
+        judge_import(original, c.clear, lambda part: _imported(part, options))
+    return c
+
+
+def _imported(part: onnx.ModelProto, options: Options) -> Clear:
+    """A part of the file, imported by itself."""
+    graph = import_onnx(part, pools_first=not options.is_exact, rounding=options.rounding)
+    return lambda samples: clear_answers(graph, samples)
 
 
 def limit_noise(c: Compilation) -> Compilation:

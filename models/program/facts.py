@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 from cloakwork.models import fields as typed
 
 Measure: TypeAlias = Literal["agreement", "determination"]
+Told: TypeAlias = Literal["labels", "values"]
 Numbers: TypeAlias = Mapping[str, float]
 Counts: TypeAlias = Mapping[str, int]
 Texts: TypeAlias = tuple[str, ...]
@@ -141,6 +142,16 @@ class CheckFacts(_Record):
 
 
 @dataclass(frozen=True)
+class OriginalFacts(_Record):
+    """How the program answers as the user's own model: the share of labels, or of values one less the error's share of their spread."""
+
+    told: Told
+    value: float
+    at_least: float  # of labels: the lower end of its interval at 95 %
+    samples: int
+
+
+@dataclass(frozen=True)
 class Facts:
     """All that is known; None for the kinds of model that a program is not."""
 
@@ -152,6 +163,7 @@ class Facts:
     encrypted_argmax: bool = False  # the client decrypts labels and no scores
     estimator: str | None = None  # class of cloakwork.training.estimators
     offset: float | None = None  # of an IsolationForest's scores
+    original: OriginalFacts | None = None
     others: Mapping[str, Any] = field(default_factory=dict)  # plain values that another release wrote
 
     def to_fields(self) -> dict[str, Any]:
@@ -165,6 +177,7 @@ class Facts:
             "estimator": self.estimator,
             "grid": None if self.grid is None else self.grid.to_fields(),
             "offset": self.offset,
+            "original": None if self.original is None else self.original.to_fields(),
         }
         found |= {name: value for name, value in own.items() if value is not None}
         return dict(sorted(found.items()))
@@ -182,6 +195,7 @@ class Facts:
             typed.flag(rest.pop("encrypted_argmax", False)),
             typed.text(rest.pop("estimator")) if "estimator" in rest else None,
             _number(rest.pop("offset")) if "offset" in rest else None,
+            OriginalFacts.taken(_object(rest.pop("original"))) if "original" in rest else None,
             rest,
         )
 
@@ -223,6 +237,11 @@ def _measure(value: Any) -> Any:
     return value
 
 
+def _told(value: Any) -> Any:
+    _demand(value in get_args(Told), "told")
+    return value
+
+
 # By the annotation of a field.
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "Counts": lambda value: {name: typed.integer(each) for name, each in _object(value).items()},
@@ -234,6 +253,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "Numbers": lambda value: {name: _number(each) for name, each in _object(value).items()},
     "Texts": lambda value: tuple(map(typed.text, typed.entries(value))),
     "Texts | None": lambda value: None if value is None else tuple(map(typed.text, typed.entries(value))),
+    "Told": _told,
     "float": _number,
     "float | None": lambda value: None if value is None else _number(value),
     "int": typed.integer,

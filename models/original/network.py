@@ -1,0 +1,167 @@
+"""Whether a network was imported right: the file, run as its owner runs it, against the graph that a program is made of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from cloakwork.models.errors import CompileError, ImportFaultError
+from cloakwork.models.graph.ir import Graph
+from cloakwork.models.onnx_import.ends import given_inputs
+from cloakwork.models.onnx_import.graph_order import needed_for, ordered_nodes
+from cloakwork.models.original.differences import Difference, difference
+from cloakwork.models.original.edges import edges_of
+from cloakwork.models.original.onnx_file import Answers, Tensors, answers_of
+
+_MOST: Final = 300  # samples
+_SECONDS: Final = 1.0
+_AT_ONCE: Final = 16
+_LOOSE: Final = 30.0  # of quantised models: a value on a step goes either way in one kernel or another, in every layer
+_FEW_QUANTISED: Final = 0.05
+_FEW: Final = 0.02  # samples of which a value may lie on a step
+_QUANTISERS: Final = ("Quant", "QLinear", "DequantizeLinear", "Integer")
+_STEPS: Final = frozenset(
+    {
+        "ArgMax", "ArgMin", "Cast", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual", "Mod", "Round",
+        "Sign", "ThresholdedRelu", "TopK", "Where",
+    }
+)  # fmt: skip
+
+Clear = Callable[[Any], Any]
+"""The imported network on samples as the user has them: an array, of several outputs arrays by name."""
+Import = Callable[[onnx.ModelProto], Clear]
+
+
+@dataclass(frozen=True, eq=False)
+class Original:
+    """A file, and samples to run it with."""
+
+    model: onnx.ModelProto
+    outputs: list[str]
+    samples: Tensors  # by the names of its inputs
+    edges: int  # how many of them come first and are no calibration samples
+
+    @classmethod
+    def of(cls, model: onnx.ModelProto, graph: Graph, given: Any, outputs: list[str]) -> Original | None:
+        """None for samples that are not as the network takes them, which other steps say better."""
+        names = [each.name for each in given_inputs(model.graph, {t.name for t in model.graph.initializer})]
+        try:
+            arrays = _by_name(graph, names, given)
+        except (TypeError, ValueError, LookupError):
+            return None
+        if arrays is None or not all(each.dtype.kind in "fiub" and np.isfinite(each).all() for each in arrays.values()):
+            return None
+        count = len(next(iter(arrays.values())))
+        rows = np.linspace(0, count - 1, min(count, _MOST)).astype(int)
+        edges = {name: edges_of(each) for name, each in arrays.items()}
+        first = min(map(len, edges.values()))
+        made = {name: np.concatenate([edges[name][:first], each[rows]]) for name, each in arrays.items()}
+        return cls(model, outputs, made, first)
+
+    def first(self, count: int) -> Tensors:
+        return {name: each[:count] for name, each in self.samples.items()}
+
+    @property
+    def may_differ(self) -> tuple[float, float]:
+        """The share of samples that may, and by how much more than rounding of float32 numbers."""
+        operators = {node.op_type for node in self.model.graph.node}
+        if any(kind in operator for operator in operators for kind in _QUANTISERS):
+            return _FEW_QUANTISED, _LOOSE
+        return (_FEW if operators & _STEPS else 0.0), 1.0
+
+
+def judge_import(original: Original, clear: Clear, import_again: Import) -> Answers | None:
+    """What the file says, where somebody here can run it.
+
+    Args:
+        clear: the graph that programs are made of, in real numbers.
+        import_again: of a file that ends elsewhere, to find the node that is wrong.
+
+    Raises:
+        ImportFaultError: they differ; names the first node whose results do.
+    """
+    said = answers_of(original.model, original.outputs, original.samples)
+    if said is None:
+        return None
+    found = _difference(original, said, clear)
+    if found is None:
+        return said
+    name, wrong = found
+    where = _first_wrong(original, import_again)
+    output = f"output '{name}' " if len(original.outputs) > 1 else ""
+    step = f"; the first node whose results differ is {where}" if where else ""
+    raise ImportFaultError(
+        f"model: as imported it {output}{_shown(original, wrong)}, by {said.by}{step}: this is a fault of cloakwork, please report it; "
+        "put that part of the model at the client, or write it with other operators"
+    )
+
+
+def _difference(original: Original, said: Answers, clear: Clear) -> tuple[str, Difference] | None:
+    parts: list[Mapping[str, NDArray[Any]]] = []
+    done, started = 0, time.perf_counter()
+    while done < said.samples and (not done or time.perf_counter() - started < _SECONDS):
+        rows = {name: each[done : min(done + _AT_ONCE, said.samples)] for name, each in original.samples.items()}
+        answer = clear(rows if len(rows) > 1 else next(iter(rows.values())))
+        parts.append(answer if isinstance(answer, Mapping) else {original.outputs[0]: answer})
+        done = min(done + _AT_ONCE, said.samples)
+    share, loose = original.may_differ
+    for name in original.outputs:
+        wanted = said.outputs[name][:done]
+        found = np.concatenate([np.asarray(part[name]) for part in parts])
+        if found.size == wanted.size:
+            found = found.reshape(wanted.shape)
+        wrong = difference(wanted, found, share=share, loose=loose)
+        if wrong is not None:
+            return name, wrong
+    return None
+
+
+def _shown(original: Original, wrong: Difference) -> str:
+    if wrong.sample >= original.edges:
+        return wrong.text.replace(f"sample {wrong.sample};", f"calibration sample {wrong.sample - original.edges};")
+    return wrong.text.replace(f"sample {wrong.sample};", "a sample at the edge of the calibration samples' ranges;")
+
+
+def _first_wrong(original: Original, import_again: Import) -> str:
+    """The node, found by halving: a result is right where all before it are."""
+    nodes = needed_for(ordered_nodes(original.model.graph), original.outputs)[0]
+    low, high = 0, len(nodes) - 1  # the wrong one is in low .. high
+    while low < high:
+        middle = (low + high) // 2
+        if _is_right(original, nodes[middle].output[0], import_again):
+            low = middle + 1
+        else:
+            high = middle
+    node = nodes[low] if nodes else None
+    return "" if node is None else f"{node.op_type} '{node.name or node.output[0]}'"
+
+
+def _is_right(original: Original, name: str, import_again: Import) -> bool:
+    """Whether the file up to here says what was imported; what cannot be run or imported alone is taken for right."""
+    model = onnx.ModelProto()
+    model.CopyFrom(original.model)
+    del model.graph.output[:]
+    model.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
+    part = Original(model, [name], original.samples, original.edges)
+    try:
+        said = answers_of(model, [name], original.first(2 * _AT_ONCE))
+        return said is None or _difference(part, said, import_again(model)) is None
+    except CompileError:
+        return True
+
+
+def _by_name(graph: Graph, names: list[str], given: Any) -> Tensors | None:
+    if not graph.inputs:
+        array = np.asarray(given)
+        return {names[0]: array} if array.ndim and len(array) and array.shape[1:] == graph.input.shape else None
+    parts = [part.name for part in graph.inputs]
+    arrays = dict(zip(parts, given, strict=True)) if isinstance(given, tuple) else {name: given[name] for name in parts}
+    found = {name: np.asarray(each) for name, each in arrays.items()}
+    fits = all(found[part.name].shape[1:] == part.shape and len(found[part.name]) for part in graph.inputs)
+    return found if fits and len({len(each) for each in found.values()}) == 1 else None

@@ -1,0 +1,210 @@
+"""The user's own fitted object as the judge of what was imported, and of the program that was made of it."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.models.client_steps import InputStep, run_input_steps
+from cloakwork.models.client_steps.checks import Stage
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.errors import CalibratedRangeWarning, ImportFaultError
+from cloakwork.models.original.agreement import agreement_of
+from cloakwork.models.original.differences import Difference, difference
+from cloakwork.models.original.edges import edges_of
+
+Answers = dict[Stage, NDArray[Any]]
+Answered = Callable[[Any, Stage], NDArray[Any]]
+"""What was imported says of samples as the user has them, in real numbers, up to a stage."""
+
+MOST: Final = 300  # samples
+_FEW: Final = 12  # rows that are made edges of
+_SEED: Final = 20261129
+_TIE: Final = 1e-3  # of probabilities that are equal: the label goes either way
+_UNSEEN: Final = "a category that nobody has seen"
+
+
+def judge_import(
+    estimator: Any, imported: Answered, samples: Any, steps: tuple[InputStep, ...], transformed: Any
+) -> None:
+    """Compares on calibration samples, and on others at their edges where the user's object takes these.
+
+    Args:
+        estimator: as the user brought it.
+        samples: for calibration.
+        steps: of the client, as imported.
+        transformed: what the user's own steps make of samples; None where there are none.
+
+    Raises:
+        ImportFaultError: they differ; names the step.
+    """
+    judge = without_program(estimator)
+    chosen = some_rows(samples, MOST)
+    _compare(estimator, judge, imported, chosen, "calibration sample", steps, transformed)
+    for edges in _edges(some_rows(samples, _FEW), samples):
+        try:
+            _compare(
+                estimator,
+                judge,
+                imported,
+                edges,
+                "a sample at the edges of the calibration samples, number",
+                steps,
+                transformed,
+            )
+        except ImportFaultError:
+            raise
+        except Exception:  # one of the two refuses such samples, which is no silent difference
+            continue
+
+
+def judged(estimator: Any, compiled: CompiledModel, samples: Any) -> CompiledModel:
+    """The program with how it answers as the user's object does, on calibration samples, with the noise of encryption."""
+    chosen = some_rows(samples, MOST)
+    wanted = answers_of(without_program(estimator), chosen)["labels"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibratedRangeWarning)  # ranges that were given are narrower; it was said
+        found = np.asarray(compiled.predict(chosen, "simulate", seed=_SEED))
+    facts = replace(compiled.program.facts, original=agreement_of(wanted, found))
+    return replace(compiled, program=replace(compiled.program, facts=facts))
+
+
+def answers_of(judge: Any, samples: Any) -> Answers:
+    """What `predict` says, and `predict_proba` or, without it, `decision_function`. Whatever the object raises."""
+    found: Answers = {"labels": np.asarray(_quietly(judge.predict, samples))}
+    if callable(getattr(judge, "predict_proba", None)):
+        shares = _quietly(judge.predict_proba, samples)
+        found["probabilities"] = np.concatenate(shares, axis=1) if isinstance(shares, list) else np.asarray(shares)
+    elif hasattr(judge, "classes_") and callable(getattr(judge, "decision_function", None)):
+        found["scores"] = np.asarray(_quietly(judge.decision_function, samples))
+    return found
+
+
+def without_program(estimator: Any) -> Any:
+    """The same fitted object, which answers itself where cloakwork's estimators have been compiled before."""
+    from sklearn.pipeline import Pipeline
+
+    if isinstance(estimator, Pipeline):
+        result = copy.copy(estimator)
+        result.steps = [(name, without_program(step)) for name, step in estimator.steps]
+        return result
+    programs = [name for name in ("compiled_", "batch_") if name in getattr(estimator, "__dict__", {})]
+    if not programs:
+        return estimator
+    result = copy.copy(estimator)
+    for name in programs:
+        vars(result).pop(name, None)
+    return result
+
+
+def some_rows(samples: Any, most: int) -> Any:
+    """So many rows, evenly spaced, of a table, a frame, a list of texts or a sparse matrix."""
+    from sklearn.utils import _safe_indexing
+
+    count = samples.shape[0] if hasattr(samples, "shape") else len(samples)
+    return _safe_indexing(samples, np.unique(np.linspace(0, count - 1, min(count, most)).astype(int)))
+
+
+def _compare(
+    estimator: Any,
+    judge: Any,
+    imported: Answered,
+    samples: Any,
+    which: str,
+    steps: tuple[InputStep, ...],
+    transformed: Any,
+) -> None:
+    said = answers_of(judge, samples)
+    for stage in ("probabilities", "scores", "labels"):
+        if stage not in said:
+            continue
+        wrong = _difference(said, np.asarray(imported(samples, stage)), stage)  # type: ignore[arg-type]
+        if wrong is not None:
+            where = _wrong_step(steps, transformed, samples) or f"{type(_last(estimator)).__name__} itself"
+            method = {"probabilities": "predict_proba", "scores": "decision_function", "labels": "predict"}[stage]
+            text = wrong.text.replace(f"sample {wrong.sample};", f"{which} {wrong.sample};")
+            raise ImportFaultError(
+                f"{type(estimator).__name__}: as imported it {text}, by its own {method}; the step that differs is {where}. This is a fault of "
+                "cloakwork, please report it; leave that step or option out, or apply it to the table yourself"
+            )
+
+
+def _difference(said: Answers, found: NDArray[Any], stage: Stage) -> Difference | None:
+    wanted = said[stage]
+    if stage == "scores" and wanted.ndim == 1 and found.ndim == 2 and found.shape[1] == 1:
+        found = found[:, 0]
+    if stage != "labels" or wanted.dtype.kind == "f" or "probabilities" not in said:
+        return difference(wanted, found)
+    shares = np.sort(said["probabilities"], axis=-1)
+    if shares.ndim != 2 or shares.shape[1] < 2 or wanted.ndim > 1 or found.shape != wanted.shape:
+        return difference(wanted, found)
+    clear = shares[:, -1] - shares[:, -2] > _TIE
+    return difference(np.where(clear, wanted, wanted[:1]), np.where(clear, found, wanted[:1]))
+
+
+def _wrong_step(steps: tuple[InputStep, ...], transformed: Any, samples: Any) -> str:
+    """Says that the steps before the estimator differ, if they do."""
+    if transformed is None:
+        return ""
+    try:
+        wanted = transformed(samples)
+        wanted = np.asarray(wanted.toarray() if hasattr(wanted, "toarray") else wanted, dtype=np.float64)
+        wrong = difference(wanted, run_input_steps(steps, samples))
+    except Exception:
+        return ""
+    return "" if wrong is None else f"among the transformers before it, whose column of sample {wrong.sample} differs"
+
+
+def _edges(rows: Any, samples: Any) -> Iterator[Any]:
+    """Groups of samples at the edges of typical ones: ends of ranges and values outside, zeros, missing values, categories nobody has seen."""
+    if hasattr(rows, "columns"):
+        yield from _edges_of_frame(rows, samples)
+        return
+    if hasattr(rows, "toarray"):
+        rows, samples = rows.toarray(), samples.toarray()
+    table = np.asarray(samples)
+    if table.ndim != 2 or table.dtype.kind not in "fiu":
+        return
+    edges = edges_of(table.astype(np.float64))
+    yield edges[np.isfinite(edges).all(axis=1)]
+    if np.isnan(table.astype(np.float64)).any():
+        yield np.where(np.isnan(table).any(axis=0), np.nan, np.asarray(rows, dtype=np.float64))
+
+
+def _edges_of_frame(rows: Any, samples: Any) -> Iterator[Any]:
+    numbers = [name for name in rows.columns if samples[name].dtype.kind in "fiu"]
+    for low_or_high in ("min", "max"):
+        made = rows.copy()
+        for name in numbers:
+            made[name] = getattr(samples[name], low_or_high)()
+        yield made
+    texts = [
+        name for name in rows.columns if samples[name].dtype.kind == "O" or str(samples[name].dtype).startswith("str")
+    ]
+    for name in texts:
+        made = rows.copy()
+        made[name] = _UNSEEN
+        yield made
+    for name in rows.columns:
+        if samples[name].isna().any():
+            made = rows.copy()
+            made.loc[:, name] = samples[name][samples[name].isna()].iloc[0]
+            yield made
+
+
+def _last(estimator: Any) -> Any:
+    steps = getattr(estimator, "steps", None)
+    return steps[-1][1] if steps else estimator
+
+
+def _quietly(method: Callable[[Any], Any], samples: Any) -> Any:
+    """Warnings of the user's object are its own affair."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return method(samples)
