@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,15 +15,13 @@ from numpy.typing import NDArray
 from cloakwork.models.client_steps import InputStep, run_input_steps
 from cloakwork.models.client_steps.checks import Stage
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.errors import CalibratedRangeWarning, ImportFaultError
+from cloakwork.models.errors import AccuracyError, CalibratedRangeWarning, ImportFaultError, ShapeError
 from cloakwork.models.original.agreement import agreement_of
 from cloakwork.models.original.differences import Difference, difference
 from cloakwork.models.original.edges import edges_of
+from cloakwork.models.original.table import Answered
 
 Answers = dict[Stage, NDArray[Any]]
-Answered = Callable[[Any, Stage], NDArray[Any]]
-"""What was imported says of samples as the user has them, in real numbers, up to a stage."""
-
 MOST: Final = 300  # samples
 _FEW: Final = 12  # rows that are made edges of
 _SEED: Final = 20261129
@@ -46,7 +45,8 @@ def judge_import(
     """
     judge = without_program(estimator)
     chosen = some_rows(samples, MOST)
-    _compare(estimator, judge, imported, chosen, "calibration sample", steps, transformed)
+    with contextlib.suppress(ShapeError):  # samples that the imported steps refuse: compiling says so better
+        _compare(estimator, judge, imported, chosen, "calibration sample", steps, transformed)
     for edges in _edges(some_rows(samples, _FEW), samples):
         try:
             _compare(
@@ -64,14 +64,26 @@ def judge_import(
             continue
 
 
-def judged(estimator: Any, compiled: CompiledModel, samples: Any) -> CompiledModel:
-    """The program with how it answers as the user's object does, on calibration samples, with the noise of encryption."""
+def judged(estimator: Any, compiled: CompiledModel, samples: Any, accuracy: float) -> CompiledModel:
+    """The program with how it answers as the user's object does, on calibration samples, with the noise of encryption.
+
+    Raises:
+        AccuracyError: on less than this share of them it gives the same label.
+    """
     chosen = some_rows(samples, MOST)
     wanted = answers_of(without_program(estimator), chosen)["labels"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibratedRangeWarning)  # ranges that were given are narrower; it was said
         found = np.asarray(compiled.predict(chosen, "simulate", seed=_SEED))
-    facts = replace(compiled.program.facts, original=agreement_of(wanted, found))
+    told = agreement_of(wanted, found)
+    if told.told == "labels" and told.value < accuracy:
+        wrong = difference(wanted, found)
+        assert wrong is not None
+        raise AccuracyError(
+            f"{type(estimator).__name__}: the encrypted model decides as it on {100 * told.value:.1f} % of {told.samples} calibration samples "
+            f"(at least {100 * told.at_least:.1f} %), {100 * accuracy:g} % were asked for (accuracy=); it {wrong.text}"
+        )
+    facts = replace(compiled.program.facts, original=told)
     return replace(compiled, program=replace(compiled.program, facts=facts))
 
 
@@ -124,7 +136,7 @@ def _compare(
     for stage in ("probabilities", "scores", "labels"):
         if stage not in said:
             continue
-        wrong = _difference(said, np.asarray(imported(samples, stage)), stage)  # type: ignore[arg-type]
+        wrong = _difference(said, np.asarray(imported(samples, stage)), stage)
         if wrong is not None:
             where = _wrong_step(steps, transformed, samples) or f"{type(_last(estimator)).__name__} itself"
             method = {"probabilities": "predict_proba", "scores": "decision_function", "labels": "predict"}[stage]

@@ -21,6 +21,7 @@ from cloakwork.models.client_steps import (
     run_output_steps,
 )
 from cloakwork.models.compile.labels import after_network, with_score_of_each
+from cloakwork.models.compile.options import DEFAULT_ACCURACY
 from cloakwork.models.compile.scaled_columns import ScaledColumns
 from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.models.criteria.feature_ranges import OPTION
@@ -29,12 +30,13 @@ from cloakwork.models.errors import CompileError, some
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.onnx_import.importer import import_onnx
+from cloakwork.models.original.table import Answered
 from cloakwork.models.runtime.interpreter import interpret
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers.estimator import Imported, feature_names, import_part, unwrapped
 from cloakwork.training.importers.preprocessing import split_pipeline
-from cloakwork.training.original import Answered, judge_import, judged
+from cloakwork.training.original import judge_import, judged
 
 
 def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> CompiledModel:
@@ -72,7 +74,12 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
         compiled = compile_ensemble(model, preprocessing=steps or None, calibration=calibration, **options)
     else:
         compiled = _compile_network(model, last, first, calibration, options)
-    return judged(brought, compiled, calibration)
+    return judged(brought, compiled, calibration, _least(options))
+
+
+def _least(options: dict[str, Any]) -> float:
+    """The accuracy that was asked for; any, where a loss is allowed."""
+    return 0.0 if options.get("allow_loss") else float(options.get("accuracy", DEFAULT_ACCURACY) or 0.0)
 
 
 def _imported(model: Imported, last: Any, steps: tuple[InputStep, ...]) -> Answered:

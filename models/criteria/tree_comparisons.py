@@ -19,7 +19,7 @@ GridKind: TypeAlias = Literal["auto", "integers", "categories", "uniform", "quan
 Grids: TypeAlias = GridKind | Mapping[str | int, GridKind | ArrayLike]
 """One kind for all features, or for some of them, by name or number, a kind or the points themselves."""
 
-DEFAULT_GRID_BITS: Final = 6
+GRID_BITS: Final = (6, 8, 10, 12)  # that are tried where none are asked for
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TreeComparisons:
 
     comparisons: Comparisons = "grid"
     grid: Grids = "auto"
-    grid_bits: int = DEFAULT_GRID_BITS
+    grid_bits: int | None = None
     feature_ranges: FeatureRanges | None = None
 
     def to_options(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import onnx
 
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.client_steps import InputStep
+from cloakwork.models.client_steps import InputStep, run_input_steps, run_output_steps
 from cloakwork.models.compile.labels import after_network, threshold_of, with_exact_profile, with_score_of_each
 from cloakwork.models.compile.network import compile_network
 from cloakwork.models.compile.options import Options
@@ -20,8 +20,11 @@ from cloakwork.models.criteria.feature_ranges import OPTION
 from cloakwork.models.criteria.tree_comparisons import TreeComparisons
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.linear.compile_linear import compile_linear
-from cloakwork.models.onnx_import.importer import load_onnx
+from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.models.onnx_import.importer import import_onnx, load_onnx
 from cloakwork.models.onnx_ml.importer import Network, import_onnx_ml
+from cloakwork.models.original.table import Answered, judge_table
+from cloakwork.models.runtime.interpreter import interpret
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
 
@@ -47,6 +50,8 @@ def compile_onnx_ml(
         raise CompileError(
             f"model: its tables are not valid ONNX-ML ({type(error).__name__}: {line}); export it again"
         ) from error
+    if calibration is not None and not isinstance(calibration, Calibration):
+        judge_table(load_onnx(model), _imported(found, steps), calibration)
     if isinstance(found, Network):
         return _compile_network(found, steps, calibration, options, on_step)
     if isinstance(found, TreeEnsemble):
@@ -54,7 +59,8 @@ def compile_onnx_ml(
             raise CompileError(
                 "calibration: trees take samples of a table [samples, columns], not the ranges of a network"
             )
-        taken = _taken(options, "trees", ("candidates", "structured_keys", "trees", OPTION, ARGMAX))
+        taken = _taken(options, "trees", ("accuracy", "candidates", "structured_keys", "trees", OPTION, ARGMAX))
+        taken |= _with_any_accuracy(taken)
         comparisons: TreeComparisons = taken.pop("trees", None) or TreeComparisons()
         if OPTION in taken and comparisons.feature_ranges is not None:
             raise CompileError(f"{OPTION}: given twice, beside trees and within; leave one of them out")
@@ -63,12 +69,26 @@ def compile_onnx_ml(
         )
     else:
         taken = _taken(options, "linear models", ("accuracy", "margin", "structured_keys", OPTION, ARGMAX))
-        if "accuracy" in taken:
-            taken["accuracy"] = taken["accuracy"] or 0.0  # None: not checked
+        taken |= _with_any_accuracy(taken)
         compiled = compile_linear(found, calibration, preprocessing=steps, **taken)
     if on_step is not None:
         on_step("compile_ensemble" if isinstance(found, TreeEnsemble) else "compile_linear", compiled.program.graph)
     return compiled
+
+
+def _imported(found: TreeEnsemble | LinearModel | Network, steps: tuple[InputStep, ...]) -> Answered:
+    """What a model says of samples as the user has them, in real numbers."""
+    if isinstance(found, Network):
+        graph, after = import_onnx(found.model), found.after
+        return lambda samples, stage: run_output_steps(after, interpret(graph, run_input_steps(steps, samples)), stage)
+    return lambda samples, stage: run_output_steps(
+        found.output_steps, found.scores(run_input_steps(steps, samples)), stage
+    )
+
+
+def _with_any_accuracy(taken: dict[str, Any]) -> dict[str, Any]:
+    """None, not checked, is 0 here."""
+    return {"accuracy": taken["accuracy"] or 0.0} if "accuracy" in taken else {}
 
 
 def _taken(options: Options, kind: str, taken: tuple[str, ...]) -> dict[str, Any]:

@@ -40,8 +40,8 @@ def difference(
     """
     count = len(expected)
     if found.shape != expected.shape:
-        one = (f"an answer of shape {list(each.shape)}" for each in (expected, found))
-        return Difference(0, *one, count, count)
+        wanted, got = (f"an answer of shape {list(each.shape)}" for each in (expected, found))
+        return Difference(0, wanted, got, count, count)
     if expected.dtype.kind in "fc" or found.dtype.kind in "fc":
         differs = _numbers_differ(expected.reshape(count, -1), found.reshape(count, -1), loose)
     else:
@@ -59,8 +59,7 @@ def _numbers_differ(expected: NDArray[Any], found: NDArray[Any], loose: float) -
     spread = float(wanted[known].std()) if known.any() else 0.0
     with np.errstate(invalid="ignore"):
         allowed = loose * (_OF_SPREAD * spread + _OF_VALUE * np.abs(wanted) + _SMALLEST)
-        differs: NDArray[np.bool_] = known & ~(np.abs(got - wanted) <= allowed).all(axis=1)
-    return differs
+        return np.asarray(known & ~(np.abs(got - wanted) <= allowed).all(axis=1))
 
 
 def _shown(answer: NDArray[Any]) -> str:

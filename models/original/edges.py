@@ -25,6 +25,7 @@ def edges_of(samples: NDArray[np.generic]) -> NDArray[np.generic]:
     mixed = [np.where(rng.random(low.shape) < 0.5, low, high) for _ in range(_MIXED)]
     rows = [low, high, *mixed, samples[0], samples[0]]
     if samples.dtype.kind == "f":
+        low, high = low.astype(np.float64), high.astype(np.float64)
         middle, half = low / 2 + high / 2, high / 2 - low / 2
         rows += [np.zeros_like(low), middle - _OUTSIDE * half, middle + _OUTSIDE * half]
         rows += [np.where(rng.random(low.shape) < 0.1, middle + _OUTSIDE * half, samples[-1])]

@@ -17,7 +17,7 @@ from cloakwork.models.onnx_import.ends import given_inputs
 from cloakwork.models.onnx_import.graph_order import needed_for, ordered_nodes
 from cloakwork.models.original.differences import Difference, difference
 from cloakwork.models.original.edges import edges_of
-from cloakwork.models.original.onnx_file import Answers, Tensors, answers_of
+from cloakwork.models.original.onnx_file import Answers, Tensors, answers_of, type_of
 
 _MOST: Final = 300  # samples
 _SECONDS: Final = 1.0
@@ -50,12 +50,12 @@ class Original:
     @classmethod
     def of(cls, model: onnx.ModelProto, graph: Graph, given: Any, outputs: list[str]) -> Original | None:
         """None for samples that are not as the network takes them, which other steps say better."""
-        names = [each.name for each in given_inputs(model.graph, {t.name for t in model.graph.initializer})]
+        inputs = {each.name: each for each in given_inputs(model.graph, {t.name for t in model.graph.initializer})}
         try:
-            arrays = _by_name(graph, names, given)
+            arrays = _by_name(graph, inputs, given)
         except (TypeError, ValueError, LookupError):
             return None
-        if arrays is None or not all(each.dtype.kind in "fiub" and np.isfinite(each).all() for each in arrays.values()):
+        if not arrays:
             return None
         count = len(next(iter(arrays.values())))
         rows = np.linspace(0, count - 1, min(count, _MOST)).astype(int)
@@ -156,12 +156,19 @@ def _is_right(original: Original, name: str, import_again: Import) -> bool:
         return True
 
 
-def _by_name(graph: Graph, names: list[str], given: Any) -> Tensors | None:
+def _by_name(graph: Graph, inputs: Mapping[str, onnx.ValueInfoProto], given: Any) -> Tensors:
+    """Arrays [samples, ..] of the types that the file takes; none where they are not as the network takes them."""
+    shapes = {part.name: part.shape for part in graph.inputs} or {next(iter(inputs)): graph.input.shape}
     if not graph.inputs:
-        array = np.asarray(given)
-        return {names[0]: array} if array.ndim and len(array) and array.shape[1:] == graph.input.shape else None
-    parts = [part.name for part in graph.inputs]
-    arrays = dict(zip(parts, given, strict=True)) if isinstance(given, tuple) else {name: given[name] for name in parts}
-    found = {name: np.asarray(each) for name, each in arrays.items()}
-    fits = all(found[part.name].shape[1:] == part.shape and len(found[part.name]) for part in graph.inputs)
-    return found if fits and len({len(each) for each in found.values()}) == 1 else None
+        given = (given,)
+    found = (
+        dict(zip(shapes, given, strict=True)) if isinstance(given, tuple) else {name: given[name] for name in shapes}
+    )
+    arrays = {name: np.asarray(each) for name, each in found.items()}
+    counts = {each.shape[0] if each.ndim else 0 for each in arrays.values()}
+    fit = all(each.dtype.kind in "fiub" and each.shape[1:] == shapes[name] for name, each in arrays.items())
+    if not fit or len(counts) != 1 or 0 in counts:
+        return {}
+    typed = {name: each.astype(type_of(inputs[name])) for name, each in arrays.items()}
+    whole = all(each.dtype.kind == "f" or np.array_equal(each, arrays[name]) for name, each in typed.items())
+    return typed if whole and all(np.isfinite(each).all() for each in typed.values()) else {}

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import onnx
@@ -39,10 +39,10 @@ def answers_of(model: onnx.ModelProto, outputs: list[str], samples: Tensors) -> 
         outputs: names.
         samples: arrays [samples, ..] by the names of inputs; those that are missing get zeros.
     """
-    opened = _opened(model)
-    if opened is None:
+    way = opened(model)
+    if way is None:
         return None
-    by, run = opened
+    by, run = way
     inputs = {each.name: each for each in given_inputs(model.graph, {t.name: t for t in model.graph.initializer})}
     count = len(next(iter(samples.values())))
     at_once = _batch(inputs)
@@ -65,14 +65,15 @@ def answers_of(model: onnx.ModelProto, outputs: list[str], samples: Tensors) -> 
     )
 
 
-def _opened(model: onnx.ModelProto) -> tuple[str, Run] | None:
+def opened(model: onnx.ModelProto) -> tuple[str, Run] | None:
+    """Who can run a file here, and how."""
     if model.ByteSize() > _LARGEST:
         return None
-    for by, opened in _WAYS:
+    for by, begin in _WAYS:
         with contextlib.suppress(
             Exception
         ):  # it is not installed, or has no kernel for an operator that another one may have
-            return by, opened(model)
+            return by, begin(model)
     return None
 
 
@@ -88,8 +89,7 @@ def _by_runtime(model: onnx.ModelProto) -> Run:
 def _by_reference(model: onnx.ModelProto) -> Run:
     from onnx.reference import ReferenceEvaluator
 
-    run: Run = ReferenceEvaluator(model).run
-    return run
+    return cast(Run, ReferenceEvaluator(model).run)
 
 
 _WAYS: Final[tuple[tuple[str, Callable[[onnx.ModelProto], Run]], ...]] = (
@@ -119,8 +119,13 @@ def _run_some(
     lacking = 0 if at_once is None else at_once - count
     given = {}
     for name, each in inputs.items():
-        kind = helper.tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type)
+        kind = type_of(each)
         shape = [dimension.dim_value or 1 for dimension in each.type.tensor_type.shape.dim[1:]]
         values = samples[name][rows] if name in samples else np.zeros((count, *shape))
         given[name] = np.concatenate([values, np.repeat(values[-1:], lacking, axis=0)]).astype(kind)
     return [np.asarray(found)[:count] for found in run(outputs, given)]
+
+
+def type_of(value: onnx.ValueInfoProto) -> np.dtype[Any]:
+    """Of an input's numbers."""
+    return helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)

@@ -11,7 +11,7 @@ from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps import InputStep, Positions
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
-from cloakwork.models.criteria.tree_comparisons import DEFAULT_GRID_BITS, Comparisons, Grids
+from cloakwork.models.criteria.tree_comparisons import Comparisons, Grids
 from cloakwork.models.program import Program
 from cloakwork.models.program.contents import SALT_BYTES
 from cloakwork.models.program.facts import GridFacts
@@ -19,7 +19,7 @@ from cloakwork.models.trees.compile_labels import compile_labels
 from cloakwork.models.trees.compile_scores import compile_scores
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.on_grid import on_grid
-from cloakwork.models.trees.options import TreeOptions
+from cloakwork.models.trees.options import DEFAULT_ACCURACY, TreeOptions
 
 
 def compile_ensemble(
@@ -28,8 +28,9 @@ def compile_ensemble(
     comparisons: Comparisons = "grid",
     calibration: Any = None,
     grid: Grids = "auto",
-    grid_bits: int = DEFAULT_GRID_BITS,
+    grid_bits: int | None = None,
     feature_ranges: FeatureRanges | None = None,
+    accuracy: float = DEFAULT_ACCURACY,
     leaf_bits: int | None = None,
     p_fail_log2: float = -128.0,
     candidates: Sequence[str | ParameterSet] | None = None,
@@ -48,9 +49,12 @@ def compile_ensemble(
         grid: "auto": a point between any two values of features with few steps (whole numbers, decimals) or categories, else "uniform" over
             the range, rounded outwards. "integers", "categories", "uniform", or "quantiles" of the samples, which tell clients about them. Or
             such kinds, or the points themselves, of some features by name or number.
-        grid_bits: at most 2^grid_bits - 1 points for a feature, 1 to 16; with "grid", features of more than 255 take a look-up for each threshold
-            that leaves' look-ups have no room for.
+        grid_bits: at most 2^grid_bits - 1 points for a feature, 1 to 16; None: 6, or 8 where 6 change more than 1 % of the calibration samples'
+            labels (or 3 % of the spread of values), or 10 or 12 where 8 do not reach the accuracy. With comparisons="grid" features of more than
+            255 points take a look-up for each threshold that leaves' look-ups have no room for.
         feature_ranges: (lowest, highest) of features by name or number, in place of what the samples show.
+        accuracy: least share of calibration samples with the label that they have without the grid; of values, least share of their variance
+            that is kept. 0: any, with a warning.
         leaf_bits: of the leaf values' integers; None: 8 (6 where trees are averaged), fewer where the noise leaves no room, and fewer
             where an answer would have more than 1 MB: 5 at least, or 3 for an average of 1,000 trees, whose errors average out.
         p_fail_log2: log2 of the largest probability that a look-up, or the decoding of an output, is wrong.
@@ -62,14 +66,16 @@ def compile_ensemble(
         structured_keys: sets whose small key is block-binary may be taken; without candidates lut3_block to lut8_block.
 
     Warns:
-        AccuracyWarning: on the grid less than 98 % of the calibration samples are decided as before; or a label is decided by coarse leaf values.
+        AccuracyWarning: less than 98 % of the calibration samples are decided as before; or a label is decided by coarse leaf values.
 
     Raises:
+        AccuracyError: on no grid as many as were asked for are; says which features move most.
         CompileError: a grid without calibration samples or ranges of all features, or with too many points for a sample.
         NoParameterSetError: no candidate has room for the trees.
     """
     options = TreeOptions(
-        comparisons, leaf_bits, p_fail_log2, candidates, preprocessing, structured_keys, calibration, grid, grid_bits, feature_ranges
+        comparisons, leaf_bits, p_fail_log2, candidates, preprocessing, structured_keys, calibration, grid, grid_bits, feature_ranges,
+        accuracy
     )  # fmt: skip
     options.check()
     compiled = compile_labels if encrypted_argmax else compile_scores

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from cloakwork.models.arrays import Reals
+from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.client_steps import Thermometer, column_labels, run_input_steps, run_output_steps
-from cloakwork.models.errors import AccuracyWarning, CompileError, some
+from cloakwork.models.criteria.tree_comparisons import GRID_BITS
+from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, some
 from cloakwork.models.program.facts import GridFacts, Measure
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.grid_bits import grid_step
@@ -20,6 +22,9 @@ from cloakwork.models.trees.public_grid import FeatureGrid, public_grid
 from cloakwork.models.trees.snapping import snapped
 
 ENOUGH_AGREEMENT: Final = 0.98  # with less there is a warning
+_WANTED: Final = 0.99  # of labels, for which more bits are tried
+_WANTED_OF_VALUES: Final = 0.9991  # of their variance: an error (root mean square) of 3 % of their spread
+_CHEAP_BITS: Final = 8
 _COMPARED: Final = 2000  # calibration samples
 _MOST_NAMED: Final = 3
 
@@ -30,21 +35,59 @@ class OnGrid:
     grids: tuple[FeatureGrid, ...]
     step: Thermometer | None  # of comparisons="grid"; else it follows from the parameter set
     facts: GridFacts  # but for what is sent
+    moved: Indices  # samples that change sides, by feature
 
 
 def on_grid(ensemble: TreeEnsemble, options: TreeOptions) -> OnGrid:
-    """CompileError: no samples and no ranges, or wishes that cannot be fulfilled. AccuracyWarning: the grid is too coarse."""
+    """On the coarsest grid that keeps enough, where its bits were not asked for.
+
+    Raises:
+        CompileError: no samples and no ranges, or wishes that cannot be fulfilled.
+        AccuracyError: the grid is too coarse, under the accuracy that was asked for.
+
+    Warns:
+        AccuracyWarning: the same, nearly.
+    """
     first = options.first_steps(ensemble)
     samples = calibration_table(ensemble, options)
     names = column_labels(first, np.zeros((1, ensemble.features))) or ()
-    grids = public_grid(samples, names, options.grid, options.feature_ranges, options.grid_bits)
-    step = grid_step(ensemble, grids, options.grid_bits) if options.comparisons == "grid" else None
-    found = snapped(ensemble, grids, samples)
-    facts = _facts(ensemble, found.ensemble, grids, options.grid_bits, samples)
-    if facts.agreement is not None and facts.agreement < ENOUGH_AGREEMENT:
+    bits = GRID_BITS if options.grid_bits is None else (options.grid_bits,)
+    found = _with_bits(ensemble, options, samples, names, bits[0])
+    for more in bits[1:]:
+        if not _is_coarse(found.facts, options, more):
+            break
+        try:
+            finer = _with_bits(ensemble, options, samples, names, more)
+        except CompileError:  # more than a sample should have
+            break
+        found = finer if _kept(finer.facts) > _kept(found.facts) else found
+    kept = _kept(found.facts)
+    if kept < max(options.accuracy, ENOUGH_AGREEMENT):
         worst = [names[i] for i in np.argsort(-found.moved, kind="stable")[:_MOST_NAMED] if found.moved[i]]
-        warnings.warn(_warning(facts, worst), AccuracyWarning, stacklevel=3)
-    return OnGrid(found.ensemble, grids, step, facts)
+        if kept < options.accuracy:
+            raise AccuracyError(f"{_text(found.facts, worst)}; {100 * options.accuracy:g} % were asked for (accuracy=)")
+        warnings.warn(_text(found.facts, worst), AccuracyWarning, stacklevel=3)
+    return found
+
+
+def _with_bits(
+    ensemble: TreeEnsemble, options: TreeOptions, samples: Reals | None, names: Sequence[str], bits: int
+) -> OnGrid:
+    grids = public_grid(samples, names, options.grid, options.feature_ranges, bits)
+    step = grid_step(ensemble, grids, bits) if options.comparisons == "grid" else None
+    found = snapped(ensemble, grids, samples)
+    return OnGrid(found.ensemble, grids, step, _facts(ensemble, found.ensemble, grids, bits, samples), found.moved)
+
+
+def _kept(facts: GridFacts) -> float:
+    return 1.0 if facts.agreement is None else facts.agreement
+
+
+def _is_coarse(facts: GridFacts, options: TreeOptions, more: int) -> bool:
+    """Whether so many bits more are worth it: up to 8 they cost next to nothing."""
+    if more > _CHEAP_BITS:
+        return _kept(facts) < options.accuracy
+    return _kept(facts) < (_WANTED if facts.measure == "agreement" else _WANTED_OF_VALUES)
 
 
 def calibration_table(ensemble: TreeEnsemble, options: TreeOptions) -> Reals | None:
@@ -86,7 +129,7 @@ def agreement(ensemble: TreeEnsemble, other: TreeEnsemble, samples: Reals) -> tu
     return "determination", (1 - error / spread) if spread > 0 else float(error == 0)
 
 
-def _warning(facts: GridFacts, worst: list[str]) -> str:
+def _text(facts: GridFacts, worst: list[str]) -> str:
     assert facts.agreement is not None
     kept = "decide as before on" if facts.measure == "agreement" else "keep of the variance of their values"
     where = f", most by the grid of {some(worst)}" if worst else ""

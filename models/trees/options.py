@@ -11,13 +11,14 @@ from cloakwork.models.client_steps import Columns, InputStep, Thermometer
 from cloakwork.models.criteria.choose_set import named_sets
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.slots import check_p_fail_log2
-from cloakwork.models.criteria.tree_comparisons import DEFAULT_GRID_BITS, Comparisons, Grids
+from cloakwork.models.criteria.tree_comparisons import Comparisons, Grids
 from cloakwork.models.errors import CompileError
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.public_grid import FeatureGrid
 
 COMPARISONS: Final = get_args(Comparisons)
 CANDIDATES: Final = ("lut3", "lut4", "lut5", "lut6", "lut7", "lut8")
+DEFAULT_ACCURACY: Final = 0.97
 STRUCTURED_CANDIDATES: Final = tuple(f"{name}_block" for name in CANDIDATES)
 _LAST_RESORTS: Final = (*CANDIDATES[2:], *STRUCTURED_CANDIDATES[2:])  # in turn, where none of the others fits
 
@@ -34,8 +35,9 @@ class TreeOptions:
     structured_keys: bool = False
     calibration: Any = None
     grid: Grids = "auto"
-    grid_bits: int = DEFAULT_GRID_BITS
+    grid_bits: int | None = None
     feature_ranges: FeatureRanges | None = None
+    accuracy: float = DEFAULT_ACCURACY
     grids: tuple[FeatureGrid, ...] = ()  # of the features, once they are known
     step: Thermometer | None = None  # of comparisons="grid", likewise
 
@@ -70,6 +72,8 @@ class TreeOptions:
         check_p_fail_log2(self.p_fail_log2)
         if self.comparisons not in COMPARISONS:
             raise CompileError(f"comparisons: expected one of {', '.join(COMPARISONS)}, got '{self.comparisons}'")
+        if not 0 <= self.accuracy <= 1:
+            raise CompileError(f"accuracy: expected a share from 0 to 1, got {self.accuracy}")
         if self.comparisons == "client" and (self.grid != "auto" or self.feature_ranges is not None):
             raise CompileError(
                 "grid, feature_ranges: expected comparisons='grid' or 'server', got comparisons='client', which has no grid"

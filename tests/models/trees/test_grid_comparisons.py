@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cloakwork.models.client_steps import Thermometer
 from cloakwork.models.compiler import CompiledModel
-from cloakwork.models.errors import AccuracyWarning, CompileError, ShapeError
+from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.repository import facts_of
 from cloakwork.models.runtime.simulate import simulate
@@ -188,13 +188,12 @@ def test_two_forests_on_the_same_data_have_one_specification():
     assert {tree.threshold.tobytes() for tree in neutral[0].trees}.isdisjoint(
         tree.threshold.tobytes() for tree in neutral[1].trees
     )
-    labels = [compile_ensemble(each, calibration=x, encrypted_argmax=True, candidates=["lut4"]) for each in neutral]
+    options = {"calibration": x, "candidates": ["lut4"], "grid_bits": 6}  # bits that are found by need may differ
+    labels = [compile_ensemble(each, encrypted_argmax=True, **options) for each in neutral]
     assert without_digests(labels[0].client.to_json()) == without_digests(labels[1].client.to_json())
     for model, forest in zip(labels, fitted, strict=True):
         assert (model.predict(x) == forest.predict(x)).mean() > 0.9
-    scores = [
-        without_digests(compile_ensemble(each, calibration=x, candidates=["lut4"]).client.to_json()) for each in neutral
-    ]
+    scores = [without_digests(compile_ensemble(each, **options).client.to_json()) for each in neutral]
     up = ("input_steps", "input_shape", "input_range", "parameter_set")
     assert [[fields[name] for name in up] for fields in scores[:1]] == [
         [fields[name] for name in up] for fields in scores[1:]
@@ -249,8 +248,10 @@ def test_a_grid_that_is_too_coarse_warns_and_says_what_helps():
     with pytest.warns(
         AccuracyWarning, match=r"decide as before on [0-9.]+ %, most by the grid of income, age; .*grid='quantiles'"
     ):
-        coarse = compile_ensemble(ensemble, calibration=x, candidates=["lut3"])
+        coarse = compile_ensemble(ensemble, calibration=x, candidates=["lut3"], accuracy=0)
     assert coarse.program.facts.grid.agreement < 0.95
+    with pytest.raises(AccuracyError, match=r"decide as before on [0-9.]+ %.*97 % were asked for"):
+        compile_ensemble(ensemble, calibration=x, candidates=["lut3"])
     for options in (
         {"grid": "quantiles"},
         {"grid": {"income": "quantiles"}, "grid_bits": 8},

@@ -1,0 +1,92 @@
+"""Whether a model of tables was imported right from its ONNX-ML file: the file, run as its owner runs it, beside what was imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from cloakwork.models.client_steps.checks import Stage
+from cloakwork.models.errors import ImportFaultError, ShapeError
+from cloakwork.models.onnx_import.ends import given_inputs
+from cloakwork.models.original.differences import difference
+from cloakwork.models.original.edges import edges_of
+from cloakwork.models.original.onnx_file import opened, type_of
+
+Answered = Callable[[Any, Stage], NDArray[Any]]
+"""What was imported says of samples, in real numbers, up to a stage."""
+
+_MOST: Final = 300  # samples
+_FEW: Final = 0.02  # labels of samples that lie between two
+
+
+def judge_table(model: onnx.ModelProto, imported: Answered, samples: Any) -> None:
+    """ImportFaultError where they differ. Files that nobody here can run, and samples that the file does not take, are left alone.
+
+    Args:
+        samples: for calibration: an array or a frame [samples, columns].
+    """
+    way = opened(model)
+    if way is None:
+        return
+    by, run = way
+    count = samples.shape[0] if hasattr(samples, "shape") else len(samples)
+    rows = np.unique(np.linspace(0, count - 1, min(count, _MOST)).astype(int))
+    chosen = samples.iloc[rows] if hasattr(samples, "iloc") else np.asarray(samples)[rows]
+    numbers = (
+        not hasattr(chosen, "iloc") and chosen.ndim == 2 and chosen.dtype.kind in "fiu" and np.isfinite(chosen).all()
+    )
+    for table in (chosen, *([edges_of(chosen.astype(np.float64))] if numbers else [])):
+        try:
+            said = run([each.name for each in model.graph.output], _inputs(model, table))
+            found = {stage: np.asarray(imported(table, stage)) for stage in ("labels", "probabilities", "scores")}
+        except ShapeError:
+            return
+        except Exception:  # whatever a run-time of others raises on samples that it does not take
+            return
+        _compare(model, by, said, found)
+
+
+def _compare(model: onnx.ModelProto, by: str, said: list[Any], found: dict[str, NDArray[Any]]) -> None:
+    first = np.asarray(said[0])
+    labels = found["labels"].reshape(first.shape) if found["labels"].size == first.size else found["labels"]
+    wrong = difference(first, labels, share=0.0 if first.dtype.kind == "f" else _FEW)
+    for other in said[1:]:
+        numbers = _numbers(other)
+        alike = [
+            each
+            for each in (found["probabilities"], found["scores"])
+            if numbers is not None and each.shape == numbers.shape
+        ]
+        differences = [difference(numbers, each) for each in alike if numbers is not None]
+        if differences and None not in differences:
+            wrong = wrong or differences[0]
+    if wrong is not None:
+        raise ImportFaultError(
+            f"model: as imported '{model.graph.name}' {wrong.text}, by {by}: this is a fault of cloakwork, please report it; compile the fitted "
+            "estimator itself, with cloakwork.training.sklearn_compiler.compile_estimator"
+        )
+
+
+def _inputs(model: onnx.ModelProto, table: Any) -> dict[str, NDArray[Any]]:
+    """The table as the file takes it: whole, or an input for each column."""
+    inputs = given_inputs(model.graph, {tensor.name for tensor in model.graph.initializer})
+    if len(inputs) == 1:
+        return {inputs[0].name: np.asarray(table).astype(type_of(inputs[0]))}
+    columns = (
+        [np.asarray(table[name]) for name in table.columns] if hasattr(table, "columns") else list(np.asarray(table).T)
+    )
+    return {
+        each.name: column.astype(type_of(each)).reshape(-1, 1) for each, column in zip(inputs, columns, strict=True)
+    }
+
+
+def _numbers(answer: Any) -> NDArray[Any] | None:
+    """[samples, classes]; of dicts by class in their order (ZipMap)."""
+    if isinstance(answer, list):
+        answer = [list(each.values()) for each in answer]
+    array = np.asarray(answer)
+    return array if array.ndim == 2 and array.dtype.kind == "f" else None
