@@ -79,13 +79,13 @@ class CompiledModel:
         All modes start from the same numbers: the client's steps, values beyond the calibrated range as its end (CalibratedRangeWarning).
 
         Args:
-            fhe: "disable" the quantised model in clear; "simulate" the same with the noise of encryption; "execute" really encrypted.
+            fhe: "disable" the encrypted program without its noise, in clear; "simulate" with the noise of encryption; "execute" really encrypted.
             key, session: for "execute"; a key is made when there is none, and a session on the CPU from it. Pass both to make them once.
             seed: of the simulated noise.
             output: of models of tables: "scores", "probabilities" (the transformed scores) or "labels" (of regression: the same).
         """
         if fhe == "disable":
-            return self.client.finish(interpret(self.program.graph, self.client.inputs(x)), output)
+            return self.client.output(simulate(self.program, self.client.phases(x), noisy=False), output)
         if fhe == "simulate":
             return self.client.output(simulate(self.program, self.client.phases(x), seed), output)
         if fhe == "execute":
