@@ -11,6 +11,7 @@ from cloakwork.fhe_core.lanes import ciphertexts_of
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import Named, Stage, Tensors, joined, run_output_steps
+from cloakwork.models.criteria.room import check_room
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.program import Program
@@ -31,6 +32,12 @@ class CompiledModel:
 
     program: Program
     float_graph: Graph | None = None  # not kept in files
+
+    @classmethod
+    def checked(cls, program: Program, float_graph: Graph | None = None) -> CompiledModel:
+        """What a compiler has made. PrecisionOverflowError: a value of it would wrap for certain."""
+        check_room(program.graph)
+        return cls(program, float_graph)
 
     def save(self, path: PathLike) -> None:
         """One file, see models/program/artefact.py."""
