@@ -210,6 +210,11 @@ class Context:
         holds_zero = grid is None or grid.low <= 0 <= grid.high or not bool((x == ZERO_WIRE).any())
         return grid if holds_zero else None
 
+    def only_owner(self, x: Indices) -> Node | None:
+        """The node that makes all of these wires; None where that are several, or some are zero."""
+        found = [] if bool((x == ZERO_WIRE).any()) else self._owners(x)
+        return found[0] if len(found) == 1 else None
+
     def is_never_negative(self, x: Indices) -> bool:
         """Whether functions that are at least 0 make all of these wires, zeros aside."""
         return all(isinstance(node, Lookup) and never_negative(node.steps) for node in self._owners(x))
