@@ -209,7 +209,17 @@ def _conv(d: _Drawing, x: str, _: str) -> str | None:
 
 def _moving(d: _Drawing, x: str, _: str) -> str | None:
     rank = len(d.shapes[x])
-    kind = d.pick("Trilu", "Trilu", "Slice", "Transpose", "Resize", "Gather")
+    kind = d.pick(
+        "Trilu", "Trilu", "Slice", "Transpose", "Resize", "Gather", "Tile", "Reshape", "DepthToSpace", "SpaceToDepth"
+    )
+    if kind == "Tile":
+        return d.node("Tile", x, d.constant(np.array([1, *(d.pick(1, 1, 2) for _ in range(rank))])))
+    if kind == "Reshape":
+        sizes = list(d.shapes[x])
+        sizes = d.pick([*sizes[1:], sizes[0]], [1, *sizes], [-1, sizes[-1]], [*sizes, 1])
+        return d.node("Reshape", x, d.constant(np.array([1, *sizes])))
+    if kind in ("DepthToSpace", "SpaceToDepth"):
+        return d.node(kind, x, blocksize=2)
     if kind == "Trilu":
         return d.node("Trilu", x, d.constant(np.int64(d.pick(-1, 0, 1))), upper=d.pick(0, 1)) if rank > 1 else None
     if kind == "Slice":
@@ -226,10 +236,71 @@ def _moving(d: _Drawing, x: str, _: str) -> str | None:
 
 
 def _branch(d: _Drawing, x: str, before: str) -> str | None:
-    kind = d.pick("Add", "Sub", "Max", "Min", "Mul", "Mean")
+    """Of two tensors, whose shapes may have to be broadcast."""
+    kind = d.pick("Add", "Sub", "Max", "Min", "Mul", "Mean", "Where", "MatMul", "Div")
+    if kind == "Where":
+        larger = d.node(d.pick("Greater", "LessOrEqual"), x, d.pick(before, d.constant(np.float32(0.2))))
+        return (
+            None
+            if larger is None
+            else d.node("Where", larger, *d.pick([x, before], [before, x], [x, d.constant(np.float32(0))]))
+        )
+    if kind == "Div":
+        below = d.node("Softplus", before)
+        return None if below is None else d.node("Div", x, below)
     return d.node(kind, x, before)
 
 
+def _normalised(d: _Drawing, x: str, _: str) -> str | None:
+    """A mean taken out of all numbers along an axis; normalisations by name."""
+    channels, axis = d.shapes[x][0], int(d.random.integers(1, len(d.shapes[x]) + 1))
+    kind = d.pick(
+        "ReduceMean",
+        "LayerNormalization",
+        "BatchNormalization",
+        "InstanceNormalization",
+        "Softmax",
+        "LogSoftmax",
+    )
+    if kind == "ReduceMean":
+        taken = d.node(kind, x, d.constant(np.array([axis])), keepdims=1)
+        return None if taken is None else d.node("Sub", x, taken)
+    if kind == "LayerNormalization":
+        last = d.shapes[x][-1]
+        return d.node(kind, x, d.normal(last), d.normal(last), axis=-1)
+    if kind == "BatchNormalization":
+        variance = d.constant(np.abs(d.random.normal(size=channels)).astype(np.float32) + 0.1)
+        return d.node(kind, x, d.normal(channels), d.normal(channels), d.normal(channels), variance)
+    if kind == "InstanceNormalization":
+        return d.node(kind, x, d.normal(channels), d.normal(channels))
+    return d.node(kind, x, axis=axis)
+
+
+def _transposed(d: _Drawing, x: str, _: str) -> str | None:
+    channels, *spatial = d.shapes[x]
+    kernel = [d.pick(1, 2, 3) for _ in spatial]
+    pads = [int(d.random.integers(0, size)) for size in (*kernel, *kernel)]
+    return d.node(
+        "ConvTranspose",
+        x,
+        d.normal(channels, d.pick(1, 2), *kernel),
+        strides=[d.pick(1, 2) for _ in spatial],
+        pads=pads,
+    )
+
+
+def _matmul(d: _Drawing, x: str, _: str) -> str | None:
+    return d.node("MatMul", x, d.normal(d.shapes[x][-1], d.pick(1, 3)))
+
+
+def _rounded(d: _Drawing, x: str, _: str) -> str | None:
+    """To integers and back, as quantised networks have it."""
+    scale, zero = d.constant(np.float32(d.pick(0.1, 0.5))), d.constant(d.pick(np.int8(0), np.int8(-20), np.uint8(128)))
+    integers = d.node("QuantizeLinear", x, scale, zero)
+    return None if integers is None else d.node("DequantizeLinear", integers, scale, zero)
+
+
 _LAYERS: Final[tuple[Callable[[_Drawing, str, str], str | None], ...]] = (
-    _function, _function, _with_constants, _pad, _pad, _concat, _concat, _pool, _pool, _pool, _global, _conv, _moving, _moving, _branch,
+    _function, _function, _with_constants, _pad, _pad, _concat, _concat, _pool, _pool, _pool, _global, _conv, _moving, _moving, _branch, _branch,
+    _normalised, _transposed, _matmul, _rounded,
 )  # fmt: skip
