@@ -11,6 +11,7 @@ from cloakwork.fhe_core.lanes import ciphertexts_of
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import Stage, joined
+from cloakwork.models.criteria.room import check_room
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.program import Program
@@ -19,7 +20,6 @@ from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.report import picture_svg, report, report_text, save_picture
 from cloakwork.models.runtime import Progress, Runtime, samples_at_once, shifted_progress
 from cloakwork.models.runtime.clear_model import clear_answers
-from cloakwork.models.runtime.interpreter import interpret
 from cloakwork.models.runtime.simulate import simulate
 
 if TYPE_CHECKING:
@@ -32,6 +32,12 @@ class CompiledModel:
 
     program: Program
     float_graph: Graph | None = None  # not kept in files
+
+    @classmethod
+    def checked(cls, program: Program, float_graph: Graph | None = None) -> CompiledModel:
+        """What a compiler has made. PrecisionOverflowError: a value of it would wrap for certain."""
+        check_room(program.graph)
+        return cls(program, float_graph)
 
     def save(self, path: PathLike) -> None:
         """One file, see models/program/artefact.py."""
@@ -80,13 +86,13 @@ class CompiledModel:
         All modes start from the same numbers: the client's steps, values beyond the calibrated range as its end (CalibratedRangeWarning).
 
         Args:
-            fhe: "disable" the quantised model in clear; "simulate" the same with the noise of encryption; "execute" really encrypted.
+            fhe: "disable" the encrypted program without its noise, in clear; "simulate" with the noise of encryption; "execute" really encrypted.
             key, session: for "execute"; a key is made when there is none, and a session on the CPU from it. Pass both to make them once.
             seed: of the simulated noise.
             output: of models of tables: "scores", "probabilities" (the transformed scores) or "labels" (of regression: the same).
         """
         if fhe == "disable":
-            return self.client.finish(interpret(self.program.graph, self.client.inputs(x)), output)
+            return self.client.output(simulate(self.program, self.client.phases(x), noisy=False), output)
         if fhe == "simulate":
             return self.client.output(simulate(self.program, self.client.phases(x), seed), output)
         if fhe == "execute":

@@ -63,4 +63,4 @@ def compile_network(
         warnings.warn(text, RoundedIntegersWarning, stacklevel=_CALLERS)
     if found.narrowed is not None:
         warnings.warn(found.narrowed, CalibratedRangeWarning, stacklevel=_CALLERS)
-    return CompiledModel(found.program, found.imported)
+    return CompiledModel.checked(found.program, found.imported)

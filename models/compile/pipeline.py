@@ -130,7 +130,12 @@ APPROXIMATE: Final[tuple[Step, ...]] = (
     *RESTRUCTURING,
     *RANGES,
     Step(
-        "give_outputs_room", give_outputs_room, "outputs keep room beyond their range: no table holds them at its end"
+        "give_outputs_room",
+        give_outputs_room,
+        "outputs keep room beyond their range: no table holds them at its end",
+        {
+            "far_inputs": "what answers reach for inputs far from all samples, where their terms are at their ends together"
+        },
     ),
     Step(
         "carry",
@@ -165,6 +170,7 @@ APPROXIMATE: Final[tuple[Step, ...]] = (
             "rest",
             "integer_rows": "weights that are integers already stay what they are",
             "choose_parameters": "one set after the other, the cheapest first",
+            "room": "the last check: a value that would wrap for certain is an error with its layer's name",
             "first_accurate": "the first program that decides as the clear model on calibration samples as often as was asked for",
         },
         real=False,

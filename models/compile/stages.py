@@ -179,7 +179,7 @@ def give_outputs_room(c: Compilation) -> Compilation:
 def _with_room(c: Compilation, bounded: Graph) -> Graph:
     """Ranges that were learned, or with a margin that was asked for, are taken as they are."""
     assert c.seen is not None
-    return bounded if c.seen.learned or c.options.margin is not None else room_for_answers(bounded)
+    return bounded if c.seen.learned or c.options.margin is not None else room_for_answers(bounded, c.samples)
 
 
 def carry(c: Compilation) -> Compilation:

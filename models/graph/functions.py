@@ -165,12 +165,57 @@ OPERANDS: Final[dict[str, tuple[int, int, Callable[[int], int]]]] = {
     "Where": (3, 3, lambda _: 0),
 }
 
-# Never falling, whatever their parameters.
-MONOTONE: Final = frozenset({
-    "Asinh", "Atan", "Ceil", "Clip", "Erf", "Excess", "Exp", "Floor", "Identity", "Log", "Max", "Min", "QuantizeLinear", "Relu",
-    "Requantize", "Round", "Selu", "Sigmoid", "Sign",
-    "Sinh", "Softplus", "Softsign", "Sqrt", "Staircase", "Tanh", "Truncate",
-})  # fmt: skip
+
+def _sign(slope: Reals) -> Reals:
+    result: Reals = np.where(slope < 0, -1.0, 1.0)
+    return result
+
+
+def _where(holds: Any) -> Reals:
+    result: Reals = np.where(holds, 1.0, 0.0)
+    return result
+
+
+# name -> function of the step's parameters: 1 where it never falls, -1 where it never rises, 0 where neither is certain.
+_DIRECTIONS: Final[dict[str, Callable[..., Any]]] = {
+    **dict.fromkeys(
+        (
+            "Asinh", "Atan", "Ceil", "Erf", "Excess", "Exp", "Floor", "Identity", "Log", "Relu", "Round", "Sigmoid", "Sign", "Sinh",
+            "Softplus", "Softsign", "Sqrt", "Tanh", "Truncate",
+        ),
+        lambda: 1.0,
+    ),
+    "Affine": lambda scale, offset: _sign(scale),
+    "Celu": lambda alpha: _where(alpha > 0),
+    "Clip": lambda low, high: 1.0,
+    "Elu": lambda alpha: _where(alpha >= 0),
+    "Greater": lambda y: 1.0,
+    "GreaterOrEqual": lambda y: 1.0,
+    "HardSigmoid": lambda alpha, beta: _sign(alpha),
+    "LeakyRelu": lambda alpha: _where(alpha >= 0),
+    "Less": lambda y: -1.0,
+    "LessOrEqual": lambda y: -1.0,
+    "Max": lambda y: 1.0,
+    "Min": lambda y: 1.0,
+    "Pow": lambda exponent: _where((exponent > 0) & (exponent % 2 == 1)),
+    "QuantizeLinear": lambda scale, zero, low, high: _sign(scale),
+    "Requantize": lambda unit, multiplier, zero, low, high: _sign(unit * multiplier),
+    "Selu": lambda alpha, gamma: _where(alpha >= 0) * _sign(gamma),
+    "Snap": lambda step, origin: 1.0,
+    "Staircase": lambda thresholds, lowest: 1.0,
+    "ThresholdedRelu": lambda alpha: _where(alpha >= 0),
+}  # fmt: skip
+
+
+# At least 0 whatever their argument and parameters.
+NEVER_NEGATIVE: Final = frozenset({"Abs", "Excess", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softplus", "Sqrt"})
+
+
+def direction(name: str, *parameters: Reals) -> Reals:
+    """1 where a function of one number never falls, -1 where it never rises, 0 where neither is certain; for each entry of its parameters."""
+    known = _DIRECTIONS.get(name)
+    return np.zeros(1) if known is None else np.atleast_1d(np.asarray(known(*parameters), dtype=np.float64))
+
 
 # ONNX attributes that become parameters, with the defaults of the specification.
 ATTRIBUTES: Final[dict[str, tuple[tuple[str, float], ...]]] = {

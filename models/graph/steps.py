@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.models.graph.functions import FUNCTIONS, OPERANDS
+from cloakwork.models.graph.functions import FUNCTIONS, NEVER_NEGATIVE, OPERANDS, direction
 
 _BEFORE: Final = (1,)
 MOST_KEPT: Final = 512  # results that a program keeps for later steps at once
@@ -80,6 +80,24 @@ def _applied(steps: Sequence[Step], x: NDArray[np.float64], function: NDArray[np
 
 def is_chain(steps: Sequence[Step]) -> bool:
     return all(step.reads == _BEFORE for step in steps)
+
+
+def directions(steps: Sequence[Step]) -> NDArray[np.float64]:
+    """For each function (or one entry for all): 1 where it never falls, -1 where it never rises, 0 where neither is certain."""
+    result = np.ones(1)
+    for step in steps if is_chain(steps) else ():
+        result = result * direction(step.operator, *step.parameters)
+    return result if is_chain(steps) else np.zeros(1)
+
+
+def never_negative(steps: Sequence[Step]) -> bool:
+    """Whether the last step is at least 0 whatever it reads, for all functions."""
+    if not steps:
+        return False
+    last = steps[-1]
+    if last.operator in ("Clip", "Max") and len(last.reads) == 1:
+        return all(bool((bound >= 0).all()) for bound in last.parameters)
+    return last.operator in NEVER_NEGATIVE
 
 
 def _last_readers(steps: Sequence[Step]) -> list[int]:

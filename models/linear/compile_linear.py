@@ -133,7 +133,7 @@ def compile_linear(
     facts = Facts(linear=_facts(model, quantised))
     if encrypted_argmax:
         facts = Facts(linear=_facts_of_labels(model, quantised, made), encrypted_argmax=True)
-    return CompiledModel(replace(made, facts=facts))
+    return CompiledModel.checked(replace(made, facts=facts))
 
 
 def _warn_of_samples(rescale: Rescale, features: Reals, names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.graph.ir import ZERO_WIRE, Input, Linear, Lookup, Node
 from cloakwork.models.graph.last_steps import LastStep
-from cloakwork.models.graph.steps import Step
+from cloakwork.models.graph.steps import Step, never_negative
 
 MOST_NUMBERS: Final = 1 << 25  # of one tensor of wires
 MOST_NUMBERS_TOGETHER: Final = 1 << 28  # of all tensors of a model
@@ -206,7 +206,18 @@ class Context:
     def grid(self, x: Indices) -> Grid | None:
         """The grid that all of these wires lie on."""
         found = {self._grids.get(node.first_wire) for node in self._owners(x)}
-        return found.pop() if len(found) == 1 else None
+        grid = found.pop() if len(found) == 1 else None
+        holds_zero = grid is None or grid.low <= 0 <= grid.high or not bool((x == ZERO_WIRE).any())
+        return grid if holds_zero else None
+
+    def only_owner(self, x: Indices) -> Node | None:
+        """The node that makes all of these wires; None where that are several, or some are zero."""
+        found = [] if bool((x == ZERO_WIRE).any()) else self._owners(x)
+        return found[0] if len(found) == 1 else None
+
+    def is_never_negative(self, x: Indices) -> bool:
+        """Whether functions that are at least 0 make all of these wires, zeros aside."""
+        return all(isinstance(node, Lookup) and never_negative(node.steps) for node in self._owners(x))
 
     def _owners(self, x: Indices) -> list[Node]:
         used, found, next_one = np.unique(x[x >= 0]), [], 0

@@ -26,11 +26,11 @@ import numpy as np
 
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.errors import RoundedIntegersWarning, UnsupportedNode
-from cloakwork.models.graph.ir import Lookup
+from cloakwork.models.graph.ir import ZERO_WIRE, Lookup
 from cloakwork.models.graph.steps import Step
 from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, Grid, OnnxNode, bounded, together
 from cloakwork.models.onnx_import.products import product
-from cloakwork.models.onnx_import.windows import spatial_windows
+from cloakwork.models.onnx_import.windows import OUTSIDE, pooled_windows
 
 _NEVER_PASSED: Final = 2.0**62  # fills rows of thresholds
 _THIRDS: Final = 100  # that are cut off the range of a spacing
@@ -181,11 +181,11 @@ def global_mean(context: Context, x: Integers, target: Target) -> Indices:
 def windowed_mean(context: Context, x: Integers, attributes: dict[str, object], target: Target) -> Indices:
     """QLinearAveragePool of an image [1, channels, ..]. RoundedIntegersWarning: of sums whose mean depends on the order in which float32 adds."""
     kernel = [int(extent) for extent in attributes["kernel_shape"]]  # type: ignore[attr-defined]
-    patches = spatial_windows(x.value, kernel, attributes)
+    patches = pooled_windows(x.value, kernel, attributes)
     sums = _window_sums(context, x, patches)
-    if tuple(kernel) == x.value.shape[2:] and (patches >= 0).all():
+    if tuple(kernel) == x.value.shape[2:] and (patches != OUTSIDE).all():
         return _requantised(context, sums, x, patches.shape[-1], target)[None]
-    inside = (patches >= 0).sum(axis=-1)
+    inside = (patches != OUTSIDE).sum(axis=-1)
     count = np.full_like(inside, patches.shape[-1]) if attributes.get("count_include_pad", 0) else inside
     kinds, function = np.unique(np.stack([inside, count], axis=-1).reshape(-1, 2), axis=0, return_inverse=True)
     stairs, unsure, total = [], 0, 0
@@ -202,9 +202,10 @@ def windowed_mean(context: Context, x: Integers, attributes: dict[str, object], 
 
 
 def _window_sums(context: Context, x: Integers, windows: Indices) -> Indices:
-    """Sums [..] of (integer - zero) over windows [.., n]; -1 is padding, which adds nothing."""
+    """Sums [..] of (integer - zero) over windows [.., n]; OUTSIDE is padding, which adds nothing."""
     gather = windows.reshape(-1, windows.shape[-1])
-    inside, block = np.unique((gather >= 0).sum(axis=1), return_inverse=True)
+    inside, block = np.unique((gather != OUTSIDE).sum(axis=1), return_inverse=True)
+    gather = np.where(gather == OUTSIDE, ZERO_WIRE, gather)
     weights = np.ones((len(inside), 1, gather.shape[1]))
     return context.linear(gather, weights, -x.zero * inside[:, None], block.reshape(-1)).reshape(windows.shape[:-1])
 

@@ -8,10 +8,11 @@ import numpy as np
 
 from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
+from cloakwork.models.graph.ir import ZERO_WIRE
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded
 from cloakwork.models.onnx_import.products import matrix_product
 from cloakwork.models.onnx_import.registry import LINEAR, operator
-from cloakwork.models.onnx_import.windows import for_each_image, spatial_windows
+from cloakwork.models.onnx_import.windows import OUTSIDE, for_each_image, pooled_windows, zero_padded_windows
 
 
 @operator("Gemm", cost=LINEAR, restrictions="A encrypted; B and C constant")
@@ -79,7 +80,7 @@ def conv(context: Context, node: OnnxNode) -> Encrypted:
         raise UnsupportedNode(
             f"weights of shape {list(weights.shape)} in {groups} groups do not fit {x.shape[1]} channels"
         )
-    patches = spatial_windows(x, weights.shape[2:], node.attributes)  # [C, *O, window]
+    patches = zero_padded_windows(x, weights.shape[2:], node.attributes)  # [C, *O, window]
     channels, *spatial, window = patches.shape
     width = channels // groups
     # [groups, positions, channels of a group, window]
@@ -102,12 +103,12 @@ def average_pool(context: Context, node: OnnxNode) -> Encrypted:
     include = bool(node.attributes.get("count_include_pad", 0))
     if include and node.attributes.get("ceil_mode", 0):
         raise UnsupportedNode("ceil_mode with count_include_pad is not supported; pad in a node of its own")
-    patches = spatial_windows(x, node.attributes["kernel_shape"], node.attributes)
+    patches = pooled_windows(x, node.attributes["kernel_shape"], node.attributes)
     gather = patches.reshape(-1, patches.shape[-1])
-    counted = np.ones_like(gather, dtype=bool) if include else gather >= 0
+    counted = np.ones_like(gather, dtype=bool) if include else gather != OUTSIDE
     patterns, block = np.unique(counted, axis=0, return_inverse=True)
     weights = patterns / patterns.sum(axis=1, keepdims=True)
-    out = context.linear(gather, weights[:, None], block=block.reshape(-1))
+    out = context.linear(np.where(gather == OUTSIDE, ZERO_WIRE, gather), weights[:, None], block=block.reshape(-1))
     return Encrypted(out.reshape((1, *patches.shape[:-1])))
 
 

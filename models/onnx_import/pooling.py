@@ -11,13 +11,12 @@ import numpy as np
 
 from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.graph.functions import MONOTONE
-from cloakwork.models.graph.ir import Lookup
-from cloakwork.models.graph.steps import Step
+from cloakwork.models.graph.ir import ZERO_WIRE, Lookup
+from cloakwork.models.graph.steps import directions
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode
 from cloakwork.models.onnx_import.elementwise import larger
 from cloakwork.models.onnx_import.registry import operator
-from cloakwork.models.onnx_import.windows import for_each_image, spatial_windows
+from cloakwork.models.onnx_import.windows import OUTSIDE, for_each_image, pooled_windows
 
 OF_PAIRS: Final = "n - 1 for n numbers; in exact programs 5 to 13 for one where none tells so many values apart"
 
@@ -27,10 +26,10 @@ OF_PAIRS: Final = "n - 1 for n numbers; in exact programs 5 to 13 for one where 
 def max_pool(context: Context, node: OnnxNode) -> Encrypted:
     if node.attributes.get("storage_order", 0):
         raise UnsupportedNode("column-major indices are not supported; drop the second output")
-    patches = spatial_windows(node.encrypted(), node.attributes["kernel_shape"], node.attributes)
+    patches = pooled_windows(node.encrypted(), node.attributes["kernel_shape"], node.attributes)
     # Padding never wins: it repeats another element of its window.
-    inside = np.take_along_axis(patches, np.argmax(patches >= 0, axis=-1)[..., None], axis=-1)
-    patches = np.where(patches >= 0, patches, inside)
+    inside = np.take_along_axis(patches, np.argmax(patches != OUTSIDE, axis=-1)[..., None], axis=-1)
+    patches = np.where(patches == OUTSIDE, inside, patches)
     return Encrypted(maximum(context, patches)[None])
 
 
@@ -44,7 +43,7 @@ def maximum(context: Context, x: Indices, smaller: bool = False) -> Indices:
     """Over the last axis, in ceil(log2) levels; or the minimum."""
     if x.shape[-1] == 1:
         return x[..., 0]
-    grid, behind, wires = context.grid(x), [], x
+    grid, behind, wires = context.grid(x), [], x if smaller else _without_zeros(context, x)
     while context.pools_first and (inner := _monotone_before(context, wires)) is not None:
         behind.append((inner.steps, inner.function[wires[..., 0] - inner.first_wire]))
         wires = inner.gather[wires - inner.first_wire]
@@ -62,6 +61,16 @@ def _tree(context: Context, x: Indices, smaller: bool) -> Indices:
     return x[..., 0]
 
 
+def _without_zeros(context: Context, x: Indices) -> Indices:
+    """Windows x [.., n] in which no zero of the model has to be compared: beside numbers that are never negative (ReLU, Pad, pool) it never wins."""
+    zero = x == ZERO_WIRE
+    mixed = zero.any(axis=-1) & ~zero.all(axis=-1)
+    if not mixed.any() or not context.is_never_negative(x[mixed]):
+        return x
+    other = np.take_along_axis(x, np.argmax(~zero, axis=-1)[..., None], axis=-1)
+    return np.where(zero, other, x)
+
+
 def _monotone_before(context: Context, x: Indices) -> Lookup | None:
     """The look-up that windows x [.., n] come from, where each has one function, which does not fall: max(f(a), f(b)) = f(max(a, b))."""
     low, high = int(x.min()), int(x.max())
@@ -70,8 +79,5 @@ def _monotone_before(context: Context, x: Indices) -> Lookup | None:
         return None
     function = found.function[x - found.first_wire]
     same = bool((function == function[..., :1]).all())
-    return found if same and all(_never_falls(step) for step in found.steps) else None
-
-
-def _never_falls(step: Step) -> bool:
-    return step.operator in MONOTONE or (step.operator == "Affine" and bool((step.parameters[0] >= 0).all()))
+    rising = np.broadcast_to(directions(found.steps), max(1, int(function.max()) + 1))
+    return found if same and bool((rising[function] > 0).all()) else None

@@ -11,7 +11,7 @@ from cloakwork.models.onnx_import.linear import summed
 from cloakwork.models.onnx_import.pooling import OF_PAIRS, maximum
 from cloakwork.models.onnx_import.products import product
 from cloakwork.models.onnx_import.registry import LINEAR, operator
-from cloakwork.models.onnx_import.windows import for_each_image, spatial_windows
+from cloakwork.models.onnx_import.windows import for_each_image, zero_padded_windows
 
 _NOT_BATCH = "not over the batch"
 
@@ -72,7 +72,7 @@ def lp_pool(context: Context, node: OnnxNode) -> Encrypted:
     if node.operator == "GlobalLpPool":
         total = summed(context, powers, tuple(range(2, x.ndim)), True, mean=False)
     else:
-        patches = spatial_windows(powers, node.attributes["kernel_shape"], node.attributes)
+        patches = zero_padded_windows(powers, node.attributes["kernel_shape"], node.attributes)
         rows = context.linear(patches.reshape(-1, patches.shape[-1]), np.ones((1, 1, patches.shape[-1])))
         total = rows.reshape((1, *patches.shape[:-1]))
     return Encrypted(total if p == 1 else context.lookup(total, "Pow", 1.0 / p))

@@ -8,6 +8,7 @@ from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.graph.ir import ZERO_WIRE
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded
+from cloakwork.models.onnx_import.embedding import MOST_ROWS, rows_of_table
 from cloakwork.models.onnx_import.registry import FREE, operator
 
 
@@ -142,8 +143,14 @@ def _padded(x: Indices, pairs: list[tuple[int, int]], mode: str, filler: int) ->
     return np.pad(x, pairs, mode="edge" if mode == "edge" else "reflect")
 
 
-@operator("Gather", cost=FREE, restrictions="indices constant")
-def gather(_context: Context, node: OnnxNode) -> Encrypted:
+@operator(
+    "Gather",
+    cost=FREE + "; of a constant table by encrypted indices 1 for each number, or for each row but one of the table",
+    restrictions=f"indices constant; or whole numbers that are encrypted, into a constant table of at most {MOST_ROWS} rows, along its first axis",
+)
+def gather(context: Context, node: OnnxNode) -> Encrypted:
+    if isinstance(node.inputs[0], np.ndarray):
+        return rows_of_table(context, node)
     x, index, axis = node.encrypted(0), node.constant(1).astype(np.int64), node.attributes.get("axis", 0)
     bounded(x.size // max(x.shape[axis], 1), index.size)
     return Encrypted(np.take(x, index, axis=axis))

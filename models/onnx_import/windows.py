@@ -17,6 +17,7 @@ from cloakwork.models.graph.ir import ZERO_WIRE
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded
 
 MOST_IMAGES: Final = 1024  # of one sample
+OUTSIDE: Final = ZERO_WIRE - 1  # in windows: no number of the image, which a zero of the model (ZERO_WIRE) is
 
 
 _Layer = Callable[[Context, OnnxNode], Encrypted]
@@ -39,7 +40,7 @@ def for_each_image(layer: _Layer) -> _Layer:
 
 
 def spatial_windows(x: Indices, kernel: Sequence[int], attributes: dict[str, Any]) -> Indices:
-    """Wires [1, C, *S] -> [C, *O, window]; -1 outside of the image. Attributes as Conv, AveragePool and MaxPool have them."""
+    """Wires [1, C, *S] -> [C, *O, window]; OUTSIDE beyond the image. Attributes as Conv, AveragePool and MaxPool have them."""
     spatial = x.shape[2:]
     rank = len(spatial)
     if x.ndim < 3 or len(kernel) != rank:
@@ -68,7 +69,7 @@ def spatial_windows(x: Indices, kernel: Sequence[int], attributes: dict[str, Any
     extents = [max(end, size + before + after) for end, size, (before, after) in zip(ends, spatial, pads, strict=True)]
     bounded(x.shape[1], *extents)
     bounded(x.shape[1], *counts, *kernel)
-    canvas = np.full((x.shape[1], *extents), ZERO_WIRE, dtype=np.int64)
+    canvas = np.full((x.shape[1], *extents), OUTSIDE, dtype=np.int64)
     canvas[(slice(None), *(slice(pads[a][0], pads[a][0] + spatial[a]) for a in range(rank)))] = x[0]
     parts = []
     for offset in itertools.product(*(range(size) for size in kernel)):
@@ -76,6 +77,20 @@ def spatial_windows(x: Indices, kernel: Sequence[int], attributes: dict[str, Any
         cut = tuple(slice(s, s + (n - 1) * t + 1, t) for s, n, t in zip(starts, counts, strides, strict=True))
         parts.append(canvas[(slice(None), *cut)])
     return np.stack(parts, axis=-1)
+
+
+def pooled_windows(x: Indices, kernel: Sequence[int], attributes: dict[str, Any]) -> Indices:
+    """The same where each window has to have a number of the image."""
+    windows = spatial_windows(x, kernel, attributes)
+    if bool((windows == OUTSIDE).all(axis=-1).any()):
+        raise UnsupportedNode("has windows of nothing but padding; use smaller paddings or dilations")
+    return windows
+
+
+def zero_padded_windows(x: Indices, kernel: Sequence[int], attributes: dict[str, Any]) -> Indices:
+    """The same with zeros beyond the image."""
+    windows = spatial_windows(x, kernel, attributes)
+    return np.where(windows == OUTSIDE, ZERO_WIRE, windows)
 
 
 def _pads(

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from cloakwork.models.arrays import Reals
 from cloakwork.models.calibration import Calibration, observe
+from cloakwork.models.calibration.far_inputs import far_answers
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.ir import Graph, Linear, Lookup, check, wires
@@ -51,26 +52,46 @@ def bound_ranges(graph: Graph, calibration: ArrayLike | Calibration, margin: flo
     return check(replace(graph, lower=lower, upper=upper))
 
 
-def room_for_answers(graph: Graph) -> Graph:
+def room_for_answers(graph: Graph, samples: Reals | None = None) -> Graph:
     """Ranges of outputs with room on either side: no table holds them at their end, and an answer too far outside comes back on the other side.
 
-    An output gets one and a half times its range, and as many times what its terms make when they are at their ends independently of each other;
-    no more than interval arithmetic allows. Weights that are integers already, as quantised training leaves them, stay so at their own scale.
+    An output gets one and a half times its range, and as many times what its terms make when they are at their ends independently of each other,
+    no more than interval arithmetic allows; and all that it reaches for inputs far from the samples, where terms that have to do with each other
+    are at their ends together (far_inputs). Weights that are integers already, as quantised training leaves them, stay so at their own scale.
     """
     assert graph.lower is not None and graph.upper is not None
     lower, upper = graph.lower.copy(), graph.upper.copy()
+    far_low, far_high = np.full(graph.wire_count + 1, np.inf), np.full(graph.wire_count + 1, -np.inf)
+    far_low[graph.output.reshape(-1)], far_high[graph.output.reshape(-1)] = far_answers(graph, samples)
     for node in graph.linears:
-        if not is_output(graph, node) or (node.weights.shape[2] >= _NO_CHANCE and holds_integers(node)):
+        if not is_output(graph, node):
             continue
         own = wires(node)
-        low, high = (side.reshape(-1) for side in interval(node, graph.lower, graph.upper))
-        middle, half = (lower[own] + upper[own]) / 2, (upper[own] - lower[own]) / 2
-        spread = _independent(node, (graph.upper - graph.lower) / 2).reshape(-1)
-        least = np.minimum(middle - _ROOM * half, (low + high) / 2 - _ROOM * spread)
-        most = np.maximum(middle + _ROOM * half, (low + high) / 2 + _ROOM * spread)
-        lower[own] = np.minimum(lower[own], np.maximum(least, low))
-        upper[own] = np.maximum(upper[own], np.minimum(most, high))
+        least, most = _with_room(graph, node)
+        lower[own], upper[own] = _of_blocks(node, np.minimum(least, far_low[own]), np.maximum(most, far_high[own]))
     return check(replace(graph, lower=lower, upper=upper))
+
+
+def _with_room(graph: Graph, node: Linear) -> tuple[Reals, Reals]:
+    """Ranges [wires of the node] of an output, by what its terms reach independently of each other."""
+    assert graph.lower is not None and graph.upper is not None
+    lower, upper = graph.lower[wires(node)], graph.upper[wires(node)]
+    if node.weights.shape[2] >= _NO_CHANCE and holds_integers(node):
+        return lower, upper
+    low, high = (side.reshape(-1) for side in interval(node, graph.lower, graph.upper))
+    middle, half = (lower + upper) / 2, (upper - lower) / 2
+    spread = _independent(node, (graph.upper - graph.lower) / 2).reshape(-1)
+    least = np.minimum(middle - _ROOM * half, (low + high) / 2 - _ROOM * spread)
+    most = np.maximum(middle + _ROOM * half, (low + high) / 2 + _ROOM * spread)
+    return np.minimum(lower, np.maximum(least, low)), np.maximum(upper, np.minimum(most, high))
+
+
+def _of_blocks(node: Linear, low: Reals, high: Reals) -> tuple[Reals, Reals]:
+    """Ranges [wires of the node] that all positions of a block share."""
+    least, most = np.full(node.bias.shape, np.inf), np.full(node.bias.shape, -np.inf)
+    np.minimum.at(least, node.block, low.reshape(len(node.gather), -1))
+    np.maximum.at(most, node.block, high.reshape(len(node.gather), -1))
+    return least[node.block].reshape(-1), most[node.block].reshape(-1)
 
 
 def _independent(node: Linear, half: Reals) -> Reals:

@@ -12,6 +12,7 @@ import numpy as np
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.criteria.choose_set import bootstrap_cost, fitting
 from cloakwork.models.criteria.noise_limits import NoiseLimits
+from cloakwork.models.criteria.room import check_room
 from cloakwork.models.errors import NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.graph.merge_equal import merge_equal
@@ -159,5 +160,6 @@ def _within_noise(plan: Plan, least_bits: int) -> Graph:
         distinct = merge_equal(plan.integers())
         found = zip(distinct.linears, weight_norms(distinct), strict=True)
         if all(phase_noise(plan.params, norms) <= limits.of(node) / 200 for node, norms in found):
+            check_room(distinct)
             return distinct
     raise PrecisionOverflowError(f"rounded weights exceed the noise limit under parameter set '{plan.params.name}'")

@@ -40,6 +40,7 @@ from cloakwork.models.passes.statistics import Statistics, statistics
 _WELL_FILLED = 0.75  # part of its range that a row has to fill for its integers to be better than 8 rounded bits
 _SHARES_OF_LIMIT = (1.0, 0.5, 0.2, 0.1, 0.05)  # of the noise limit, tried for integers that are kept
 _LEAST_GUARD = 3.9  # standard deviations between a row's range and the end of its table
+_ALIKE = 1.25  # between scales of rows that share one
 _TRIES = 6  # at rows whose integers bring more noise than their limit
 
 
@@ -149,6 +150,26 @@ def _room(graph: Graph, params: ParameterSet, limits: NoiseLimits, node: Linear)
     return _Room(noise_room(params, limits.of(node), output), behind, np.zeros_like(half) if output else half)
 
 
+@dataclass(frozen=True, eq=False)
+class _Facts:
+    """Of blocks that are rounded together: scale and variance [blocks, K] of what the columns read, half ranges [blocks, R] of the rows."""
+
+    scale: Reals
+    variance: Reals
+    half: Reals
+
+
+def _of_one_scale(blocks: Indices, rows: Reals) -> list[Indices]:
+    """Blocks of equal weights by rows of about one scale: they share the least, and would lose bits to a far wider range. Args: rows [G, R]."""
+    found, left = [], blocks
+    while len(left):
+        ratio = rows[left] / rows[left[0]]
+        near = ((ratio > 1 / _ALIKE) & (ratio < _ALIKE)).all(axis=1)
+        found.append(left[near])
+        left = left[~near]
+    return found
+
+
 class _Rounding:
     """The integers of one linear node."""
 
@@ -164,24 +185,27 @@ class _Rounding:
         node, rows = self._node, rows.copy()
         weights = np.zeros(node.weights.shape, dtype=np.int64)
         for group in self._stats.rounded_together(node):
-            first = np.array([alike[0] for alike in group.blocks])
+            together = [alike for blocks in group.blocks for alike in _of_one_scale(blocks, rows)]
+            first = np.array([alike[0] for alike in together])
             # Blocks of equal weights differ in which columns read nothing (padding); what any of them reads has to have a step.
-            scale = np.stack([self._scale[alike].min(axis=0) for alike in group.blocks])
-            variance = np.stack([self._variance[alike].max(axis=0) for alike in group.blocks])
-            found, scales = self._rounded(first, rows[first], (scale, variance), group.compensation)
-            for i, alike in enumerate(group.blocks):
+            scale = np.stack([self._scale[alike].min(axis=0) for alike in together])
+            variance = np.stack([self._variance[alike].max(axis=0) for alike in together])
+            half = np.stack([self._room.half[alike].max(axis=0) for alike in together])
+            wanted = np.stack([rows[alike].min(axis=0) for alike in together])
+            found, scales = self._rounded(first, wanted, _Facts(scale, variance, half), group.compensation)
+            for i, alike in enumerate(together):
                 weights[alike], rows[alike] = found[i], scales[i]
         bias = node.bias + self._lost(weights, rows)
         return replace(node, weights=weights, bias=bias), rows
 
     def _rounded(
-        self, blocks: Indices, rows: Reals, facts: tuple[Reals, Reals], compensation: Compensation | None
+        self, blocks: Indices, rows: Reals, facts: _Facts, compensation: Compensation | None
     ) -> tuple[Indices, Reals]:
-        """Integers [blocks, R, K] and scales [blocks, R]. Args: facts: scale and variance [blocks, K] of what the columns read."""
+        """Integers [blocks, R, K] and scales [blocks, R]."""
         shape = (len(blocks) * rows.shape[1], self._node.weights.shape[2])
         real = self._node.weights[blocks].reshape(shape)
-        scale, variance = (np.repeat(fact, rows.shape[1], axis=0) for fact in facts)
-        chosen, half = rows.reshape(-1).copy(), self._room.half[blocks].reshape(-1)
+        scale, variance = (np.repeat(fact, rows.shape[1], axis=0) for fact in (facts.scale, facts.variance))
+        chosen, half = rows.reshape(-1).copy(), facts.half.reshape(-1)
         result = np.zeros(shape, dtype=np.int64)
         left = np.arange(len(real))
         for _ in range(_TRIES):

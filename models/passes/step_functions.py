@@ -9,13 +9,11 @@ from typing import Final
 import numpy as np
 
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.graph.functions import MONOTONE
 from cloakwork.models.graph.graph_builder import Row
 from cloakwork.models.graph.signs import SignPlan
-from cloakwork.models.graph.steps import Step, is_chain
+from cloakwork.models.graph.steps import Step, directions
 
 MOST_BITS: Final = 28  # of an accumulator
-_MONOTONE: Final = MONOTONE | {"Affine", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Snap"}
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class StepPart:
 
 def is_monotone(steps: Sequence[Step]) -> bool:
     """Whether it can be told that a chain never falls, or never rises."""
-    return is_chain(steps) and all(step.operator in _MONOTONE for step in steps)
+    return bool((directions(steps) != 0).all())
 
 
 def around_changes(function: Callable[[Indices], Reals], low: int, high: int) -> Indices:

@@ -80,11 +80,11 @@ def compile_ensemble(
     options.check()
     compiled = compile_labels if encrypted_argmax else compile_scores
     if comparisons == "client":
-        return CompiledModel(compiled(ensemble, options))
+        return CompiledModel.checked(compiled(ensemble, options))
     found = on_grid(ensemble, options)
     program = compiled(found.ensemble, replace(options, grids=found.grids, step=found.step))
     facts = replace(program.facts, grid=_with_sent(found.facts, program))
-    return CompiledModel(replace(program, facts=facts, salt=secrets.token_bytes(SALT_BYTES)))
+    return CompiledModel.checked(replace(program, facts=facts, salt=secrets.token_bytes(SALT_BYTES)))
 
 
 def _with_sent(facts: GridFacts, program: Program) -> GridFacts:
