@@ -29,7 +29,8 @@ from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
-from cloakwork.training.importers.estimator import Imported, feature_names, import_part, unwrapped
+from cloakwork.training.importers.estimator import Imported, feature_names, import_part
+from cloakwork.training.importers.nodes import unwrapped
 from cloakwork.training.importers.preprocessing import split_pipeline
 
 

@@ -20,7 +20,7 @@ from cloakwork.training.importers import bayes, ensembles, linear, sklearn_trees
 from cloakwork.training.importers.combining import Part
 from cloakwork.training.importers.lightgbm_trees import lightgbm_nodes
 from cloakwork.training.importers.networks import import_network
-from cloakwork.training.importers.nodes import nearest_of, unsupported_option
+from cloakwork.training.importers.nodes import check_own_methods, nearest_of, unsupported_option, unwrapped
 from cloakwork.training.importers.preprocessing import split_pipeline
 from cloakwork.training.importers.xgboost_trees import xgboost_nodes
 
@@ -56,18 +56,6 @@ def import_part(estimator: Any, *, missing: bool = False) -> Part:
     return replace(part, model=replace(model, feature_names=names)) if isinstance(model, LinearModel) else part
 
 
-def unwrapped(estimator: Any) -> Any:
-    """What a search has found best, or a FrozenEstimator holds; others are themselves."""
-    while True:
-        name = type(estimator).__name__
-        if hasattr(estimator, "best_estimator_") and name.endswith("SearchCV"):
-            estimator = estimator.best_estimator_
-        elif name == "FrozenEstimator":
-            estimator = estimator.estimator
-        else:
-            return estimator
-
-
 def _member(estimator: Any) -> Part:
     """A member of an ensemble: an estimator, or a pipeline of steps on numbers that ends in one."""
     estimator = unwrapped(estimator)
@@ -81,9 +69,14 @@ def _member(estimator: Any) -> Part:
 
 
 def original_class(estimator: Any) -> str:
-    """The name of the class of scikit-learn, XGBoost, LightGBM or CatBoost that the estimator is, or extends."""
+    """The name of the class of scikit-learn, XGBoost, LightGBM or CatBoost that the estimator is, or extends.
+
+    Raises:
+        UnsupportedOperatorError: another class, or one that predicts in a way of its own.
+    """
     for cls in type(estimator).__mro__:
         if cls.__module__.startswith(_LIBRARIES) and cls.__name__ in _READERS:
+            check_own_methods(estimator, cls)
             return cls.__name__
     name = type(estimator).__name__
     raise UnsupportedOperatorError(
