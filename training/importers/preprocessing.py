@@ -36,6 +36,26 @@ def split_pipeline(estimator: Any, *, missing: bool = False) -> tuple[tuple[Inpu
     return (input_steps(before, missing=missing), last) if before else ((), last)
 
 
+def given_to_last(estimator: Any, samples: Any) -> Any:
+    """A few of the samples as the last estimator of a pipeline gets them, by its own fitted steps: as a sparse matrix, say."""
+    from sklearn.pipeline import Pipeline
+
+    given = samples[:_FEW]
+    names = getattr(estimator, "feature_names_in_", None)
+    if isinstance(estimator, Pipeline) and names is not None and not hasattr(given, "columns"):
+        from pandas import DataFrame  # which had the names
+
+        given = DataFrame(given, columns=names)
+    while isinstance(estimator, Pipeline):
+        for _, step in estimator.steps[:-1]:
+            given = given if _passes(step) else step.transform(given)
+        estimator = unwrapped(estimator.steps[-1][1])
+    return given
+
+
+_FEW: Final = 2
+
+
 def input_steps(transformers: list[Any], *, missing: bool = False) -> tuple[InputStep, ...]:
     """Fitted transformers, one after the other; the first one names the columns, or takes texts."""
     first, *others = [step for transformer in transformers for step in _flat(transformer) if not _passes(step)]
