@@ -12,8 +12,9 @@ from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.client_steps import Columns
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError
 from cloakwork.models.linear.linear_model import LinearModel
-from cloakwork.training.importers.estimator import feature_names, import_part, unwrapped
+from cloakwork.training.importers.estimator import feature_names, import_part
 from cloakwork.training.importers.kernels import CLASSIFIERS, REGRESSORS, kernel_part
+from cloakwork.training.importers.nodes import check_own_methods, unwrapped
 from cloakwork.training.importers.preprocessing import split_pipeline
 
 if TYPE_CHECKING:
@@ -61,9 +62,11 @@ def generate_keys(model: BatchModel) -> tuple[ClientKey] | tuple[LevelledClientK
 
 
 def _machine(estimator: Any) -> bool:
-    names = {cls.__name__ for cls in type(estimator).__mro__ if cls.__module__.startswith("sklearn.svm")}
-    if not names & {*CLASSIFIERS, *REGRESSORS}:
+    known = [cls for cls in type(estimator).__mro__ if cls.__module__.startswith("sklearn.svm")]
+    machine = next((cls for cls in known if cls.__name__ in (*CLASSIFIERS, *REGRESSORS)), None)
+    if machine is None:
         return False
+    check_own_methods(estimator, machine)
     if not hasattr(estimator, "support_"):
         raise CompileError(
             f"{type(estimator).__name__}: expected a fitted estimator; call fit(X, y) before it is compiled"

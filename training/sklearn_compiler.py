@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -34,8 +35,11 @@ from cloakwork.models.original.table import Answered
 from cloakwork.models.runtime.interpreter import interpret
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
-from cloakwork.training.importers.estimator import Imported, feature_names, import_part, unwrapped
-from cloakwork.training.importers.preprocessing import split_pipeline
+from cloakwork.training.importers.combining import makes_missing
+from cloakwork.training.importers.estimator import Given, Imported, feature_names, import_part, labels_of
+from cloakwork.training.importers.networks import OUTPUTS
+from cloakwork.training.importers.nodes import unwrapped
+from cloakwork.training.importers.preprocessing import given_to_last, split_pipeline
 from cloakwork.training.original import judge_import, judged
 
 
@@ -57,16 +61,17 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
     open_steps, _ = split_pipeline(estimator, missing=True)
     features = run_input_steps(open_steps, calibration) if steps else calibration
     missing = bool(np.isnan(np.asarray(features, dtype=np.float64)).any())
-    part = import_part(last, missing=missing)
+    given = partial(given_to_last, estimator, calibration)
+    part = import_part(last, missing=missing, given=given)
     model = part.model
     if missing and isinstance(model, TreeEnsemble) and model.takes_missing:
         steps = open_steps
     elif steps and missing:
         features = run_input_steps(steps, calibration)  # which says what is missing
     if part.steps:
-        steps = (*(steps or (_columns(last),)), *part.steps)
+        steps = (*(steps or (_columns(last, given, missing and makes_missing(part.steps)),)), *part.steps)
     _check_options(model, last, options)
-    first = steps or (_columns(last, isinstance(model, TreeEnsemble) and model.takes_missing),)
+    first = steps or (_columns(last, given, isinstance(model, TreeEnsemble) and model.takes_missing),)
     judge_import(brought, _imported(part.model, last, first), calibration, first, _transformed(estimator))
     if isinstance(model, LinearModel):
         compiled = compile_linear(model, calibration, preprocessing=steps or None, **options)
@@ -149,14 +154,14 @@ def _compile_network(
     return replace(compiled, program=program)
 
 
-def _columns(estimator: Any, missing: bool = False) -> Columns:
+def _columns(estimator: Any, given: Given, missing: bool = False) -> Columns:
     """The first step of an estimator without a pipeline."""
-    return Columns(int(estimator.n_features_in_), feature_names(estimator), missing)
+    return Columns(int(estimator.n_features_in_), feature_names(estimator, given), missing)
 
 
 def _network_results(estimator: Any) -> tuple[OutputStep, ...]:
     """What follows the last layer: values, one label of several, or several labels that may hold together."""
-    transform = {"softmax": "softmax", "logistic": "sigmoid"}.get(estimator.out_activation_, "none")
+    transform = OUTPUTS[estimator.out_activation_]
     if transform == "sigmoid" and estimator.n_outputs_ > 1:
         return Transform(transform), Indicators()
-    return final_steps(transform, 1.0, getattr(estimator, "classes_", None))
+    return final_steps(transform, 1.0, labels_of(estimator))

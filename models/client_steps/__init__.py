@@ -38,6 +38,7 @@ from cloakwork.models.client_steps.columns import (
 )
 from cloakwork.models.client_steps.features import (
     FUNCTIONS,
+    ZERO_IS_MISSING,
     Binarise,
     Function,
     Polynomials,
@@ -78,6 +79,7 @@ __all__ = [
     "FUNCTIONS",
     "STAGES",
     "TOKENS",
+    "ZERO_IS_MISSING",
     "Append",
     "Binarise",
     "Bins",

@@ -160,6 +160,14 @@ def _normal_value(shares: Reals) -> Reals:
     return np.array([inverse(float(share)) for share in distinct])[place]
 
 
+ZERO_IS_MISSING: Final = "zero is missing"
+
+
+def _missing_for_zero(x: Reals) -> Reals:
+    """What is absent from a sparse matrix."""
+    return np.where(x == 0, np.nan, x)
+
+
 def _logarithm_of_counts(x: Reals) -> Reals:
     """1 + log(count), zeros stay: the sublinear frequencies of TF-IDF."""
     return np.where(x != 0, np.log(np.where(x != 0, x, 1.0)) + 1, 0.0)
@@ -176,6 +184,7 @@ FUNCTIONS: Final[dict[str, Callable[[Reals], Reals]]] = {
         )
     },
     "logarithm of counts": _logarithm_of_counts,
+    ZERO_IS_MISSING: _missing_for_zero,
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from cloakwork.models.client_steps.nested import Append
 from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.client_steps.tensors import Named, Tensors
 from cloakwork.models.client_steps.texts import Texts
-from cloakwork.models.client_steps.transforms import class_threshold
+from cloakwork.models.client_steps.transforms import class_threshold, plain_labels
 from cloakwork.models.errors import ShapeError
 
 FROM_SCORES: Final = (Labels, LabelGroups, Indicators)
@@ -125,5 +125,5 @@ def no_samples(steps: Sequence[InputStep]) -> Any | None:
 
 def final_steps(transform: str, parameter: float, labels: NDArray[Any] | None) -> tuple[OutputStep, ...]:
     """What follows the scores of a TreeEnsemble or a LinearModel."""
-    last: OutputStep = Squeeze() if labels is None else Labels(labels, class_threshold(transform))
+    last: OutputStep = Squeeze() if labels is None else Labels(plain_labels(labels), class_threshold(transform))
     return Transform(transform, float(parameter), labels is not None), last

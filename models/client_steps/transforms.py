@@ -80,11 +80,24 @@ def best_class(scores: Reals, threshold: float = 0.0) -> NDArray[np.int64]:
     return LARGEST(scores)
 
 
-def label_array(labels: Any, outputs: int) -> NDArray[Any]:
-    """Labels as integers, booleans, floats or text: what JSON can hold."""
+def plain_labels(labels: Any) -> NDArray[Any]:
+    """Labels as integers, booleans, floats or text: what JSON can hold. CompileError for others, and for several kinds in one model."""
     array = np.asarray(labels)
+    if array.dtype.kind in "OT":
+        known = array.tolist()
+        if len({isinstance(label, str) + 2 * isinstance(label, bool) for label in known}) > 1:
+            raise CompileError(f"labels: expected texts, or numbers, got both in {known[:10]}; encode them in one way")
+        array = np.asarray(known)
     if array.dtype.kind not in "biufU":
-        array = array.astype(str)
+        raise CompileError(
+            f"labels: expected texts, numbers or truth values, got {array.dtype}; encode them as such before training"
+        )
+    return array
+
+
+def label_array(labels: Any, outputs: int) -> NDArray[Any]:
+    """Plain labels of so many scores; of one score, two."""
+    array = plain_labels(labels)
     expected = 2 if outputs == 1 else outputs
     if array.shape != (expected,):
         raise CompileError(f"labels: expected {expected} for {outputs} output(s), got shape {list(array.shape)}")

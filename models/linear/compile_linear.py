@@ -93,9 +93,7 @@ def compile_linear(
         CompileError: no calibration samples, another number of features than the model has, ranges that are none, or too little accuracy.
         NoParameterSetError: the set is too noisy for so many features.
     """
-    if encrypted_argmax and (
-        model.labels is None or model.after is not None or model.transform not in CLASS_TRANSFORMS
-    ):
+    if encrypted_argmax and (model.labels is None or model.transform not in CLASS_TRANSFORMS):
         raise CompileError(
             "encrypted_argmax: expected a classifier whose label is that of the largest score; this model has none"
         )

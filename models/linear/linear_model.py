@@ -20,7 +20,8 @@ from cloakwork.models.errors import CompileError
 class LinearModel(ScoredModel):
     """score = coefficients x + intercept; then `transform`, then `labels[argmax]` for classifiers (one column: by its sign or probability).
 
-    Where those cannot say what follows the scores, `after` does, and takes their place.
+    Where those cannot say what follows the scores, `after` does, and takes their place; labels beside it are those of the largest score, which
+    an encrypted arg-max tells.
     """
 
     coefficients: Reals  # [outputs, features]

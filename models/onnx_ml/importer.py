@@ -9,7 +9,7 @@ preparation becomes the client's steps, the node a TreeEnsemble (TreeEnsembleCla
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,18 +17,28 @@ import onnx
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Reals
-from cloakwork.models.client_steps import InputStep, OutputStep, Polynomials, Standardise, final_steps
+from cloakwork.models.client_steps import (
+    InputStep,
+    Labels,
+    OutputStep,
+    Polynomials,
+    Standardise,
+    Transform,
+    final_steps,
+)
+from cloakwork.models.client_steps.transforms import plain_labels
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.onnx_import.graph_order import constants_of, ordered_nodes
 from cloakwork.models.onnx_import.importer import TABLE_OPERATORS
 from cloakwork.models.onnx_ml.attributes import Attributes, attributes
 from cloakwork.models.onnx_ml.columns import Tensors, read_columns
-from cloakwork.models.onnx_ml.scores import Head, Sums, read_head, score_sums
+from cloakwork.models.onnx_ml.scores import EACH, Head, Sums, read_head, score_sums
 from cloakwork.models.onnx_ml.trees import tree_ensemble, tree_ensemble_5
 from cloakwork.models.trees.ensemble import TreeEnsemble
 
 _AFTER: Final = ("ArrayFeatureExtractor", "Cast", "Identity", "Normalizer", "Reshape", "ZipMap")
+_ROUNDED: Final = 1e-4  # that float32 weights of a tree add up to 1
 _POST_TRANSFORMS: Final = {"NONE": "none", "LOGISTIC": "sigmoid", "SOFTMAX": "softmax"}
 
 
@@ -64,6 +74,8 @@ def import_onnx_ml(model: onnx.ModelProto) -> tuple[tuple[InputStep, ...], TreeE
         if recipe is not None:
             steps = tensors.flow.finish(recipe)
         found = _READERS[nodes[0].op_type](attributes(nodes[0]), _single(model), len(recipe or tensors.types))
+        divided = any(node.op_type == "Normalizer" and node.output[0] not in before for node in ordered)
+        found = _shared(found) if divided else _each_by_itself(found)
     except UnsupportedNode as error:
         problems.append(Problem(nodes[0].name, nodes[0].op_type, str(error)))
     except (ValueError, CompileError):
@@ -74,6 +86,29 @@ def import_onnx_ml(model: onnx.ModelProto) -> tuple[tuple[InputStep, ...], TreeE
     if isinstance(found, TreeEnsemble) and found.takes_missing:
         steps = tensors.flow.finish(recipe or [], missing=True)
     return steps, found
+
+
+def _each_by_itself(model: TreeEnsemble | LinearModel) -> TreeEnsemble | LinearModel:
+    """LOGISTIC of several scores: probabilities that do not add up to 1, unless a node after the model divides them by their sum."""
+    if model.labels is None or model.transform != "sigmoid" or model.outputs == 1:
+        return model
+    return replace(model, transform="decision", after=_apart(model.labels))
+
+
+def _shared(model: TreeEnsemble | LinearModel) -> TreeEnsemble | LinearModel:
+    """Scores that a node after the model divides by the sum of their sizes. UnsupportedNode where that is not the sum itself."""
+    if model.labels is None or model.outputs == 1 or model.transform not in ("none", "decision"):
+        return model
+    if isinstance(model, LinearModel) or min(model.base.min(), *(tree.values.min() for tree in model.trees)) < 0:
+        raise UnsupportedNode("has scores of either sign that a Normalizer divides; leave the Normalizer out")
+    sums = {round(float(total), 5) for tree in model.trees for total in tree.values[tree.leaves].sum(axis=1)}
+    return model if len(sums) == 1 and _adds_up_to_one(model, *sums) else replace(model, transform="shares")
+
+
+def _adds_up_to_one(model: TreeEnsemble, of_a_tree: float) -> bool:
+    count = len(model.trees) if model.aggregation == "sum" else 1
+    assert model.base is not None
+    return bool(abs(of_a_tree * count + model.base.sum() - 1) < _ROUNDED * count)
 
 
 # --- models in standard operators ------------------------------------------------------------------------------------------------
@@ -104,7 +139,7 @@ def _standard_operators(
     if sums is not None:
         return _linear_scores(head, sums, steps)
     transform = "none" if head.transform == "decision" and head.labels is None else head.transform
-    after = final_steps(transform, 1.0, head.labels)
+    after = _apart(head.labels) if transform == EACH else final_steps(transform, 1.0, head.labels)
     return steps, Network(_cut(model, tensors, first, width, head.scores), after)
 
 
@@ -136,7 +171,14 @@ def _linear_scores(head: Head, sums: Sums, steps: tuple[InputStep, ...]) -> tupl
         steps = (*steps, Standardise(centre, np.ones(len(centre))), Polynomials(np.concatenate([unit, 2 * unit[used]])))
     if head.labels is None:
         transform = "none"
+    if transform == EACH:
+        return steps, LinearModel(linear, constant, "decision", labels=head.labels, after=_apart(head.labels))
     return steps, LinearModel(linear, constant, transform, labels=head.labels)
+
+
+def _apart(labels: Any) -> tuple[OutputStep, ...]:
+    """A probability for each class that says nothing of the others."""
+    return Transform("sigmoid"), Labels(plain_labels(labels))
 
 
 def _cut(model: onnx.ModelProto, tensors: Tensors, first: str, width: int, wanted: str) -> onnx.ModelProto:
@@ -192,6 +234,8 @@ def _single(model: onnx.ModelProto) -> bool:
 
 def _linear_regressor(own: Attributes, single: bool, features: int) -> LinearModel:
     outputs = int(own.get("targets", 1))
+    if outputs == 1:
+        _check_one_score(post_transform(own), regression=True)
     return LinearModel(
         _reals(own["coefficients"]).reshape(outputs, features),
         _reals(own.get("intercepts", np.zeros(outputs))),
@@ -203,11 +247,14 @@ def _linear_classifier(own: Attributes, single: bool, features: int) -> LinearMo
     labels = class_labels(own)
     coefficients = _reals(own["coefficients"]).reshape(-1, features)
     intercept = _reals(own.get("intercepts", np.zeros(len(coefficients))))
-    if len(labels) == 2 and len(coefficients) == 2 and post_transform(own) != "softmax":
-        if not np.allclose(coefficients[0], -coefficients[1]) or not np.allclose(intercept[0], -intercept[1]):
-            raise UnsupportedNode("two classes with unrelated scores")
+    opposite = len(coefficients) == 2 and bool(
+        np.allclose(coefficients[0], -coefficients[1]) and np.allclose(intercept[0], -intercept[1])
+    )
+    if len(labels) == 2 and opposite and post_transform(own) != "softmax":
         coefficients, intercept = coefficients[1:], intercept[1:]  # skl2onnx writes [-w, w]
     name = post_transform(own)
+    if len(coefficients) == 1:
+        _check_one_score(name, regression=False)
     return LinearModel(coefficients, intercept, "decision" if name == "none" else name, labels=labels)
 
 
@@ -249,6 +296,15 @@ def post_transform(own: Attributes) -> str:
     return _POST_TRANSFORMS[name]
 
 
+def _check_one_score(transform: str, regression: bool) -> None:
+    """ONNX Runtime leaves out what it does not know of one score, and other runtimes do not."""
+    if transform == "softmax" or (regression and transform != "none"):
+        raise UnsupportedNode(
+            "has a post_transform of one score, which ONNX Runtime leaves out and the standard has; export the model without it and apply it "
+            "to the result"
+        )
+
+
 def _reals(values: Any) -> Reals:
     return np.asarray(values, dtype=np.float64)
 
@@ -256,7 +312,10 @@ def _reals(values: Any) -> Reals:
 def _trees(classifier: bool) -> Callable[[Attributes, bool, int], TreeEnsemble]:
     def read(own: Attributes, single: bool, features: int) -> TreeEnsemble:
         labels = class_labels(own) if classifier else None
-        return tree_ensemble(own, single, features, post_transform(own), labels)
+        model = tree_ensemble(own, single, features, post_transform(own), labels)
+        if model.outputs == 1:
+            _check_one_score(model.transform, regression=not classifier)
+        return model
 
     return read
 

@@ -18,6 +18,8 @@ from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import UnsupportedNode, some
 from cloakwork.models.onnx_ml.attributes import attributes
 
+EACH: Final = "sigmoid of each"
+"""A transform of several scores: their probabilities are not divided by their sum."""
 _MOST_NUMBERS: Final = 1 << 24  # of the coefficients of one tensor
 
 
@@ -26,7 +28,7 @@ _MOST_NUMBERS: Final = 1 << 24  # of the coefficients of one tensor
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """The scores of a graph, their transform (models/client_steps/transforms.py), and the labels; None: the scores are the result."""
+    """The scores of a graph, their transform (models/client_steps/transforms.py, or EACH), and the labels; None: the scores are the result."""
 
     scores: str
     transform: str = "none"
@@ -44,6 +46,8 @@ def read_head(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], constants
                 transform = (
                     "softmax" if transform == "decision" and _has_softmax(scores, nodes, producer) else transform
                 )
+                if transform == EACH and _has_shares(best.input[0], nodes, producer):
+                    transform = "sigmoid"
                 return Head(scores, transform, _labels(constants[node.input[0]]))
     if len(graph.output) != 1:
         names = some(value.name for value in graph.output)
@@ -73,24 +77,26 @@ def _before_transform(name: str, producer: _Producers, constants: _Constants) ->
     if node.op_type == "Softmax":
         return node.input[0], "softmax"
     if node.op_type == "Sigmoid":
-        return node.input[0], "sigmoid"
+        return node.input[0], EACH
     if node.op_type == "Reciprocal":  # 1 / (1 + exp(-z))
         add = producer.get(node.input[0])
         exponential = None if add is None else _operand(add, "Exp", producer)
         negated = None if exponential is None else _negated(exponential.input[0], producer, constants)
-        return (name, "decision") if negated is None else (negated, "sigmoid")
+        return (name, "decision") if negated is None else (negated, EACH)
     if node.op_type == "Concat" and len(node.input) == 2:  # two classes of one column
         first, second = (producer.get(each) for each in node.input)
         positive = _original(node.input[1], producer)
         if first is not None and first.op_type == "Sub" and _original(first.input[1], producer) == positive:
             inner, transform = _before_transform(positive, producer, constants)
+            if transform == EACH:
+                return inner, "sigmoid"
             return (inner, transform) if transform != "decision" else (positive, "none")
         if second is None or _negated(node.input[0], producer, constants) != positive:
             return name, "decision"
         return positive, "decision"
     if node.op_type == "Div":  # shares of their sum
         inner, transform = _before_transform(_first_summand(node.input[0], producer), producer, constants)
-        return (inner, transform) if transform == "sigmoid" else (name, "decision")
+        return (inner, "sigmoid") if transform == EACH else (name, "decision")
     return name, "decision"
 
 
@@ -120,6 +126,13 @@ def _negated(name: str, producer: _Producers, constants: _Constants) -> str | No
 def _first_summand(name: str, producer: _Producers) -> str:
     node = producer.get(name)
     return str(node.input[0]) if node is not None and node.op_type == "Add" else name
+
+
+def _has_shares(probabilities: str, nodes: Sequence[onnx.NodeProto], producer: _Producers) -> bool:
+    """Whether these are divided by their sum."""
+    name = _original(probabilities, producer)
+    divided = [node.input[0] for node in nodes if node.op_type in ("Div", "Normalizer")]
+    return any(_original(_first_summand(each, producer), producer) == name for each in divided)
 
 
 def _has_softmax(scores: str, nodes: Sequence[onnx.NodeProto], producer: _Producers) -> bool:

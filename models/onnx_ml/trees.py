@@ -174,7 +174,9 @@ def _base(values: ArrayLike | None, outputs: int) -> Reals | None:
     if values is None:
         return None
     base = np.asarray(values, dtype=np.float64)
-    return base[-outputs:] if len(base) >= outputs else np.broadcast_to(base, outputs).copy()
+    if len(base) not in (1, outputs):
+        raise UnsupportedNode(f"has {len(base)} base values for {outputs} scores; expected one for each")
+    return base if len(base) == outputs else np.broadcast_to(base, outputs).copy()
 
 
 def _aggregation(name: str | int) -> Literal["sum", "mean"]:

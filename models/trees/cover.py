@@ -230,11 +230,13 @@ class _Covering:
         """A look-up for a top; the subtrees where it ends."""
         costs, top = self._costs, TOPS[number]
         at = self._at(place.node)
+        # Subtrees of many values know some of them as bases; costs, and the weights that serve, are then those of none.
+        counted = place.base if costs.base_number(place.node, place.base) else NONE
         below, values = [], []
         for i in top.ends:
             deeper = i.bit_length() - 1
             context = min(place.context + deeper, costs.contexts)
-            stays = costs.stays(at[i], context, place.base)
+            stays = costs.stays(at[i], context, counted)
             values.append(NONE if stays else int(costs.best_value[at[i], context]))
             below.append(place.below(at[i], deeper, place.base if stays else values[-1]))
         label: dict[int, int] = {NONE: 0}

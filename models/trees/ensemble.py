@@ -99,7 +99,7 @@ class TreeEnsemble(ScoredModel):
     """score = base + (sum or mean over trees of the leaf's values); then `transform`, then `labels[argmax]` for classifiers.
 
     One column with labels (two classes) means the score of the second class. Where transform and labels cannot say what follows the scores,
-    `after` does, and takes their place.
+    `after` does, and takes their place; labels beside it are those of the largest score, which an encrypted arg-max tells.
     """
 
     trees: tuple[Tree, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from cloakwork.models.batches.model import BatchModel, Mode
 from cloakwork.models.client_steps import Stage
 from cloakwork.models.errors import CompileError, some
 from cloakwork.training.batch_compiler import compile_estimator_batch, generate_keys
+from cloakwork.training.estimators.originals import adopted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,11 @@ def batched(
 
 class BatchEstimator:
     """Mixin before the original class of estimators that have no program of look-ups."""
+
+    @classmethod
+    def from_sklearn(cls, fitted: Any) -> Self:
+        """The same fitted estimator with the methods of this class; it shares what was fitted."""
+        return adopted(cls, fitted, OWN)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:  # noqa: N803 (scikit-learn's name)
         for name in OWN:

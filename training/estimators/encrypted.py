@@ -7,7 +7,6 @@ encrypted (`fhe="execute"`). Fitting again, cloning and pickling drop the progra
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +23,7 @@ from cloakwork.models.errors import CompileError, some
 from cloakwork.models.program.facts import Facts
 from cloakwork.training.batch_compiler import compile_estimator_batch
 from cloakwork.training.estimators.batches import OWN, batched
-from cloakwork.training.importers import original_class
+from cloakwork.training.estimators.originals import adopted
 from cloakwork.training.sklearn_compiler import compile_estimator
 
 if TYPE_CHECKING:
@@ -48,13 +47,7 @@ class EncryptedEstimator:
     @classmethod
     def from_sklearn(cls, fitted: Any) -> Self:
         """The same fitted estimator with the methods of this class; it shares what was fitted."""
-        original = original_class(fitted)
-        if original != cls.__name__:
-            raise CompileError(f"{cls.__name__}.from_sklearn: expected a {cls.__name__}, got a {type(fitted).__name__}")
-        result = copy.copy(fitted)
-        result.__class__ = cls
-        forget(result)
-        return result  # type: ignore[no-any-return]
+        return adopted(cls, fitted, _OWN)
 
     # --- compiling ---
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from sklearn import neighbors
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.building import CellCount
 from cloakwork.models.neighbours.index import NeighbourIndex
+from cloakwork.training.estimators.originals import adopted
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
@@ -21,6 +22,11 @@ _OWN = ("index_", "_key")  # what fitting, cloning and pickling drop
 
 class _Neighbours:
     """Mixin before the original class."""
+
+    @classmethod
+    def from_sklearn(cls, fitted: Any) -> Self:
+        """The same fitted estimator with the methods of this class; it shares what was fitted."""
+        return adopted(cls, fitted, _OWN)
 
     def fit(self, X: Any, y: Any) -> Any:  # noqa: N803 (scikit-learn's name)
         for name in _OWN:

@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Reals
-from cloakwork.models.client_steps import Append, InputStep, Select
+from cloakwork.models.client_steps import ZERO_IS_MISSING, Append, Function, InputStep, Select
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
@@ -85,7 +85,25 @@ def summed(models: Sequence[Model], owner: Any) -> Model:
         assert isinstance(part, TreeEnsemble) and part.base is not None
         joined += part.trees
         base = base + part.base
+    if any(
+        tree.missing_left is not None for tree in joined
+    ):  # of one member's features alone; those of others have none
+        joined = [tree if tree.missing_left is not None else _complete(tree) for tree in joined]
     return TreeEnsemble(tuple(joined), first.features, base=base, strict=first.strict, single=first.single)
+
+
+def _complete(tree: Tree) -> Tree:
+    """A tree of features that are never missing."""
+    return replace(tree, missing_left=np.zeros(len(tree.left), dtype=np.bool_))
+
+
+def makes_missing(steps: Sequence[InputStep]) -> bool:
+    """Whether the client makes missing values of numbers that the user has."""
+    return any(
+        (isinstance(step, Function) and step.name == ZERO_IS_MISSING)
+        or (isinstance(step, Append) and makes_missing(step.steps))
+        for step in steps
+    )
 
 
 def side_by_side(models: Sequence[Model], owner: Any) -> Model:

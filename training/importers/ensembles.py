@@ -31,10 +31,10 @@ from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers import sklearn_trees
 from cloakwork.training.importers.combining import Model, Part, mapped, on_one_table, side_by_side, summed
-from cloakwork.training.importers.nodes import unsupported_option
+from cloakwork.training.importers.nodes import check_own_methods, unsupported_option
 
-Read: TypeAlias = Callable[[Any], Part]
-"""An estimator, or a pipeline that ends in one, as a part."""
+Read: TypeAlias = Callable[..., Part]
+"""An estimator, or a pipeline that ends in one, as a part. Args: the estimator; which columns it gets, None for the table as it is."""
 
 
 # --- means of members -----------------------------------------------------------------------------------------------------------
@@ -84,7 +84,9 @@ def _members(
 ) -> tuple[list[Model], tuple[InputStep, ...]]:
     features = int(estimator.n_features_in_)
     everything = [np.arange(features)] * len(members)
-    return on_one_table([read(member) for member in members], columns or everything, features, estimator)
+    chosen = columns or [None] * len(members)
+    parts = [read(member, own) for member, own in zip(members, chosen, strict=True)]
+    return on_one_table(parts, columns or everything, features, estimator)
 
 
 def _member_steps(models: Sequence[Model], classes: bool, votes: bool = False) -> Members:
@@ -159,6 +161,8 @@ def stacking(estimator: Any, read: Read) -> Part:
 
 
 def one_against_rest(estimator: Any, read: Read) -> Part:
+    if any(type(member).__name__ == "_ConstantPredictor" for member in estimator.estimators_):
+        raise unsupported_option(estimator, "classes", "one of all samples, or of none", "leave that class out")
     models, steps = _members(estimator, estimator.estimators_, None, read)
     transforms = {model.transform for model in models}
     if len(transforms) > 1 or transforms & {"softmax", "exp", "isolation"}:
@@ -185,7 +189,7 @@ def several_outputs(estimator: Any, read: Read) -> Part:
     members = _member_steps(models, classified)
     if not classified:
         plain = all(model.transform == "none" for model in models)
-        return Part(joined if plain else replace(joined, after=(members, *final_steps("none", 1.0, None))), steps)
+        return Part(replace(joined, after=(Transform("none"),) if plain else (members, Transform("none"))), steps)
     labels = [np.asarray(model.labels) for model in models]
     groups = LabelGroups(np.concatenate(labels), np.array([len(each) for each in labels]))
     return Part(replace(joined, after=(members, groups)), steps)
@@ -255,6 +259,8 @@ def adaboost(estimator: Any) -> TreeEnsemble:
         raise unsupported_option(estimator, "algorithm", "SAMME.R", "use 'SAMME'")
     if not all(hasattr(member, "tree_") for member in estimator.estimators_):
         raise unsupported_option(estimator, "estimator", type(estimator.estimators_[0]).__name__, "use decision trees")
+    for member in estimator.estimators_:
+        check_own_methods(member, _tree_class(member))
     number = len(estimator.classes_)
     total = float(estimator.estimator_weights_.sum())
     trees = []
@@ -267,6 +273,11 @@ def adaboost(estimator: Any) -> TreeEnsemble:
     return TreeEnsemble(
         tuple(trees), features, single=True, transform="softmax", transform_parameter=slope, labels=estimator.classes_
     )
+
+
+def _tree_class(member: Any) -> type:
+    """The class of scikit-learn that a decision tree is, or extends."""
+    return next(cls for cls in type(member).__mro__ if cls.__module__.startswith("sklearn."))
 
 
 READERS: Final[dict[str, Callable[[Any, Read], Part]]] = {

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
-from cloakwork.models.client_steps import Columns, Indicators, LabelGroups, Outliers, Transform
+from cloakwork.models.client_steps import (
+    ZERO_IS_MISSING,
+    Columns,
+    Function,
+    Indicators,
+    LabelGroups,
+    Outliers,
+    Present,
+    Squeeze,
+    Transform,
+)
+from cloakwork.models.client_steps.transforms import plain_labels
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError
 from cloakwork.models.linear.linear_model import LinearModel
-from cloakwork.models.onnx_ml.importer import import_onnx_ml
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 from cloakwork.training.importers import bayes, ensembles, linear, sklearn_trees
-from cloakwork.training.importers.combining import Part
+from cloakwork.training.importers.catboost_trees import catboost_trees, classification_answer, regression_answer
+from cloakwork.training.importers.combining import Part, makes_missing
 from cloakwork.training.importers.lightgbm_trees import lightgbm_nodes
 from cloakwork.training.importers.networks import import_network
-from cloakwork.training.importers.nodes import nearest_of, unsupported_option
-from cloakwork.training.importers.preprocessing import split_pipeline
+from cloakwork.training.importers.nodes import check_own_methods, nearest_of, unsupported_option, unwrapped
+from cloakwork.training.importers.preprocessing import given_to_last, split_pipeline
 from cloakwork.training.importers.xgboost_trees import xgboost_nodes
 
 Imported: TypeAlias = TreeEnsemble | LinearModel | onnx.ModelProto
+Given: TypeAlias = Callable[[], Any]
+"""Makes some samples as an estimator gets them."""
 _LIBRARIES: Final = ("sklearn.", "xgboost.", "lightgbm.", "catboost.")
 
 
@@ -33,11 +47,12 @@ def import_estimator(estimator: Any, *, missing: bool = False) -> Imported:
     return import_part(estimator, missing=missing).model
 
 
-def import_part(estimator: Any, *, missing: bool = False) -> Part:
+def import_part(estimator: Any, *, missing: bool = False, given: Given | None = None) -> Part:
     """The model that a fitted estimator computes, and what the client does before it: squares of features, the pipelines of members.
 
     Args:
         missing: keep where trees send missing values (NaN); without it the model takes none, which is cheaper.
+        given: makes some samples as the estimator itself gets them, which tell what it cannot: sparse matrices, names as the user has them.
 
     Raises:
         CompileError: not fitted.
@@ -46,33 +61,80 @@ def import_part(estimator: Any, *, missing: bool = False) -> Part:
     estimator = unwrapped(estimator)
     name = original_class(estimator)
     _check_fitted(estimator, name)
-    read = _READERS[name](estimator, name)
-    part = read if isinstance(read, Part) else Part(read)
+    part = _read(estimator, name, given)
     model = part.model
-    names = None if part.steps else feature_names(estimator)
+    names = None if part.steps else feature_names(estimator, given)
     if isinstance(model, TreeEnsemble):
-        trees = model.trees if missing else tuple(replace(tree, missing_left=None) for tree in model.trees)
+        trees = (
+            model.trees
+            if missing or makes_missing(part.steps)
+            else tuple(replace(tree, missing_left=None) for tree in model.trees)
+        )
         return replace(part, model=replace(model, trees=trees, feature_names=names))
     return replace(part, model=replace(model, feature_names=names)) if isinstance(model, LinearModel) else part
 
 
-def unwrapped(estimator: Any) -> Any:
-    """What a search has found best, or a FrozenEstimator holds; others are themselves."""
-    while True:
-        name = type(estimator).__name__
-        if hasattr(estimator, "best_estimator_") and name.endswith("SearchCV"):
-            estimator = estimator.best_estimator_
-        elif name == "FrozenEstimator":
-            estimator = estimator.estimator
-        else:
-            return estimator
+def _read(estimator: Any, name: str, given: Given | None) -> Part:
+    only = _only_class(estimator, name)
+    if only is not None:
+        return Part(_constant(estimator, only))
+    if name in ensembles.READERS:
+        part = ensembles.READERS[name](estimator, partial(_member, given=given))
+        # Members that take their own zeros as missing take no missing values of the user's.
+        return replace(part, steps=(Present(), *part.steps)) if makes_missing(part.steps) else part
+    read = _READERS[name](estimator, name)
+    part = read if isinstance(read, Part) else Part(read)
+    return replace(part, steps=(Function(ZERO_IS_MISSING),)) if _zero_is_missing(estimator, name, given) else part
 
 
-def _member(estimator: Any) -> Part:
-    """A member of an ensemble: an estimator, or a pipeline of steps on numbers that ends in one."""
+def _only_class(estimator: Any, name: str) -> Any:
+    """The classes of a classifier of scikit-learn that saw one alone; None for others."""
+    classes = getattr(estimator, "classes_", None)
+    single = isinstance(classes, np.ndarray) and classes.shape == (1,)
+    return classes if single and not name.startswith(_OF_TWO) else None
+
+
+_OF_TWO: Final = (
+    "XGB",
+    "LGBM",
+    "CatBoost",
+    "Hist",
+    "MLP",
+    "OneVsRest",
+)  # which have a score for a second class all the same
+
+
+def _constant(estimator: Any, classes: Any) -> TreeEnsemble:
+    """One class, whatever the features are, with probability 1."""
+    leaf = Tree.of_nodes([0], [0.0], [-1], [-1], [[1.0]], [False])
+    after = (LabelGroups(plain_labels(classes), np.ones(1, dtype=np.int64)), Squeeze())
+    return _ensemble(estimator, [leaf], "none", after=after)
+
+
+def _zero_is_missing(estimator: Any, name: str, given: Given | None) -> bool:
+    """Whether zeros take the way of missing values: XGBoost holds what a sparse matrix leaves out for missing, not for 0."""
+    if name not in _XGBOOST:
+        return False
+    return bool(estimator.missing == 0) or (given is not None and hasattr(given(), "tocsr"))
+
+
+def _member(estimator: Any, columns: NDArray[np.int64] | None = None, *, given: Given | None) -> Part:
+    """A member of an ensemble: an estimator, or a pipeline of steps on numbers that ends in one.
+
+    Args:
+        columns: that it gets of the ensemble's; None: the whole table as it is.
+    """
     estimator = unwrapped(estimator)
     steps, last = split_pipeline(estimator)
-    part = import_part(last)
+
+    def given_to_member() -> Any:
+        assert given is not None
+        table = given()
+        if columns is not None:
+            table = (table.to_numpy() if hasattr(table, "to_numpy") else table)[:, columns]
+        return given_to_last(estimator, table)
+
+    part = _as_member(import_part(last, given=None if given is None else given_to_member))
     if steps and not isinstance(steps[0], Columns):
         raise UnsupportedOperatorError(
             f"{type(last).__name__}: its pipeline is a member of an ensemble and takes texts or categories; encode them before the ensemble"
@@ -80,10 +142,22 @@ def _member(estimator: Any) -> Part:
     return replace(part, steps=(*steps[1:], *part.steps)) if steps else part
 
 
+def _as_member(part: Part) -> Part:
+    """Without the shape of the labels where transform and labels say all the rest."""
+    model = part.model
+    known = isinstance(model, TreeEnsemble) and model.labels is not None and model.transform == "softmax"
+    return replace(part, model=replace(model, after=None)) if known and isinstance(model, TreeEnsemble) else part
+
+
 def original_class(estimator: Any) -> str:
-    """The name of the class of scikit-learn, XGBoost, LightGBM or CatBoost that the estimator is, or extends."""
+    """The name of the class of scikit-learn, XGBoost, LightGBM or CatBoost that the estimator is, or extends.
+
+    Raises:
+        UnsupportedOperatorError: another class, or one that predicts in a way of its own.
+    """
     for cls in type(estimator).__mro__:
-        if cls.__module__.startswith(_LIBRARIES) and cls.__name__ in _READERS:
+        if cls.__module__.startswith(_LIBRARIES) and cls.__name__ in SUPPORTED:
+            check_own_methods(estimator, cls)
             return cls.__name__
     name = type(estimator).__name__
     raise UnsupportedOperatorError(
@@ -103,21 +177,28 @@ def _check_fitted(estimator: Any, name: str) -> None:
         raise CompileError(f"{name}: expected a fitted estimator; call fit(X, y) before it is compiled") from error
 
 
-def feature_names(estimator: Any) -> tuple[str, ...] | None:
+def feature_names(estimator: Any, given: Given | None = None) -> tuple[str, ...] | None:
+    """Of the columns; None where it was fitted without. LightGBM writes blanks of a name as underscores: then as the user's samples have it."""
     try:
-        return tuple(str(name) for name in estimator.feature_names_in_)
+        names = tuple(str(name) for name in estimator.feature_names_in_)
     except AttributeError:
+        names = tuple(getattr(estimator, "feature_names_", None) or ())  # CatBoost
+    if not names or names in [tuple(f"{word}{i}" for i in range(len(names))) for word in ("Column_", "")]:
         return None
+    if given is not None and hasattr(estimator, "booster_") and any("_" in name for name in names):
+        columns = tuple(str(column) for column in getattr(given(), "columns", ()))
+        return columns if tuple(re.sub(r"\s", "_", column) for column in columns) == names else names
+    return names
 
 
 # --- readers, one per kind of estimator ----------------------------------------------------------------------------------------------
 
 
 def _forest(estimator: Any, name: str) -> TreeEnsemble:
-    facts: dict[str, Any] = {"labels": _labels(estimator)}
+    facts: dict[str, Any] = {"labels": labels_of(estimator)}
     if facts["labels"] is not None and estimator.n_outputs_ > 1:
         sizes = np.array(estimator.n_classes_, dtype=np.int64)
-        facts = {"after": (LabelGroups(np.concatenate(facts["labels"]), sizes),)}
+        facts = {"after": (LabelGroups(plain_labels(np.concatenate(facts["labels"])), sizes),)}
     trees = sklearn_trees.forest_trees(estimator)
     return _ensemble(estimator, trees, "none", aggregation="mean", single=True, **facts)
 
@@ -125,7 +206,7 @@ def _forest(estimator: Any, name: str) -> TreeEnsemble:
 def _gradient_boosting(estimator: Any, name: str) -> TreeEnsemble:
     trees, base = sklearn_trees.gradient_boosting(estimator)
     return _ensemble(
-        estimator, trees, _logistic(estimator, len(base)), base=base, labels=_labels(estimator), single=True
+        estimator, trees, _logistic(estimator, len(base)), base=base, labels=labels_of(estimator), single=True
     )
 
 
@@ -133,7 +214,7 @@ def _histogram_boosting(estimator: Any, name: str) -> TreeEnsemble:
     trees, base = sklearn_trees.histogram_boosting(estimator)
     link = "exp" if name.endswith("Regressor") and estimator.loss in ("poisson", "gamma") else "none"
     transform = _logistic(estimator, len(base)) if name.endswith("Classifier") else link
-    return _ensemble(estimator, trees, transform, base=base, labels=_labels(estimator))
+    return _ensemble(estimator, trees, transform, base=base, labels=labels_of(estimator))
 
 
 def _isolation_forest(estimator: Any, name: str) -> TreeEnsemble:
@@ -143,10 +224,12 @@ def _isolation_forest(estimator: Any, name: str) -> TreeEnsemble:
 
 
 def _xgboost(estimator: Any, name: str) -> TreeEnsemble:
-    if not np.isnan(estimator.missing):
-        raise unsupported_option(estimator, "missing", estimator.missing, "mark missing values by NaN")
+    if not np.isnan(estimator.missing) and estimator.missing != 0:
+        raise unsupported_option(estimator, "missing", estimator.missing, "mark missing values by NaN, or by 0")
     trees, base, transform = xgboost_nodes(estimator)
-    facts: dict[str, Any] = {"labels": _labels(estimator)}
+    facts: dict[str, Any] = {"labels": labels_of(estimator)}
+    if facts["labels"] is not None and len(base) == 1 == len(estimator.classes_):
+        facts = {"labels": np.arange(2)}  # it predicts the second one all the same
     if facts["labels"] is not None and transform == "sigmoid" and len(base) > 1:  # labels that may hold together
         facts = {"after": (Transform("sigmoid"), Indicators())}
     return _ensemble(estimator, trees, transform, base=base, strict=True, single=True, **facts)
@@ -154,7 +237,7 @@ def _xgboost(estimator: Any, name: str) -> TreeEnsemble:
 
 def _lightgbm(estimator: Any, name: str) -> TreeEnsemble:
     trees, base, transform = lightgbm_nodes(estimator)
-    return _ensemble(estimator, trees, transform, base=base, labels=_labels(estimator))
+    return _ensemble(estimator, trees, transform, base=base, labels=labels_of(estimator))
 
 
 def _ensemble(estimator: Any, trees: list[Tree], transform: str, **facts: Any) -> TreeEnsemble:
@@ -162,25 +245,25 @@ def _ensemble(estimator: Any, trees: list[Tree], transform: str, **facts: Any) -
 
 
 def _catboost(estimator: Any, name: str) -> TreeEnsemble:
-    """By the ONNX file that CatBoost itself writes."""
-    with TemporaryDirectory(prefix="cloakwork-") as folder:
-        path = Path(folder) / "model.onnx"
-        try:
-            estimator.save_model(str(path), format="onnx")
-        except Exception as error:  # its own class, which is not imported here
-            raise unsupported_option(
-                estimator, "model", str(error)[:200], "use numeric features and its own losses"
-            ) from error
-        _, model = import_onnx_ml(onnx.load(str(path)))
-    assert isinstance(model, TreeEnsemble)
-    return model
+    trees, base = catboost_trees(estimator)
+    features = len(estimator.feature_names_)  # n_features_in_ is none where it was loaded from a file
+    facts: dict[str, Any] = {"base": base, "single": True}
+    if name.endswith("Classifier"):
+        return TreeEnsemble(tuple(trees), features, **facts, **classification_answer(estimator))
+    transform, after = regression_answer(estimator)
+    if after is not None:  # the variance is exp(2 s)
+        trees = [replace(tree, values=tree.values * [1.0, 2.0]) for tree in trees]
+        facts["base"] = base * [1.0, 2.0]
+    return TreeEnsemble(tuple(trees), features, transform=transform, after=after, **facts)
 
 
 def _linear(estimator: Any, name: str) -> LinearModel:
     coefficients, intercept = linear.linear_coefficients(estimator)
-    labels = _labels(estimator) if name in linear.CLASSIFIERS else None
+    labels = labels_of(estimator) if name in linear.CLASSIFIERS else None
     if labels is not None and linear.is_multilabel(estimator):
         return LinearModel(coefficients, intercept, after=(Indicators(),))
+    if labels is None and np.shape(estimator.coef_)[:-1] == (1,):  # fitted on targets [samples, 1]
+        return LinearModel(coefficients, intercept, after=(Transform("none"),))
     return LinearModel(coefficients, intercept, linear.linear_transform(estimator, name), labels=labels)
 
 
@@ -195,8 +278,10 @@ def _network(estimator: Any, name: str) -> onnx.ModelProto:
     return import_network(estimator)
 
 
-def _labels(estimator: Any) -> Any:
-    return getattr(estimator, "classes_", None)
+def labels_of(estimator: Any) -> Any:
+    """Classes; None for regressors. One alone twice: some tell the probability of a second one that they never predict."""
+    labels = getattr(estimator, "classes_", None)
+    return np.repeat(labels, 2) if isinstance(labels, np.ndarray) and labels.shape == (1,) else labels
 
 
 def _logistic(estimator: Any, outputs: int) -> str:
@@ -210,10 +295,7 @@ def _adaboost(estimator: Any, name: str) -> TreeEnsemble:
     return ensembles.adaboost(estimator)
 
 
-def _of_members(estimator: Any, name: str) -> Part:
-    return ensembles.READERS[name](estimator, _member)
-
-
+_XGBOOST: Final = ("XGBClassifier", "XGBRegressor")
 _READERS: Final[dict[str, Callable[[Any, str], Imported | Part]]] = {
     **dict.fromkeys((*linear.REGRESSORS, *linear.GENERALISED, *linear.CLASSIFIERS), _linear),
     **dict.fromkeys(
@@ -223,14 +305,13 @@ _READERS: Final[dict[str, Callable[[Any, str], Imported | Part]]] = {
     **dict.fromkeys(("ExtraTreesClassifier", "ExtraTreesRegressor"), _forest),
     **dict.fromkeys(("GradientBoostingClassifier", "GradientBoostingRegressor"), _gradient_boosting),
     **dict.fromkeys(("HistGradientBoostingClassifier", "HistGradientBoostingRegressor"), _histogram_boosting),
-    **dict.fromkeys(("XGBClassifier", "XGBRegressor"), _xgboost),
+    **dict.fromkeys(_XGBOOST, _xgboost),
     **dict.fromkeys(("LGBMClassifier", "LGBMRegressor"), _lightgbm),
     **dict.fromkeys(bayes.CLASSIFIERS, bayes.bayes),
-    **dict.fromkeys(ensembles.READERS, _of_members),
     "AdaBoostClassifier": _adaboost,
     **dict.fromkeys(("CatBoostClassifier", "CatBoostRegressor"), _catboost),
     "IsolationForest": _isolation_forest,
     "KMeans": _nearest_centre,
     **dict.fromkeys(("MLPClassifier", "MLPRegressor"), _network),
 }
-SUPPORTED: Final = tuple(sorted(_READERS))
+SUPPORTED: Final = tuple(sorted((*_READERS, *ensembles.READERS)))

@@ -28,7 +28,7 @@ TRANSFORMS: Final[dict[str, str]] = {
 
 def lightgbm_nodes(estimator: Any) -> tuple[list[Tree], NDArray[np.float64], str]:
     """Trees, the start [outputs] (zeros: it is in the leaves), and the transform of the objective."""
-    dump = estimator.booster_.dump_model(num_iteration=estimator.best_iteration_ or -1)
+    dump = estimator.booster_.dump_model(num_iteration=None)  # up to the best round, as it predicts
     if callable(estimator.objective) or dump.get("objective", "custom").split()[:1] in ([], ["custom"], ["none"]):
         remedy = "what makes predictions of its sums is not in the model: train with an objective of LightGBM's own"
         raise unsupported_option(estimator, "objective", estimator.objective, remedy)

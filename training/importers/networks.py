@@ -9,8 +9,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from cloakwork.models.errors import UnsupportedOperatorError
+from cloakwork.training.importers.nodes import unsupported_option
 
 _ACTIVATIONS: Final = {"relu": "Relu", "tanh": "Tanh", "logistic": "Sigmoid"}
+# What follows the last layer, by the names of models/client_steps/transforms.py.
+OUTPUTS: Final = {"identity": "none", "logistic": "sigmoid", "softmax": "softmax", "exp": "exp"}
 _OPSET: Final = 17
 _IR_VERSION: Final = 8
 
@@ -20,6 +23,10 @@ def import_network(estimator: Any) -> onnx.ModelProto:
     if estimator.activation not in (*_ACTIVATIONS, "identity"):
         raise UnsupportedOperatorError(
             f"{type(estimator).__name__}: expected one of the activations {', '.join(_ACTIVATIONS)}, identity, got '{estimator.activation}'"
+        )
+    if estimator.out_activation_ not in OUTPUTS:
+        raise unsupported_option(
+            estimator, "out_activation_", estimator.out_activation_, f"expected one of {', '.join(OUTPUTS)}"
         )
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []

@@ -1,10 +1,11 @@
-"""What the readers of trees share."""
+"""What the readers share: errors, and whether an object is what its class says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,3 +28,63 @@ def nearest_of(name: str, known: Iterable[str]) -> str:
     """For a message: the known names most like a name, or how to see them all."""
     near = get_close_matches(name, list(known), n=3, cutoff=0.5)
     return f"nearest: {', '.join(near)}" if near else "nothing of a name like it can run"
+
+
+def unwrapped(estimator: Any) -> Any:
+    """What a search has found best, or a FrozenEstimator holds; others are themselves."""
+    while True:
+        if hasattr(estimator, "best_estimator_") and _is_search(estimator):
+            estimator = estimator.best_estimator_
+        elif type(estimator).__name__ == "FrozenEstimator":
+            estimator = estimator.estimator
+        else:
+            return estimator
+
+
+def _is_search(estimator: Any) -> bool:
+    """UnsupportedOperatorError for one of scikit-learn's that answers otherwise than what it has found."""
+    from sklearn.model_selection._search import BaseSearchCV
+
+    if isinstance(estimator, BaseSearchCV):
+        check_own_methods(estimator, BaseSearchCV)
+        return True
+    return type(estimator).__name__.endswith("SearchCV")
+
+
+# What training and reporting call; an answer does not depend on them.
+_TRAINING: Final = re.compile(
+    r"__|fit|_fit|partial_fit|score$|score_$|scorer|get_params|set_|get_xgb_params|get_num_boosting|get_feature_names_out|get_metadata"
+    r"|_get_tags|_more_tags|_get_param_names|_repr|_run_search|_validate_params|_doc_link"
+)
+_OURS: Final = "cloakwork.training.estimators"
+
+
+def check_own_methods(estimator: Any, original: type, allowed: Collection[str] = ()) -> None:
+    """That an estimator answers as the library's class that it is, or extends: its coefficients say nothing of what a user's method does.
+
+    Args:
+        allowed: methods whose result is read, not known.
+
+    Raises:
+        UnsupportedOperatorError: names the first method that a class of the user's, or the object itself, has in place of the original's.
+    """
+    own = set(vars(estimator)) if hasattr(estimator, "__dict__") else set()
+    for name in dir(original):
+        if _TRAINING.match(name) or name in allowed:
+            continue
+        first = _definer(original, name)
+        method = None if first is None else vars(first)[name]
+        if not callable(method) and not hasattr(method, "__get__"):
+            continue  # options and other values
+        found = _definer(type(estimator), name)
+        replaced = found is not first and found is not None and not found.__module__.startswith(_OURS)
+        if replaced or (name in own and callable(method)):
+            raise UnsupportedOperatorError(
+                f"{type(estimator).__name__} extends {original.__name__} by its own '{name}', which cannot be imported; compile a "
+                f"{original.__name__}, and do what '{name}' adds before encryption or after decryption"
+            )
+
+
+def _definer(cls: type, name: str) -> type | None:
+    """The class from which a method comes."""
+    return next((each for each in cls.__mro__ if name in vars(each)), None)

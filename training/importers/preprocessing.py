@@ -12,7 +12,7 @@ from cloakwork.models.client_steps import InputStep
 from cloakwork.models.client_steps.column_flow import ColumnFlow, Recipe
 from cloakwork.models.errors import UnsupportedNode, UnsupportedOperatorError
 from cloakwork.training.importers import features
-from cloakwork.training.importers.nodes import nearest_of, unsupported_option
+from cloakwork.training.importers.nodes import check_own_methods, nearest_of, unsupported_option, unwrapped
 from cloakwork.training.importers.texts import VECTORIZERS, vectorized, weighted
 
 
@@ -26,12 +26,34 @@ def split_pipeline(estimator: Any, *, missing: bool = False) -> tuple[tuple[Inpu
 
     if not isinstance(estimator, Pipeline):
         return (), estimator
-    *before, last = [step for _, step in estimator.steps]
-    before = [step for step in before if not _passes(step)]
-    if isinstance(last, Pipeline):
-        more = [step for step in _flat(last) if not _passes(step)]
-        before, last = [*before, *more[:-1]], more[-1]
+    before: list[Any] = []
+    last = estimator
+    while isinstance(last, Pipeline):
+        check_own_methods(last, Pipeline)
+        *first, last = [step for _, step in last.steps]
+        before += [step for step in first if not _passes(step)]
+        last = unwrapped(last)
     return (input_steps(before, missing=missing), last) if before else ((), last)
+
+
+def given_to_last(estimator: Any, samples: Any) -> Any:
+    """A few of the samples as the last estimator of a pipeline gets them, by its own fitted steps: as a sparse matrix, say."""
+    from sklearn.pipeline import Pipeline
+
+    given = samples[:_FEW]
+    names = getattr(estimator, "feature_names_in_", None)
+    if isinstance(estimator, Pipeline) and names is not None and not hasattr(given, "columns"):
+        from pandas import DataFrame  # which had the names
+
+        given = DataFrame(given, columns=names)
+    while isinstance(estimator, Pipeline):
+        for _, step in estimator.steps[:-1]:
+            given = given if _passes(step) else step.transform(given)
+        estimator = unwrapped(estimator.steps[-1][1])
+    return given
+
+
+_FEW: Final = 2
 
 
 def input_steps(transformers: list[Any], *, missing: bool = False) -> tuple[InputStep, ...]:
@@ -64,9 +86,11 @@ def _passes(step: Any) -> bool:
 
 def _apply(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
     """One fitted transformer on the columns of a recipe."""
-    if hasattr(transformer, "get_support"):
-        return [recipe[int(i)] for i in transformer.get_support(indices=True)]
+    from sklearn.feature_selection import SelectorMixin
+
     kind = _kind(transformer)
+    if isinstance(transformer, SelectorMixin):
+        return [recipe[int(i)] for i in transformer.get_support(indices=True)]
     if kind in VECTORIZERS:
         raise UnsupportedOperatorError(
             f"pipeline: {type(transformer).__name__} beside other columns cannot be imported; compile a pipeline of texts alone, which starts with it"
@@ -81,10 +105,14 @@ def _apply(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
         raise UnsupportedOperatorError(f"pipeline: {type(transformer).__name__} {error}") from error
 
 
+_SELECTION: Final = ("get_support", "_get_support_mask")  # which are asked, whoever wrote them
+
+
 def _kind(transformer: Any) -> str:
     """The name of scikit-learn's class, or of the first one that is extended."""
     for cls in type(transformer).__mro__:
         if cls.__module__.startswith("sklearn.") and not cls.__name__.startswith("_"):
+            check_own_methods(transformer, cls, allowed=_SELECTION)
             return str(cls.__name__)
     return type(transformer).__name__
 

@@ -5,6 +5,7 @@ Their trees convert samples to float32 and go left where x <= threshold (float64
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ def _histogram_nodes(nodes: Any, output: int, outputs: int) -> Tree:
 
 
 def isolation_forest(estimator: Any) -> tuple[list[Tree], float]:
-    """Trees whose leaves hold path lengths, and the divisor d of score = -2^(-sum / d)."""
+    """Trees whose leaves hold path lengths, and the divisor d of score = -2^(-sum / d), which is -1/2 where no path has a length."""
     from sklearn.ensemble._iforest import _average_path_length
 
     trees = []
@@ -109,4 +110,6 @@ def isolation_forest(estimator: Any) -> tuple[list[Tree], float]:
         length = estimator._decision_path_lengths[i] + estimator._average_path_length_per_tree[i] - 1.0
         trees.append(tree_nodes(member, np.asarray(length, dtype=np.float64)[:, None], features))
     divisor = len(trees) * float(_average_path_length(np.array([estimator._max_samples]))[0])
+    if divisor == 0:  # of one sample each
+        return [replace(tree, values=np.ones_like(tree.values)) for tree in trees], float(len(trees))
     return trees, divisor

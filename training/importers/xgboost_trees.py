@@ -61,20 +61,22 @@ def _trees_of(estimator: Any, booster: dict[str, Any]) -> tuple[dict[str, Any], 
 
 
 def _rounds_used(estimator: Any, gbtree: dict[str, Any]) -> int:
-    """Trees up to the best round, as `predict` has it after early stopping."""
-    best = getattr(estimator, "best_iteration", None) if estimator.early_stopping_rounds else None
-    if best is None:
-        return len(gbtree["trees"])
-    return int(gbtree["iteration_indptr"][int(best) + 1])
+    """Trees up to the best round, as `predict` has it: the booster knows, whoever stopped it, and after it was saved and loaded too."""
+    best = getattr(estimator, "best_iteration", None)
+    ends = gbtree["iteration_indptr"]
+    return int(ends[-1] if best is None else ends[min(int(best) + 1, len(ends) - 1)])
 
 
 def _start(base_score: str, outputs: int, transform: str) -> NDArray[np.float64]:
     """The base score, which is stored behind the objective's link."""
     stored = json.loads(base_score)
     values = np.broadcast_to(np.asarray(stored, dtype=np.float32).reshape(-1), outputs).astype(np.float64)
-    if transform == "sigmoid":
-        return np.array([-math.log(1 / value - 1) for value in values])
-    return np.log(values) if transform == "exp" else values
+    if transform == "sigmoid":  # of one class alone 0 or 1, which XGBoost moves as far
+        return np.array([-math.log(1 / value - 1) for value in np.clip(values, _LEAST, 1 - _LEAST)])
+    return np.log(np.maximum(values, np.finfo(np.float32).tiny)) if transform == "exp" else values
+
+
+_LEAST: Final = 1e-6
 
 
 def _nodes(estimator: Any, tree: dict[str, Any], output: int, outputs: int, weight: float) -> Tree:

@@ -45,6 +45,7 @@ export const NUMPY_FUNCTIONS: Readonly<Record<string, OfOne>> = {
   tanh: Math.tanh,
   trunc: Math.trunc,
   "logarithm of counts": (x) => (x !== 0 ? Math.log(x) + 1 : 0),
+  "zero is missing": (x) => (x === 0 ? Number.NaN : x),
 };
 
 /** Of the operands, then the parameters. */

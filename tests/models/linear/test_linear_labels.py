@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sessions import Sessions
 
-from cloakwork.models.client_steps import Labels
+from cloakwork.models.client_steps import Indicators
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError
 from cloakwork.models.linear.compile_linear import compile_linear
@@ -105,7 +105,7 @@ def test_the_real_set(sessions: Sessions, tmp_path: Any) -> None:
     ("changed", "error", "message"),
     [
         ({"labels": None}, CompileError, "expected a classifier whose label is that of the largest score"),
-        ({"after": (Labels(np.arange(3)),)}, CompileError, "expected a classifier whose label"),
+        ({"labels": None, "after": (Indicators(),)}, CompileError, "expected a classifier whose label"),
         ({"classes": 65}, CompileError, "expected at most 64 classes, got 65"),
         ({"parameters": "gate_64"}, NoParameterSetError, "look-ups of 'gate_64' are too noisy to compare sums of 4 features"),
         ({"parameters": "lut3"}, NoParameterSetError, "use large16"),

@@ -118,3 +118,32 @@ def test_equal_flags_of_several_trees_are_one():
     alone = covered(TreeEnsemble((tree,), 40), 8, FlagWeights(2, 2))[1]
     assert alone.flags
     assert len(covered(TreeEnsemble((tree,) * 3, 40), 8, FlagWeights(2, 2))[1].flags) == len(alone.flags)
+
+
+# (feature, threshold, left, right), or the value of a leaf: a part of an extra tree of three targets.
+MANY_VALUES = (
+    0, 0, 10, (1, 3, (2, 0, (3, 2, 3, (1, 0, (3, 3, 4, 8), 7)), (3, 0, (1, 1, (0, 1, 7, 9), (1, 2, 11, (5, 0, 9, 7))),
+    (3, 1, (4, 0, 1, (2, 1, 0, 2)), 7))), 9),
+)  # fmt: skip
+
+
+def nested(node):
+    rows = []
+
+    def visit(node):
+        number = len(rows)
+        rows.append((0, 0.0, -1, -1, [0.0 if isinstance(node, tuple) else node]))
+        if isinstance(node, tuple):
+            rows[number] = (*node[:2], visit(node[2]), visit(node[3]), [0.0])
+        return number
+
+    visit(node)
+    return Tree.of_nodes(*map(list, zip(*rows, strict=True)))
+
+
+def test_a_base_that_a_subtree_of_many_values_does_not_count() -> None:
+    ensemble = TreeEnsemble((nested(MANY_VALUES),), 6)
+    x = np.random.default_rng(3).integers(0, 5, (400, 6)) - 0.5
+    edges, covers = covered(ensemble, 16, FlagWeights(2, 4))
+    found = evaluated(covers, comparison_bits(ensemble, edges, x), 16)
+    np.testing.assert_array_equal(found, ensemble.tree_values(x)[:, :, 0])

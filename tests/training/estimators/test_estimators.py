@@ -17,7 +17,7 @@ pytest.importorskip("xgboost", reason="XGBoost is not installed")
 
 import pandas as pd  # noqa: E402
 from sessions import Sessions  # noqa: E402
-from sklearn import datasets, linear_model, tree  # noqa: E402
+from sklearn import datasets, dummy, linear_model, neighbors, svm, tree  # noqa: E402
 from sklearn.base import clone  # noqa: E402
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 from sklearn.model_selection import GridSearchCV  # noqa: E402
@@ -194,6 +194,32 @@ def test_keys_are_made_on_the_first_encrypted_call() -> None:
     assert (estimator.predict(x[:2], fhe="execute") == first).all()
     assert estimator._encrypted_session is kept
     assert estimator.compile(x, **LINEAR) is not None and not hasattr(estimator, "_encrypted_session")
+
+
+@pytest.mark.parametrize("name", estimators.__all__)
+def test_from_sklearn_of_every_class(name: str) -> None:
+    cls = getattr(estimators, name)
+    original = next(base for base in cls.__mro__[1:] if base.__name__ == name)
+    options = {"verbose": -1} if name.startswith("LGBM") else {}
+    fitted = original(**options)
+    fitted.marked_ = 3
+    made = cls.from_sklearn(fitted)
+    assert type(made) is cls and made.marked_ == 3 and type(fitted) is original
+    with pytest.raises(CompileError, match=f"{name}.from_sklearn: expected a {name}, got a DummyRegressor"):
+        cls.from_sklearn(dummy.DummyRegressor())
+
+
+def test_machines_and_neighbours_from_sklearn() -> None:
+    x, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80) % 2
+    x[:, 0] += 2 * y
+    for original in (svm.SVC(kernel="linear"), neighbors.KNeighborsClassifier()):
+        fitted = original.fit(x, y)
+        made = getattr(estimators, type(original).__name__).from_sklearn(fitted)
+        assert (made.predict(x) == fitted.predict(x)).all()
+        made.compile(x)
+        assert (made.predict(x) == fitted.predict(x)).mean() > 0.95
+    with pytest.raises(CompileError, match="expected a ElasticNet, got a Lasso"):
+        estimators.ElasticNet.from_sklearn(linear_model.Lasso())
 
 
 def test_from_sklearn() -> None:

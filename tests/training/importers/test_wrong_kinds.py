@@ -10,10 +10,12 @@ import pytest
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
-from sklearn import ensemble, linear_model, neural_network, tree
+import sklearn.base
+from sklearn import ensemble, linear_model, multioutput, naive_bayes, neural_network, tree
 from sklearn.exceptions import ConvergenceWarning
 
 from cloakwork.models.client_steps.feature_tables import check_column_names
+from cloakwork.models.client_steps.transforms import label_array
 from cloakwork.models.errors import CompileError, ShapeError, UnsupportedOperatorError
 from cloakwork.training.estimators import IsolationForest, MLPClassifier
 from cloakwork.training.importers import import_estimator
@@ -129,3 +131,81 @@ def test_long_lists_of_names_are_cut() -> None:
 def test_the_failure_of_a_linear_model_is_in_the_text() -> None:
     compiled = compile_estimator(linear_model.Ridge().fit(X, Y), X)
     assert f"failure: 2^{compiled.report()['p_fail_log2']:.1f} for an output" in str(compiled)
+
+
+@pytest.mark.parametrize("label", [3, "only", True])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        tree.DecisionTreeClassifier(),
+        ensemble.RandomForestClassifier(3),
+        ensemble.AdaBoostClassifier(n_estimators=2),
+        ensemble.HistGradientBoostingClassifier(max_iter=2),
+        ensemble.VotingClassifier([("a", tree.DecisionTreeClassifier())], voting="soft"),
+        naive_bayes.GaussianNB(),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_one_class_alone_is_predicted(estimator: Any, label: Any) -> None:
+    fitted = sklearn.base.clone(estimator).fit(X, np.full(len(X), label))
+    compiled = compile_estimator(fitted, X)
+    found = compiled.predict(X)
+    assert (found == fitted.predict(X)).all() and found.shape == (150,)
+    np.testing.assert_allclose(compiled.predict(X, output="probabilities"), fitted.predict_proba(X), atol=1e-3)
+
+
+def test_labels_are_of_one_kind() -> None:
+    for labels in (np.array(["a", "b"], dtype=object), np.array([3, -1], dtype=object)):
+        fitted = ensemble.VotingClassifier([("a", tree.DecisionTreeClassifier(max_depth=2))], voting="soft")
+        fitted.fit(X, labels[LABELS[:, 0]].tolist())
+        found = compile_estimator(fitted, X, comparisons="client").predict(X)
+        assert (found == fitted.predict(X)).all()
+    forest = tree.DecisionTreeClassifier(max_depth=2).fit(X, np.array(["no", "yes"], dtype=object)[LABELS])
+    assert (compile_estimator(forest, X, comparisons="client").predict(X) == forest.predict(X)).mean() > 0.98
+    with pytest.raises(CompileError, match="expected texts, or numbers, got both"):
+        label_array(np.array([1, "a"], dtype=object), 2)
+    with pytest.raises(CompileError, match="got datetime64"):
+        label_array(np.array(["2020-01-01", "2021-01-01"], dtype="datetime64[D]"), 2)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        linear_model.LinearRegression(),
+        linear_model.Ridge(),
+        linear_model.MultiTaskLasso(alpha=0.01),
+        multioutput.MultiOutputRegressor(linear_model.Ridge()),
+        multioutput.MultiOutputRegressor(ensemble.HistGradientBoostingRegressor(loss="poisson", max_iter=3)),
+        tree.DecisionTreeRegressor(max_depth=3),
+        linear_model.Lasso(alpha=0.01),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_target_of_one_column(estimator: Any) -> None:
+    fitted = estimator.fit(X, np.exp(Y)[:, None])
+    found = compile_estimator(fitted, X).predict(X)
+    expected = fitted.predict(X)
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).mean() < 0.1
+
+
+def test_an_isolation_forest_of_one_sample_each() -> None:
+    fitted = ensemble.IsolationForest(n_estimators=3, max_samples=1, random_state=0).fit(X)
+    compiled = compile_estimator(fitted, X)
+    assert (compiled.predict(X) == fitted.predict(X)).all()
+    np.testing.assert_allclose(compiled.predict(X, output="probabilities")[:, 0], fitted.score_samples(X), atol=1e-6)
+
+
+def test_a_network_of_counts() -> None:
+    counts = np.random.default_rng(1).poisson(np.exp(Y + 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = neural_network.MLPRegressor((6,), max_iter=150, random_state=0)
+        if not hasattr(fitted, "loss") or "loss" not in fitted.get_params():
+            pytest.skip("scikit-learn before 1.7 has squares alone")
+        fitted.set_params(loss="poisson").fit(X, counts)
+    found, expected = compile_estimator(fitted, X).predict(X), fitted.predict(X)
+    assert np.abs(found - expected).mean() < 0.05 * expected.mean()
+    fitted.out_activation_ = "softplus"
+    with pytest.raises(UnsupportedOperatorError, match="out_activation_ = 'softplus'"):
+        import_estimator(fitted)
