@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import onnx
 
+from cloakwork.models.arrays import Reals, dense, real_numbers
 from cloakwork.models.client_steps import (
     Columns,
     Indicators,
@@ -24,7 +25,7 @@ from cloakwork.models.compile.scaled_columns import ScaledColumns
 from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.models.criteria.feature_ranges import OPTION
 from cloakwork.models.criteria.noise_limits import AUTO, noise_limits
-from cloakwork.models.errors import CompileError, some
+from cloakwork.models.errors import CompileError, ShapeError, some
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
@@ -45,12 +46,13 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
         CompileError: not fitted, or an option that the compiler does not have.
         UnsupportedOperatorError: an estimator, a step or an option of it that has no encrypted counterpart.
     """
+    calibration = dense(calibration)
     _check_samples(calibration)
     estimator = unwrapped(estimator)
     steps, last = split_pipeline(estimator)
     open_steps, _ = split_pipeline(estimator, missing=True)
-    features = run_input_steps(open_steps, calibration) if steps else calibration
-    missing = bool(np.isnan(np.asarray(features, dtype=np.float64)).any())
+    features = _features(open_steps, last, calibration)
+    missing = bool(np.isnan(features).any())
     part = import_part(last, missing=missing)
     model = part.model
     if missing and isinstance(model, TreeEnsemble) and model.takes_missing:
@@ -65,6 +67,20 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
     if isinstance(model, TreeEnsemble):
         return compile_ensemble(model, preprocessing=steps or None, calibration=calibration, **options)
     return _compile_network(model, last, steps or (_columns(last),), calibration, options)
+
+
+def _features(steps: tuple[InputStep, ...], estimator: Any, calibration: Any) -> Reals:
+    """What the estimator is given. CompileError for samples with texts and categories that nothing encodes."""
+    if steps:
+        return run_input_steps(steps, calibration)
+    try:
+        return real_numbers(calibration)
+    except ShapeError as error:
+        import_part(estimator)  # which may say what it does with categories
+        raise CompileError(
+            f"calibration: expected numbers for {type(estimator).__name__}, got texts or categories; encode them in a pipeline before it, "
+            "by OneHotEncoder or OrdinalEncoder"
+        ) from error
 
 
 def _check_samples(calibration: Any) -> None:

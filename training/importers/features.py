@@ -48,7 +48,7 @@ def _power(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
     made = flow.apply(recipe, (Power(transformer.method, exponents),), len(exponents))
     if not transformer.standardize:
         return made
-    return flow.affine(made, transformer._scaler.mean_, 1 / transformer._scaler.scale_)
+    return flow.arithmetic(made, transformer._scaler.mean_, transformer._scaler.scale_, "over")
 
 
 def _bins(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
