@@ -91,7 +91,10 @@ def _splines(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
             transformer, "handle_missing", transformer.handle_missing, "impute missing values first"
         )
     knots = np.stack([spline.t for spline in transformer.bsplines_], axis=1).astype(np.float64)
-    step = Splines(knots, int(transformer.degree), transformer.extrapolation, bool(transformer.include_bias))
+    degree = int(transformer.degree)
+    if transformer.extrapolation == "periodic" and bool((knots[degree] == knots[-degree - 1]).any()):
+        raise unsupported_option(transformer, "extrapolation", "periodic", "leave out columns that are constant")
+    step = Splines(knots, degree, transformer.extrapolation, bool(transformer.include_bias))
     return flow.apply(recipe, (step,), int(transformer.n_features_out_))
 
 

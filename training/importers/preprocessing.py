@@ -39,7 +39,10 @@ def split_pipeline(estimator: Any, *, missing: bool = False) -> tuple[tuple[Inpu
 
 def input_steps(transformers: list[Any], *, missing: bool = False) -> tuple[InputStep, ...]:
     """Fitted transformers, one after the other; the first one names the columns, or takes texts."""
-    first, *others = [step for transformer in transformers for step in _flat(transformer) if not _passes(step)]
+    flat = [step for transformer in transformers for step in _flat(transformer) if not _passes(step)]
+    if not flat:
+        return ()
+    first, *others = flat
     if _kind(first) in VECTORIZERS:
         _check_own(first)
         flow, recipe = vectorized(first, _kind(first))
@@ -53,6 +56,8 @@ def input_steps(transformers: list[Any], *, missing: bool = False) -> tuple[Inpu
         recipe = _apply(first, flow, flow.start())
     for transformer in others:
         recipe = _apply(transformer, flow, recipe)
+    if not recipe:
+        raise UnsupportedOperatorError("pipeline: its steps leave no column; expected one at least")
     try:
         return flow.finish(recipe, missing)
     except UnsupportedNode as error:

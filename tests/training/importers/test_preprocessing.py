@@ -316,7 +316,12 @@ def test_a_pipeline_of_numbers_ends_in_a_tree() -> None:
     fitted = make(preprocessing.StandardScaler(), tree.DecisionTreeClassifier(max_depth=3)).fit(x, x[:, 0] > 0)
     compiled = compile_estimator(fitted, x, comparisons="client")
     assert (compiled.predict(x) == fitted.predict(x)).all()
-    assert split_pipeline(make("passthrough", tree.DecisionTreeClassifier()))[0] == ()
+    for nothing in ("passthrough", make("passthrough", None)):
+        assert split_pipeline(make(nothing, tree.DecisionTreeClassifier()))[0] == ()
+    empty = make(feature_selection.SelectKBest(k=0), tree.DecisionTreeClassifier())
+    empty[0].fit(x, x[:, 0] > 0)
+    with pytest.raises(UnsupportedOperatorError, match="its steps leave no column"):
+        split_pipeline(empty)
 
 
 def test_unseen_categories_and_missing_values() -> None:
