@@ -250,6 +250,24 @@ def test_a_model_of_texts_runs_encrypted() -> None:
             compiled.predict(wrong)
 
 
+@pytest.mark.parametrize("name", ["tf-idf", "binary", "hashed", "two steps"])
+def test_words_that_no_calibration_sample_has_count(name: str) -> None:
+    """Ranges come from the vectoriser, so that other words than those of the samples are no value beyond them."""
+    rng = np.random.default_rng(2)
+    words = np.array([f"word{i}" for i in range(40)])
+    documents = [" ".join(rng.choice(words, 12, replace=False)) for _ in range(120)]
+    y = np.array([document.count("word1") for document in documents]) > 3
+    vectorizer = (
+        make(text.CountVectorizer(binary=True), text.TfidfTransformer()) if name == "two steps" else VECTORIZERS[name]
+    )
+    fitted = make(vectorizer, linear_model.LogisticRegression(C=10)).fit(documents, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # CalibratedRangeWarning
+        compiled = compile_estimator(fitted, documents[:4], accuracy=0)
+        found = compiled.predict(documents, output="probabilities")
+    np.testing.assert_allclose(found, fitted.predict_proba(documents), atol=0.02)
+
+
 @pytest.mark.parametrize(
     ("transformer", "message"),
     [

@@ -19,6 +19,7 @@ from sklearn import (
     feature_selection,
     impute,
     linear_model,
+    neural_network,
     pipeline,
     preprocessing,
     tree,
@@ -129,6 +130,16 @@ def test_categories_get_the_numbers_of_the_encoder(name: str) -> None:
     encoder, own = ENCODERS[name]
     parts = [("e", encoder, own), ("n", filled, NUMBERS)]
     agrees(columns(parts).fit(HOLES), UNSEEN)
+
+
+@pytest.mark.parametrize(
+    "estimator", [linear_model.LogisticRegression(), neural_network.MLPClassifier(4, solver="lbfgs", max_iter=3000)]
+)
+def test_categories_that_no_calibration_sample_has_count(estimator: Any) -> None:
+    fitted = make(columns([("k", hot(), ["kind"]), ("n", filled, NUMBERS)]), estimator).fit(TABLE, TARGET)
+    compiled = compile_estimator(fitted, TABLE[TABLE["kind"] != "x"])
+    found, expected = (each.predict(TABLE) for each in (compiled, fitted))
+    assert (found == expected).mean() >= 0.97
 
 
 def test_none_nan_and_na_are_one_missing_value() -> None:
