@@ -32,6 +32,7 @@ from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers.estimator import Imported, feature_names, import_part, unwrapped
 from cloakwork.training.importers.preprocessing import split_pipeline
+from cloakwork.training.importers.ties import above_ties
 
 
 def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> CompiledModel:
@@ -59,6 +60,8 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
         steps = open_steps
     elif steps and missing:
         features = run_input_steps(steps, calibration)  # which says what is missing
+    if isinstance(model, TreeEnsemble):
+        model = above_ties(model, steps)
     if part.steps:
         steps = (*(steps or (_columns(last),)), *part.steps)
     _check_options(model, last, options)
