@@ -77,7 +77,9 @@ class Divide:
         demand(bool(self.divisor.all()), "divisors other than zero")
 
     def __call__(self, x: Reals) -> Reals:
-        result: Reals = (x - self.offset) / self.divisor
+        # Of float32 both are rounded first.
+        offset, divisor = (each.astype(x.dtype, copy=False) for each in (self.offset, self.divisor))
+        result: Reals = (x - offset) / divisor
         return result
 
 

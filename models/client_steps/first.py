@@ -34,6 +34,12 @@ class Columns:
     def __call__(self, x: Any) -> Reals:
         return feature_table(x, self.count, self.names, self.missing)
 
+    def in_precision(self, x: Any) -> NDArray[np.float32] | Reals:
+        """The table in float32 where the user has it in that, all of its columns: transformers then compute in float32."""
+        table = self(x)
+        kinds = {str(kind) for kind in getattr(x, "dtypes", [getattr(x, "dtype", None)])}
+        return table.astype(np.float32) if kinds == {"float32"} else table
+
 
 @dataclass(frozen=True, eq=False)
 class Categories:

@@ -245,6 +245,23 @@ def test_scaled_numbers_are_those_of_scikit_learn_to_the_last_bit(scaler: Any) -
     np.testing.assert_array_equal(run_input_steps(input_steps([fitted]), z), fitted.transform(z))
 
 
+@pytest.mark.parametrize("as_table", [np.asarray, pd.DataFrame])
+def test_samples_of_float32_are_prepared_in_float32(as_table: Any) -> None:
+    """As in scikit-learn, whose trees compare what came of them in training."""
+    x = as_table(np.random.default_rng(1).normal(3, 20, (400, 3)).astype(np.float32))
+    for transformer in (
+        make(preprocessing.MinMaxScaler(), preprocessing.StandardScaler(), preprocessing.FunctionTransformer(np.tanh)),
+        columns([("s", preprocessing.StandardScaler(), [2, 0]), ("p", preprocessing.PowerTransformer(), [1])]),
+        pipeline.FeatureUnion(
+            [("m", preprocessing.MaxAbsScaler()), ("n", make(imputer(), preprocessing.StandardScaler()))]
+        ),
+    ):
+        fitted = transformer.fit(x)
+        expected, found = fitted.transform(x), run_input_steps(input_steps([fitted]), x)
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found, np.asarray(expected))
+
+
 def test_histogram_boosting_behind_a_scaler_decides_ties_alike() -> None:
     x = np.random.default_rng(1).normal(size=(300, 4))
     y = x[:, 0] + x[:, 1] * x[:, 2] > 0
