@@ -39,10 +39,10 @@ def run_input_steps(steps: Sequence[InputStep], x: Any, report: RangeReport | No
                 outside = step.outside(numbers)
                 if outside.any():  # names are made for those who read them
                     report.add(outside, column_labels(steps[:i], numbers))
-            if i == 0 and isinstance(step, Columns):
-                x = step.in_precision(x)
+            if isinstance(step, Tensors):
+                x = step(x, report)
             else:
-                x = step(x, report) if isinstance(step, Tensors) else applied(step, x)
+                x = step.in_precision(x) if isinstance(step, Columns) else applied(step, x)
     return x.astype(np.float64) if is_single(x) else x  # type: ignore[no-any-return]
 
 

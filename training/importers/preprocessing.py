@@ -48,7 +48,8 @@ def input_steps(transformers: list[Any], *, missing: bool = False) -> tuple[Inpu
         flow, recipe = vectorized(first, _kind(first))
     elif not hasattr(first, "n_features_in_"):
         raise UnsupportedOperatorError(
-            f"pipeline: {type(first).__name__} does not say how many columns it takes; expected a fitted transformer of a table"
+            f"pipeline: {type(first).__name__} does not say how many columns it takes, as several vectorizers side by side do not; expected a "
+            "fitted transformer of a table, or one vectorizer"
         )
     else:
         names = getattr(first, "feature_names_in_", None)

@@ -283,14 +283,20 @@ def test_what_the_client_cannot_do_is_named(transformer: Any, message: str) -> N
         split_pipeline(make(transformer, linear_model.Ridge()).fit(X, X[:, 0]))
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero")  # of scikit-learn: a word that no text has
 @pytest.mark.parametrize(
     ("vectorizer", "message"),
     [
         (text.CountVectorizer(token_pattern=r"(a+)+$"), "token_pattern = .*a client runs no pattern of others"),
         (text.TfidfVectorizer(tokenizer=str.split, token_pattern=None), "tokenizer = "),
         (text.CountVectorizer(analyzer=str.split), "analyzer = "),
+        (text.TfidfVectorizer(vocabulary=["dog", "whale"], smooth_idf=False), "idf_ = 'infinite' .* smooth_idf=True"),
+        (
+            pipeline.FeatureUnion([("a", text.CountVectorizer()), ("b", text.TfidfVectorizer())]),
+            "several vectorizers side by side",
+        ),
     ],
-    ids=["pattern", "tokenizer", "analyzer"],
+    ids=["pattern", "tokenizer", "analyzer", "infinite", "union"],
 )
 def test_vectorizers_with_code_of_their_own_are_refused(vectorizer: Any, message: str) -> None:
     with pytest.raises(UnsupportedOperatorError, match=message):
