@@ -66,9 +66,12 @@ class Polynomials:
         as_wide(x, self.powers.shape[1])
         without_missing(x, "a polynomial")
         result = np.ones((len(x), len(self.powers)))
-        for column, powers in enumerate(self.powers.T):
-            used = np.flatnonzero(powers)
-            result[:, used] *= x[:, column, None] ** powers[used]
+        for column in reversed(
+            range(self.powers.shape[1])
+        ):  # factor by factor in the order of scikit-learn, to the last bit
+            powers = self.powers[:, column]
+            for factor in range(int(powers.max())):
+                result[:, powers > factor] *= x[:, column, None]
         return _finite(result, "a polynomial")
 
 

@@ -14,7 +14,6 @@ from cloakwork.models.client_steps.checks import STAGES, Stage
 from cloakwork.models.client_steps.columns import Equal, OneHot, Quantise, Rescale, Saturate, Select
 from cloakwork.models.client_steps.feature_tables import feature_labels
 from cloakwork.models.client_steps.features import Polynomials, Project, Splines
-from cloakwork.models.client_steps.first import Columns
 from cloakwork.models.client_steps.kinds import FIRST_STEPS, InputStep, OutputStep
 from cloakwork.models.client_steps.nested import Append
 from cloakwork.models.client_steps.range_report import RangeReport
@@ -39,10 +38,7 @@ def run_input_steps(steps: Sequence[InputStep], x: Any, report: RangeReport | No
                 outside = step.outside(numbers)
                 if outside.any():  # names are made for those who read them
                     report.add(outside, column_labels(steps[:i], numbers))
-            if isinstance(step, Tensors):
-                x = step(x, report)
-            else:
-                x = step.in_precision(x) if isinstance(step, Columns) else applied(step, x)
+            x = step(x, report) if isinstance(step, Tensors) else applied(step, x)
     return x.astype(np.float64) if is_single(x) else x  # type: ignore[no-any-return]
 
 

@@ -22,6 +22,7 @@ from cloakwork.models.client_steps import (
     Impute,
     InputStep,
     OneHot,
+    Polynomials,
     Present,
     Saturate,
     Select,
@@ -30,7 +31,8 @@ from cloakwork.models.client_steps import (
 from cloakwork.models.trees.ensemble import TreeEnsemble
 
 _EXACT: Final = (
-    Append, Binarise, Bins, Categories, Columns, Compare, Complete, Divide, Equal, Impute, OneHot, Present, Saturate, Select, Standardise,
+    Append, Binarise, Bins, Categories, Columns, Compare, Complete, Divide, Equal, Impute, OneHot, Polynomials, Present, Saturate, Select,
+    Standardise,
 )  # fmt: skip
 _ROOM: Final = 1e-9  # of the largest threshold of a feature: what sums of many terms may differ by
 

@@ -36,9 +36,9 @@ export const FEATURE_STEPS: Readonly<Record<string, (given: Fields) => InputStep
       const { rows, columns, data } = table(withoutMissing(x, "a polynomial"), width);
       const found = made(rows, powers.shape[0] as number, (row, output) => {
         let product = 1;
-        for (let c = 0; c < columns; ++c) {
+        for (let c = columns - 1; c >= 0; --c) {
           const power = powers.data[output * columns + c] as number;
-          if (power !== 0) product *= (data[row * columns + c] as number) ** power;
+          for (let factor = 0; factor < power; ++factor) product *= data[row * columns + c] as number;
         }
         return product;
       });

@@ -124,6 +124,12 @@ def test_the_client_makes_the_numbers_of_scikit_learn(name: str) -> None:
     agrees(TRANSFORMERS[name], X[:, varying], PROBES[:, varying])
 
 
+def test_polynomials_are_those_of_scikit_learn_to_the_last_bit() -> None:
+    """Bins and trees that come after them have edges that are such values."""
+    fitted = preprocessing.PolynomialFeatures(4).fit(X)
+    np.testing.assert_array_equal(run_input_steps(input_steps([fitted]), PROBES), fitted.transform(PROBES))
+
+
 def test_box_cox_and_functions_of_positive_numbers() -> None:
     varying = POSITIVE[:, [0, 1, 3, 4]]  # no exponent fits a constant column
     agrees(power(method="box-cox"), varying[:100], varying)
