@@ -13,12 +13,31 @@ Reals: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
 
+def dense(x: Any) -> Any:
+    """A sparse matrix (of scipy) as an array; anything else as it is."""
+    return x.toarray() if callable(getattr(x, "toarray", None)) else x
+
+
+def missing_values(array: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which objects of an array say that a value is missing."""
+    return np.asarray(np.frompyfunc(is_missing, 1, 1)(array), dtype=np.bool_)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, or the NA of pandas, which is not imported here."""
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return value is None or type(value).__name__ == "NAType"
+
+
 def real_numbers(x: Any) -> Reals:
-    """[..] in float64; ShapeError for text, complex numbers, dates and what is no array."""
+    """[..] in float64; ShapeError for text, complex numbers, dates and what is no array. Missing values of any kind become NaN."""
     try:
-        array = np.asarray(x)
+        array = np.asarray(dense(x))
         if array.dtype.kind in "cmM":
             raise TypeError
+        if array.dtype.kind == "O":
+            array = np.where(missing_values(array), np.nan, array)
         return array.astype(np.float64, copy=False)
     except (TypeError, ValueError, OverflowError):
         raise ShapeError("input: expected numbers; encode text and categories as the model was trained with") from None

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import onnx
 
+from cloakwork.models.arrays import Reals, dense, real_numbers
 from cloakwork.models.client_steps import (
     Columns,
     Indicators,
@@ -27,7 +28,7 @@ from cloakwork.models.compile.scaled_columns import ScaledColumns
 from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.models.criteria.feature_ranges import OPTION
 from cloakwork.models.criteria.noise_limits import AUTO, noise_limits
-from cloakwork.models.errors import CompileError, some
+from cloakwork.models.errors import CompileError, ShapeError, some
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.onnx_import.importer import import_onnx
@@ -40,6 +41,7 @@ from cloakwork.training.importers.estimator import Given, Imported, feature_name
 from cloakwork.training.importers.networks import OUTPUTS
 from cloakwork.training.importers.nodes import unwrapped
 from cloakwork.training.importers.preprocessing import given_to_last, split_pipeline
+from cloakwork.training.importers.ties import above_ties
 from cloakwork.training.original import judge_import, judged
 
 
@@ -55,12 +57,13 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
         CompileError: not fitted, or an option that the compiler does not have.
         UnsupportedOperatorError: an estimator, a step or an option of it that has no encrypted counterpart.
     """
+    calibration = dense(calibration)
     _check_samples(calibration)
     brought, estimator = estimator, unwrapped(estimator)
     steps, last = split_pipeline(estimator)
     open_steps, _ = split_pipeline(estimator, missing=True)
-    features = run_input_steps(open_steps, calibration) if steps else calibration
-    missing = bool(np.isnan(np.asarray(features, dtype=np.float64)).any())
+    features = _features(open_steps, last, calibration)
+    missing = bool(np.isnan(features).any())
     given = partial(given_to_last, estimator, calibration)
     part = import_part(last, missing=missing, given=given)
     model = part.model
@@ -68,11 +71,13 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
         steps = open_steps
     elif steps and missing:
         features = run_input_steps(steps, calibration)  # which says what is missing
+    if isinstance(model, TreeEnsemble):
+        model = above_ties(model, steps)
     if part.steps:
         steps = (*(steps or (_columns(last, given, missing and makes_missing(part.steps)),)), *part.steps)
     _check_options(model, last, options)
     first = steps or (_columns(last, given, isinstance(model, TreeEnsemble) and model.takes_missing),)
-    judge_import(brought, _imported(part.model, last, first), calibration, first, _transformed(estimator))
+    judge_import(brought, _imported(model, last, first), calibration, first, _transformed(estimator))
     if isinstance(model, LinearModel):
         compiled = compile_linear(model, calibration, preprocessing=steps or None, **options)
     elif isinstance(model, TreeEnsemble):
@@ -101,6 +106,20 @@ def _transformed(estimator: Any) -> Callable[[Any], Any] | None:
     """The user's own steps before the last estimator."""
     steps = getattr(estimator, "steps", ())
     return estimator[:-1].transform if len(steps) > 1 else None
+
+
+def _features(steps: tuple[InputStep, ...], estimator: Any, calibration: Any) -> Reals:
+    """What the estimator is given. CompileError for samples with texts and categories that nothing encodes."""
+    if steps:
+        return run_input_steps(steps, calibration)
+    try:
+        return real_numbers(calibration)
+    except ShapeError as error:
+        import_part(estimator)  # which may say what it does with categories
+        raise CompileError(
+            f"calibration: expected numbers for {type(estimator).__name__}, got texts or categories; encode them in a pipeline before it, "
+            "by OneHotEncoder or OrdinalEncoder"
+        ) from error
 
 
 def _check_samples(calibration: Any) -> None:

@@ -26,6 +26,7 @@ from cloakwork.models.client_steps import (
     Rescale,
     Round,
     column_labels,
+    known_ranges,
     run_input_steps,
     run_output_steps,
 )
@@ -113,7 +114,8 @@ def compile_batch(
     features = run_input_steps(steps, calibration)
     labels = column_labels(steps, np.zeros((0, model.features)))
     assert labels is not None
-    lower, upper = client_ranges(features, labels, feature_ranges, margin)
+    known = known_ranges(steps, calibration, model.features)
+    lower, upper = client_ranges(features, labels, feature_ranges, margin, known)
     seen = features[:: max(1, len(features) // _JUDGED)]
     source = _Source(model, steps, seen, model.scores(seen), lower, upper, samples, bits, decides)
     return _chosen(source, None if way == "slots" else source.single(), way)

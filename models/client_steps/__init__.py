@@ -25,6 +25,7 @@ from cloakwork.models.client_steps.columns import (
     Bins,
     Compare,
     Complete,
+    Divide,
     Equal,
     Impute,
     Normalise,
@@ -58,6 +59,7 @@ from cloakwork.models.client_steps.json_fields import (
     tail_to_fields,
 )
 from cloakwork.models.client_steps.kinds import FirstStep, InputStep, OutputStep
+from cloakwork.models.client_steps.known_ranges import known_ranges, widened
 from cloakwork.models.client_steps.last_fields import last_step_from_record, last_step_to_record
 from cloakwork.models.client_steps.nested import Append
 from cloakwork.models.client_steps.positions import Positions
@@ -90,6 +92,7 @@ __all__ = [
     "Complete",
     "Curves",
     "Digits",
+    "Divide",
     "Equal",
     "FirstStep",
     "Function",
@@ -131,6 +134,7 @@ __all__ = [
     "final_steps",
     "input_steps_from_fields",
     "joined",
+    "known_ranges",
     "last_step_from_record",
     "last_step_to_record",
     "named_inputs",
@@ -143,4 +147,5 @@ __all__ = [
     "steps_to_fields",
     "tail_from_fields",
     "tail_to_fields",
+    "widened",
 ]

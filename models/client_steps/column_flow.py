@@ -1,25 +1,27 @@
 """What becomes of a table's columns before a model, collected column by column and written as few steps of the client.
 
 Importers of pipelines and of ONNX-ML graphs keep a `Recipe`, one `Column` for each column of a tensor. A column knows which column it comes from
-and what happens to it: category number, then fill of a missing value, then an affine map, then the indicator of a category. What does not fit
-this order, or makes columns of several, is appended to the table (`apply`); where that is all that is used of it, it takes the table's place.
+and what happens to it: fill of a missing value or the number of its category, then affine maps, then the indicator of a category. What does not
+fit this order, or makes columns of several, is appended to the table (`apply`); where that is all that is used of it, it takes the table's place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cloakwork.models.arrays import Indices
+from cloakwork.models.arrays import Indices, is_missing
 from cloakwork.models.client_steps import (
     Append,
     Categories,
     Columns,
+    Compare,
     Complete,
+    Divide,
     FirstStep,
     Impute,
     InputStep,
@@ -32,7 +34,75 @@ from cloakwork.models.client_steps import (
     Texts,
 )
 from cloakwork.models.client_steps.feature_tables import feature_labels
+from cloakwork.models.client_steps.first import REFUSE, Category
 from cloakwork.models.errors import UnsupportedNode, some
+
+_RULES: Final[dict[Any, str]] = {
+    REFUSE: REFUSE,
+    -1.0: "ignore",
+}  # for unseen categories: what a step says of all columns
+
+
+@dataclass(frozen=True)
+class Codes:
+    """The number of each known category. None is a missing value, among the categories as among the numbers."""
+
+    known: tuple[Category, ...]
+    numbers: tuple[float | None, ...]
+    unseen: float | str | None = REFUSE  # or the number of an unseen category
+    size: int = 0  # of numbers, where each has an indicator
+
+    @classmethod
+    def of(cls, known: Sequence[Any], numbers: Sequence[float], unseen: float | str, size: int = 0) -> Codes:
+        """Args: known: as an encoder has them; numbers: NaN leaves a missing value. UnsupportedNode for other categories."""
+        values = [category.item() if isinstance(category, np.generic) else category for category in known]
+        plain = tuple(None if is_missing(value) else value for value in values)
+        strange = any(not isinstance(value, str | bool | int | float | None) for value in plain)
+        if strange or len(set(plain)) < len(plain):
+            raise UnsupportedNode(
+                f"has categories {some(map(repr, values))}; expected distinct texts and numbers, and one kind of missing value"
+            )
+        rest = unseen if isinstance(unseen, str) else _or_missing(unseen)
+        return cls(plain, tuple(map(_or_missing, numbers)), rest, size)
+
+    @property
+    def leaves_missing(self) -> bool:
+        return None in self.numbers or self.unseen is None
+
+    @property
+    def counted(self) -> bool:
+        """Whether categories have the numbers 0, 1, .., as without numbers."""
+        return self.numbers == tuple(range(len(self.known)))
+
+    def filled(self, value: float) -> Codes:
+        """With a number for missing ones."""
+        numbers = tuple(value if number is None else number for number in self.numbers)
+        return replace(self, numbers=numbers, unseen=value if self.unseen is None else self.unseen)
+
+    def of_filled(self, value: Category) -> Codes:
+        """For a column whose missing values become this category before."""
+        number: float | str | None = dict(zip(self.known, self.numbers, strict=True)).get(value, self.unseen)
+        pairs = [(c, n) for c, n in zip(self.known, self.numbers, strict=True) if c is not None]
+        if not isinstance(number, str):  # else a missing value is refused as unseen ones are
+            pairs.append((None, number))
+        return replace(self, known=tuple(c for c, _ in pairs), numbers=tuple(n for _, n in pairs))
+
+
+def _or_missing(number: float) -> float | None:
+    return None if is_missing(number) else float(number)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """(x - offset) * factor, or divided by it."""
+
+    offset: float
+    factor: float
+    divides: bool = False
+
+    @property
+    def does_nothing(self) -> bool:
+        return self.offset == 0 and self.factor == 1
 
 
 @dataclass(frozen=True)
@@ -40,12 +110,10 @@ class Column:
     """Column `source` of the table, and what is done to it."""
 
     source: int
-    categories: tuple[Any, ...] | None = None
-    unseen: str = "refuse"
-    fill: float | None = None
-    offset: float = 0.0
-    scale: float = 1.0
-    indicator: int | None = None  # of this category
+    fill: Category = None  # of missing values
+    codes: Codes | None = None
+    affine: tuple[Affine, ...] = ()  # one after the other
+    indicator: int | None = None  # of this number
 
     @property
     def base(self) -> Column:
@@ -82,7 +150,7 @@ class ColumnFlow:
         self._width = count  # of the table with what was appended
         self._made: list[_Made] = []
         self._read: list[Column] = []  # whatever was used of the user's columns
-        self._filled = False
+        self._admits_missing = False  # to steps that replace or tell them
 
     def start(self) -> Recipe:
         """The user's columns."""
@@ -95,38 +163,70 @@ class ColumnFlow:
     # --- what can be done to columns; each returns the new recipe ---
 
     def affine(self, recipe: Recipe, offset: ArrayLike, scale: ArrayLike) -> Recipe:
-        """(x - offset) * scale."""
+        """(x - offset) * scale, joined with such a map before."""
+        recipe, offsets, scales = self._maps(recipe, offset, scale)
+        result: Recipe = []
+        for column, o, s in zip(recipe, offsets, scales, strict=True):
+            *before, last = column.affine or (Affine(0.0, 1.0),)
+            if last.divides:
+                before, last = [*before, last], Affine(0.0, 1.0)
+            # ((x - o1) s1 - o) s = (x - (o1 + o / s1)) s1 s
+            joined = Affine(last.offset + o / last.factor, last.factor * s)
+            result.append(replace(column, affine=(*before, joined)))
+        return result
+
+    def arithmetic(
+        self, recipe: Recipe, offset: ArrayLike, factor: ArrayLike, how: Literal["times", "over"] = "times"
+    ) -> Recipe:
+        """(x - offset) times or over the factor, rounded as it is written here: trees compare what was made so with values that were, too."""
+        recipe, offsets, factors = self._maps(recipe, offset, factor)
+        maps = (Affine(o, f, how == "over") for o, f in zip(offsets, factors, strict=True))
+        return [
+            column if each.does_nothing else replace(column, affine=(*column.affine, each))
+            for column, each in zip(recipe, maps, strict=True)
+        ]
+
+    def _maps(self, recipe: Recipe, offset: ArrayLike, factor: ArrayLike) -> tuple[Recipe, list[float], list[float]]:
         if any(column.indicator is not None for column in recipe):
             recipe = self.apply(recipe, (), len(recipe))
-        offsets = np.broadcast_to(np.asarray(offset, dtype=np.float64).reshape(-1), len(recipe))
-        scales = np.broadcast_to(np.asarray(scale, dtype=np.float64).reshape(-1), len(recipe))
-        if not scales.all():
-            raise UnsupportedNode("multiplies a column by zero; leave the column out")
-        # ((x - o1) s1 - o) s = (x - (o1 + o / s1)) s1 s
-        return [
-            replace(column, offset=column.offset + float(o) / column.scale, scale=column.scale * float(s))
-            for column, o, s in zip(recipe, offsets, scales, strict=True)
-        ]
+        offsets, factors = (
+            np.broadcast_to(np.asarray(each, dtype=np.float64).reshape(-1), len(recipe)) for each in (offset, factor)
+        )
+        if not (np.isfinite(offsets).all() and np.isfinite(factors).all()):
+            raise UnsupportedNode("has no finite numbers for a column, as where it had no values; leave the column out")
+        if not factors.all():
+            raise UnsupportedNode("multiplies or divides a column by zero; leave the column out")
+        return recipe, offsets.tolist(), factors.tolist()
 
-    def fill(self, recipe: Recipe, values: ArrayLike) -> Recipe:
-        """Missing values become these."""
-        if any(column.categories is not None or column.fill is not None for column in recipe):
-            raise UnsupportedNode("comes after another imputer or an encoder; put it first")
-        self._filled = True
-        spread = np.broadcast_to(np.asarray(values, dtype=np.float64).reshape(-1), len(recipe))
-        return [
-            replace(column, fill=float(value) / column.scale + column.offset)
-            for column, value in zip(recipe, spread, strict=True)
-        ]
+    def fill(self, recipe: Recipe, values: Sequence[Any] | ArrayLike) -> Recipe:
+        """Missing values become these; texts in columns that are encoded afterwards."""
+        if any(column.affine for column in recipe):
+            recipe = self.apply(recipe, (), len(recipe))
+        given = np.broadcast_to(np.asarray(values, dtype=object).reshape(-1), len(recipe)).tolist()
+        return [self._filled_with(column, value) for column, value in zip(recipe, given, strict=True)]
 
-    def encode(self, column: Column, categories: Sequence[Any], unseen: str) -> Column:
+    def _filled_with(self, column: Column, value: Any) -> Column:
+        if column.codes is not None:
+            return replace(column, codes=column.codes.filled(float(value)))
+        return column if column.fill is not None else replace(column, fill=value)
+
+    def missing(self, recipe: Recipe) -> Recipe:
+        """1 where a value is missing, else 0."""
+        self._admits_missing = True
+        count = len(recipe)
+        least = np.full(count, -np.finfo(np.float64).max)
+        return self.apply(recipe, (Compare(np.arange(count), least, np.ones(count, np.int64), strict=True),), count)
+
+    def encode(self, column: Column, codes: Codes) -> Column:
         """The number of the column's category."""
-        known = tuple(category.item() if isinstance(category, np.generic) else category for category in categories)
-        if any(not isinstance(category, str | bool | int | float) or category != category for category in known):
-            raise UnsupportedNode(f"has categories {some(map(repr, known))}; expected texts and numbers, none missing")
-        if not self.is_given(column) or self._texts is not None:
+        if not self.is_given(replace(column, fill=None)) or self._texts is not None:
             raise UnsupportedNode("encodes what another step has made; put it first")
-        return replace(column, categories=known, unseen=unseen)
+        if column.fill is not None and None in codes.known:
+            raise UnsupportedNode(
+                "knows a missing value behind an imputer; its table has None and NaN, use one of them"
+            )
+        own = codes if column.fill is None else codes.of_filled(column.fill)
+        return replace(column, fill=None, codes=own)
 
     def normalise(self, recipe: Recipe, norm: str) -> Recipe:
         """Each sample divided by its norm over these columns."""
@@ -178,50 +278,92 @@ class ColumnFlow:
         if not np.array_equal(sources, np.arange(width)):
             steps.append(Select(sources))
         steps += tail
-        return (*steps, Present()) if self._filled and self._made and not missing else tuple(steps)
+        if missing:
+            steps = _leaving_missing(steps)
+        return (*steps, Present()) if self._admits_missing and self._made and not missing else tuple(steps)
 
     def _guarded(self, made: _Made, missing: bool) -> tuple[InputStep, ...]:
-        check = (self._filled or missing) and not made.takes_missing
+        check = (self._admits_missing or missing) and not made.takes_missing
         return (*made.steps[:-1], Present(), made.steps[-1]) if check else made.steps
 
     def _written(self, recipe: Recipe) -> tuple[Indices, tuple[InputStep, ...]]:
         """The columns that are read, in their order, and fill, affine map and indicators of them; what does nothing is left out."""
         base = list(dict.fromkeys(column.base for column in recipe))
         self._read += [column for column in base if column.source < self._count]
-        steps: list[InputStep] = []
-        if any(column.fill is not None for column in base):
-            steps += self._fills(base)
-        offset, scale = np.array([c.offset for c in base]), np.array([c.scale for c in base])
-        if offset.any() or (scale != 1).any():
-            steps.append(Standardise(offset, scale))
+        texts = [column.fill for column in base if isinstance(column.fill, str)]
+        if texts:
+            raise UnsupportedNode(
+                f"imputes texts ({some(map(repr, texts))}) in a column that no encoder takes; encode it"
+            )
+        fills = any(column.fill is not None for column in base)
+        self._admits_missing |= fills
+        steps: list[InputStep] = self._fills(base) if fills else []
         sources = np.array([column.source for column in base], dtype=np.int64)
-        return sources, (*steps, *_indicators(recipe, base))
+        return sources, (*steps, *_maps_of(base), *_indicators(recipe, base))
 
     def _first(self, missing: bool) -> FirstStep:
         if self._texts is not None:
             return self._texts
-        missing = missing or self._filled
-        encoded = {column.source: column for column in self._read if column.categories is not None}
-        if any(encoded.get(column.source, column).categories != column.categories for column in self._read):
-            raise UnsupportedNode("a column is used encoded and as it is; give it to one part only")
+        missing = missing or self._admits_missing
+        encoded = {column.source: column.codes for column in self._read if column.codes is not None}
+        if any(encoded.get(column.source) != column.codes for column in self._read):
+            raise UnsupportedNode("a column is used encoded and as it is, or by two encoders; give it to one part only")
         unread = set(range(self._count)) - {column.source for column in self._read}
         if not encoded and not unread:
             return Columns(self._count, self._names, missing)
-        if len({column.unseen for column in encoded.values()}) > 1:
-            raise UnsupportedNode("encoders differ in what they do with unseen categories; expected one rule")
         columns = np.array(sorted({*encoded, *unread}), dtype=np.int64)
-        known = tuple((encoded[int(i)].categories or ()) if int(i) in encoded else () for i in columns)
-        unseen = next((column.unseen for column in encoded.values()), "refuse")
-        return Categories(self._count, columns, known, unseen, self._names, missing)
+        codes = [encoded.get(int(i), Codes((), ())) for i in columns]
+        known = tuple(each.known for each in codes)
+        rules = {each.unseen for each in encoded.values()} or {REFUSE}
+        numbers = () if all(each.counted for each in codes) else tuple(each.numbers for each in codes)
+        if len(rules) == 1 and rules <= set(_RULES):
+            return Categories(self._count, columns, known, _RULES[rules.pop()], self._names, missing, numbers)
+        others = tuple(each.unseen for each in codes)
+        return Categories(self._count, columns, known, REFUSE, self._names, missing, numbers, others)
 
     def _fills(self, base: Recipe) -> list[InputStep]:
         """A column without a fill must be complete."""
-        fills = Impute(np.array([0.0 if column.fill is None else column.fill for column in base]))
-        whole = np.flatnonzero([column.fill is None and column.categories is None for column in base])
+        fills = Impute(np.array([0.0 if column.fill is None else column.fill for column in base], dtype=np.float64))
+        whole = np.flatnonzero([column.fill is None and _may_miss(column) for column in base])
         if not len(whole):
             return [fills]
         labels = (*feature_labels(self._names, self._count), *(f"feature {i}" for i in range(self._count, self._width)))
         return [Complete(tuple(labels[base[i].source] for i in whole), whole), fills]
+
+
+def _leaving_missing(steps: Sequence[InputStep]) -> list[InputStep]:
+    """Where columns without a fill had to be complete their missing values stay: the others are filled beside them, and take their places."""
+    result: list[InputStep] = []
+    whole: Complete | None = None
+    for step in steps:
+        if isinstance(step, Append):
+            step = Append(step.columns, tuple(_leaving_missing(step.steps)))
+        if whole is not None and isinstance(step, Impute):
+            count = len(step.fill)
+            filled = np.setdiff1d(np.arange(count), whole.columns)
+            order = np.arange(count)
+            order[filled] = count + np.arange(len(filled))
+            result += [Append(filled, (Impute(step.fill[filled]),)), Select(order)]
+        elif not isinstance(step, Complete):
+            result.append(step)
+        whole = step if isinstance(step, Complete) else None
+    return result
+
+
+def _may_miss(column: Column) -> bool:
+    return column.codes is None or column.codes.leaves_missing
+
+
+def _maps_of(base: Recipe) -> list[InputStep]:
+    """The affine maps of the columns, the first ones of all columns first."""
+    steps: list[InputStep] = []
+    for number in range(max((len(column.affine) for column in base), default=0)):
+        maps = [column.affine[number] if number < len(column.affine) else Affine(0.0, 1.0) for column in base]
+        for divides, step in ((False, Standardise), (True, Divide)):
+            own = [each if each.divides == divides else Affine(0.0, 1.0) for each in maps]
+            if not all(each.does_nothing for each in own):
+                steps.append(step(np.array([each.offset for each in own]), np.array([each.factor for each in own])))
+    return steps
 
 
 def _indicators(recipe: Recipe, base: Recipe) -> list[InputStep]:
@@ -229,7 +371,7 @@ def _indicators(recipe: Recipe, base: Recipe) -> list[InputStep]:
     hot = {column.base for column in recipe if column.indicator is not None}
     if any(column.base in hot for column in recipe if column.indicator is None):
         raise UnsupportedNode("a column is used encoded and as it is; give it to one part only")
-    sizes = np.array([len(column.categories or ()) if column in hot else 0 for column in base], dtype=np.int64)
+    sizes = np.array([column.codes.size if column.codes and column in hot else 0 for column in base], dtype=np.int64)
     start = dict(zip(base, np.concatenate([[0], np.cumsum(np.maximum(sizes, 1))[:-1]]), strict=True))
     order = np.array([int(start[column.base]) + (column.indicator or 0) for column in recipe], dtype=np.int64)
     steps: list[InputStep] = [OneHot(sizes)] if hot else []

@@ -66,6 +66,24 @@ class Standardise:
 
 
 @dataclass(frozen=True, eq=False)
+class Divide:
+    """(x - offset) / divisor, column by column: to the last bit what scalers of scikit-learn make, which trees compare with values so made."""
+
+    offset: Reals
+    divisor: Reals
+
+    def __post_init__(self) -> None:
+        demand(self.offset.ndim == self.divisor.ndim == 1, "an offset and a divisor for each column")
+        demand(bool(self.divisor.all()), "divisors other than zero")
+
+    def __call__(self, x: Reals) -> Reals:
+        # Of float32 both are rounded first.
+        offset, divisor = (each.astype(x.dtype, copy=False) for each in (self.offset, self.divisor))
+        result: Reals = (x - offset) / divisor
+        return result
+
+
+@dataclass(frozen=True, eq=False)
 class Normalise:
     """Each sample divided by its norm; samples of zeros stay."""
 

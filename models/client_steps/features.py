@@ -66,9 +66,12 @@ class Polynomials:
         as_wide(x, self.powers.shape[1])
         without_missing(x, "a polynomial")
         result = np.ones((len(x), len(self.powers)))
-        for column, powers in enumerate(self.powers.T):
-            used = np.flatnonzero(powers)
-            result[:, used] *= x[:, column, None] ** powers[used]
+        for column in reversed(
+            range(self.powers.shape[1])
+        ):  # factor by factor in the order of scikit-learn, to the last bit
+            powers = self.powers[:, column]
+            for factor in range(int(powers.max())):
+                result[:, powers > factor] *= x[:, column, None]
         return _finite(result, "a polynomial")
 
 
@@ -239,6 +242,7 @@ class Splines:
             raise ShapeError(
                 "input: a spline takes no values beyond its knots, got one; the model was trained with extrapolation='error'"
             )
+        below, above = x < low, x > high
         if self.outside == "constant":
             x = np.clip(x, low, high)
         elif self.outside == "periodic":
@@ -248,6 +252,9 @@ class Splines:
         local = _spline_values(x, knots, piece, degree)
         result = np.zeros((len(x), count))
         result[np.arange(len(x))[:, None], piece[:, None] - degree + np.arange(degree + 1)] = local
+        if self.outside == "constant":  # beyond the ends the outermost splines alone count, of degree 0 none
+            result[below, degree:] = 0.0
+            result[above, : count - degree] = 0.0
         if self.outside == "periodic" and degree:
             result[:, :degree] += result[:, -degree:]
             result = result[:, :-degree]
@@ -263,7 +270,7 @@ def _spline_values(x: Reals, knots: Reals, piece: NDArray[np.int64], degree: int
             saved = np.zeros(len(x))
             for r in range(j):
                 right, left = knots[piece + r + 1], knots[piece + r + 1 - j]
-                part = values[:, r] / (right - left)
+                part = np.where(right > left, values[:, r] / (right - left), 0.0)  # of equal knots there is no piece
                 values[:, r] = saved + (right - x) * part
                 saved = (x - left) * part
             values[:, j] = saved

@@ -18,7 +18,10 @@ from cloakwork.models.graph.last_steps import LAST_STEPS, LastStep
 
 _DEEPEST: Final = 8
 # Fields that files of earlier releases do not have.
-_ADDED: Final[dict[str, dict[str, Any]]] = {"Quantise": {"calibrated": False}}
+_ADDED: Final[dict[str, dict[str, Any]]] = {
+    "Categories": {"numbers": [], "others": []},
+    "Quantise": {"calibrated": False},
+}
 
 
 def steps_to_fields(steps: Sequence[InputStep | OutputStep]) -> list[dict[str, Any]]:

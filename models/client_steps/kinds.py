@@ -23,6 +23,7 @@ from cloakwork.models.client_steps.columns import (
     Bins,
     Compare,
     Complete,
+    Divide,
     Equal,
     Impute,
     Normalise,
@@ -61,6 +62,7 @@ InputStep: TypeAlias = (
     | Impute
     | Complete
     | Standardise
+    | Divide
     | Normalise
     | OneHot
     | Equal

@@ -9,6 +9,7 @@ import numpy as np
 
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.client_steps.checks import MOST_COLUMNS, demand
+from cloakwork.models.client_steps.single_precision import applied
 
 Steps: TypeAlias = tuple[Any, ...]
 """Input steps on a table; in JSON a list of them."""
@@ -27,6 +28,6 @@ class Append:
     def __call__(self, x: Reals) -> Reals:
         part = x[:, self.columns]
         for step in self.steps:
-            part = step(part)
+            part = applied(step, part)
         demand(x.shape[1] + part.shape[1] <= MOST_COLUMNS, f"at most {MOST_COLUMNS} columns")
         return np.concatenate([x, part], axis=1)

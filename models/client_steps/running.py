@@ -17,6 +17,7 @@ from cloakwork.models.client_steps.features import Polynomials, Project, Splines
 from cloakwork.models.client_steps.kinds import FIRST_STEPS, InputStep, OutputStep
 from cloakwork.models.client_steps.nested import Append
 from cloakwork.models.client_steps.range_report import RangeReport
+from cloakwork.models.client_steps.single_precision import applied, is_single
 from cloakwork.models.client_steps.tensors import Named, Tensors
 from cloakwork.models.client_steps.texts import Texts
 from cloakwork.models.client_steps.transforms import class_threshold, plain_labels
@@ -37,9 +38,8 @@ def run_input_steps(steps: Sequence[InputStep], x: Any, report: RangeReport | No
                 outside = step.outside(numbers)
                 if outside.any():  # names are made for those who read them
                     report.add(outside, column_labels(steps[:i], numbers))
-            x = step(x, report) if isinstance(step, Tensors) else step(x)
-    result: Reals = x
-    return result
+            x = step(x, report) if isinstance(step, Tensors) else applied(step, x)
+    return x.astype(np.float64) if is_single(x) else x  # type: ignore[no-any-return]
 
 
 def column_labels(before: Sequence[InputStep], x: Reals) -> tuple[str, ...] | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cloakwork.models.client_steps.columns import OneHot, Select, Standardise
+from cloakwork.models.client_steps.columns import Divide, OneHot, Select, Standardise
 from cloakwork.models.client_steps.features import Present
 from cloakwork.models.client_steps.kinds import InputStep
 
@@ -17,8 +17,8 @@ def split_scaling(steps: Sequence[InputStep]) -> tuple[tuple[InputStep, ...], St
     last = len(steps)
     while last > 0 and isinstance(steps[last - 1], OneHot | Select | Present):
         last -= 1
-    scaling = steps[last - 1] if last > 0 else None
-    if not isinstance(scaling, Standardise) or not scaling.scale.all():
+    scaling = _as_product(steps[last - 1]) if last > 0 else None
+    if scaling is None or not scaling.scale.all():
         return tuple(steps), None
     after = scaling
     for step in steps[last:]:
@@ -28,6 +28,12 @@ def split_scaling(steps: Sequence[InputStep]) -> tuple[tuple[InputStep, ...], St
         after = moved
     rest, before = split_scaling((*steps[: last - 1], *steps[last:]))
     return rest, after if before is None else _composed(before, after)
+
+
+def _as_product(step: InputStep) -> Standardise | None:
+    if isinstance(step, Divide):
+        return Standardise(step.offset, 1 / step.divisor)
+    return step if isinstance(step, Standardise) else None
 
 
 def _behind(scaling: Standardise, step: InputStep) -> Standardise | None:

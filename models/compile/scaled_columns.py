@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from cloakwork.models.arrays import Reals
-from cloakwork.models.client_steps import InputStep, Standardise, column_labels, run_input_steps
+from cloakwork.models.client_steps import InputStep, Standardise, column_labels, known_ranges, run_input_steps
 from cloakwork.models.client_steps.scaling import split_scaling
 from cloakwork.models.criteria.feature_ranges import FeatureRanges, ranges_by_number
 from cloakwork.models.passes.rescale_input import InputRanges, column_ranges
@@ -58,10 +59,16 @@ class ScaledColumns:
         samples = run_input_steps(before, calibration)
         names = column_labels(before, samples)
         assert names is not None
-        ranges = ranges_by_number(given, names)
+        ranges = {**(_known(before, calibration, samples) if rounded else {}), **ranges_by_number(given, names)}
         if scaling is None:
             return cls(model, before, samples, ranges)
         return cls(_with_scaling(model, scaling), before, samples, column_ranges(samples, InputRanges(ranges, rounded)))
+
+
+def _known(steps: tuple[InputStep, ...], calibration: Any, samples: Reals) -> dict[int, tuple[float, float]]:
+    """Ranges of columns, by number, that do not hang on the samples."""
+    low, high = known_ranges(steps, calibration, samples.shape[1])
+    return {int(i): (float(low[i]), float(high[i])) for i in np.flatnonzero(~np.isnan(low))}
 
 
 def _starts_linear(model: onnx.ModelProto) -> bool:

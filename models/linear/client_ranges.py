@@ -7,18 +7,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from cloakwork.models.arrays import Reals
+from cloakwork.models.client_steps import widened
 from cloakwork.models.criteria.feature_ranges import OPTION, FeatureRanges, public_ends, ranges_by_number
 from cloakwork.models.errors import CompileError, ShapeError, some
 
 
 def client_ranges(
-    samples: Reals | None, names: Sequence[str], given: FeatureRanges | None, margin: float
+    samples: Reals | None,
+    names: Sequence[str],
+    given: FeatureRanges | None,
+    margin: float,
+    known: tuple[Reals, Reals] | None = None,
 ) -> tuple[Reals, Reals]:
-    """[features] each: as given, else what the samples show, widened by the margin and rounded outwards to round numbers.
+    """[features] each: as given, else as known, else what the samples show, widened by the margin and rounded outwards to round numbers.
 
     Args:
         samples: [samples, features]; None: all ranges are given.
         margin: part of the half range that is kept free on either side of what samples show.
+        known: [features] each: what the steps before say whatever the samples; NaN where they do not.
 
     Raises:
         ShapeError: samples of another number of features.
@@ -26,8 +32,8 @@ def client_ranges(
     """
     if margin < 0:
         raise CompileError(f"margin: expected a share of the range, 0 or more, got {margin}")
-    known = ranges_by_number(given, names)
-    absent = [name for i, name in enumerate(names) if i not in known]
+    chosen = ranges_by_number(given, names)
+    absent = [name for i, name in enumerate(names) if i not in chosen]
     if samples is None and absent:
         raise CompileError(
             f"linear model: expected calibration samples, or {OPTION} of all features, got none of {some(absent)}"
@@ -36,7 +42,9 @@ def client_ranges(
     if samples is not None:
         _check(samples, len(names))
         low, high = _of_samples(samples, margin)
-    for number, (lowest, highest) in known.items():
+    if known is not None:
+        low, high = widened(low, high, known)
+    for number, (lowest, highest) in chosen.items():
         low[number], high[number] = lowest, highest
     return low, high
 

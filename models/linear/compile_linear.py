@@ -26,6 +26,7 @@ from cloakwork.models.client_steps import (
     Rescale,
     Round,
     column_labels,
+    known_ranges,
     run_input_steps,
     run_output_steps,
 )
@@ -108,7 +109,8 @@ def compile_linear(
     model = model if scaling is None else model.on_unscaled(scaling)
     features = None if calibration is None else run_input_steps(steps, calibration)
     names = _names(model, steps)
-    lower, upper = client_ranges(features, names, feature_ranges, margin)
+    known = None if features is None else known_ranges(steps, calibration, len(names))
+    lower, upper = client_ranges(features, names, feature_ranges, margin, known)
     centre, half = lower / 2 + upper / 2, upper / 2 - lower / 2
     effects = _effects(model, centre, half)
     if encrypted_argmax:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from cloakwork.models.client_steps import Binarise, Equal, Function, Polynomials, Project
-from cloakwork.models.client_steps.column_flow import ColumnFlow, Recipe
+from cloakwork.models.client_steps.column_flow import Codes, ColumnFlow, Recipe
+from cloakwork.models.client_steps.first import REFUSE
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode
 from cloakwork.models.onnx_import.constant_folding import fold_constant
 from cloakwork.models.onnx_import.graph_order import constants_of
@@ -160,7 +161,7 @@ def _cast(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
         tensors.flow.is_given(c) and tensors.types[c.source] == TensorProto.STRING for c in recipe
     ):
         return recipe
-    if own["to"] in _INTEGERS and all(c.categories is None for c in recipe):
+    if own["to"] in _INTEGERS and all(c.codes is None for c in recipe):
         return tensors.flow.apply(recipe, (Function("trunc"),), len(recipe))
     raise UnsupportedNode("makes texts of numbers, or truth values; do it before, on the table itself")
 
@@ -231,7 +232,8 @@ def _one_hot_encoder(node: onnx.NodeProto, own: Attributes, tensors: Tensors) ->
     if not tensors.flow.is_given(recipe[0]) and own.get("cats_int64s") and zeros:
         values = np.array(categories, dtype=np.float64)
         return tensors.flow.apply(recipe, (Equal(np.zeros(len(values), np.int64), values),), len(values))
-    encoded = tensors.flow.encode(recipe[0], categories, "ignore" if zeros else "refuse")
+    codes = Codes.of(categories, range(len(categories)), -1.0 if zeros else REFUSE, len(categories))
+    encoded = tensors.flow.encode(recipe[0], codes)
     return [replace(encoded, indicator=i) for i in range(len(categories))]
 
 

@@ -136,7 +136,7 @@ def test_the_comparison_finds_what_is_not_named() -> None:
     pipelines = [make_pipeline(StandardScaler(), PCA(5), LogisticRegression()) for _ in parts]
     projected = [compile_estimator(fitted(each, x, y), x) for each, (x, y) in zip(pipelines, parts, strict=True)]
     one, other = (fields(each) for each in projected)
-    assert all(one[("Standardise", name)] != other[("Standardise", name)] for name in ("offset", "scale"))
+    assert all(one[("Divide", name)] != other[("Divide", name)] for name in ("offset", "divisor"))
     assert told(projected[0])[SCALING] == len(ranges) and told(projected[0])["numbers of a projection"] == 5 * len(
         ranges
     )

@@ -97,7 +97,9 @@ def holes(rng: np.random.Generator, rows: int) -> np.ndarray:
 
 def categories(rng: np.random.Generator, rows: int) -> np.ndarray:
     x = numbers(rng, rows)[:, :3].astype(object)
-    return np.concatenate([x, rng.choice(COLOURS, (rows, 1)), rng.choice([3, 7, 20], (rows, 1)).astype(object)], axis=1)
+    colours = rng.choice(COLOURS, (rows, 1))
+    colours[rng.random((rows, 1)) < 0.1] = np.nan
+    return np.concatenate([x, colours, rng.choice([3, 7, 20], (rows, 1)).astype(object)], axis=1)
 
 
 def texts(rng: np.random.Generator, rows: int) -> list[str]:
@@ -115,6 +117,7 @@ def probes(kind: str, rng: np.random.Generator, x: Any) -> Any:
     if kind == "categories":
         fresh = categories(rng, 20)
         fresh[:, :2] = fresh[:, :2] * 3 - 1
+        fresh[0, 3], fresh[1, 4] = "mauve", 21
         return np.concatenate([x[:30], fresh])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -148,10 +151,21 @@ def of_holes(rng: np.random.Generator) -> list[Any]:
 
 
 def of_categories(rng: np.random.Generator) -> list[Any]:
-    encoder = preprocessing.OneHotEncoder(handle_unknown="ignore", drop=None)
+    encoder = ENCODERS[rng.integers(len(ENCODERS))]
     parts = [("c", encoder, [3, 4]), ("n", make(*of_numbers(rng)), [0, 1, 2]), ("same", "passthrough", [1])]
     chosen = parts[: rng.integers(2, 4)]
     return [compose.ColumnTransformer(chosen, sparse_threshold=0)]
+
+
+UNSEEN: dict[str, Any] = {"handle_unknown": "use_encoded_value", "unknown_value": -1}
+ENCODERS: list[Any] = [
+    preprocessing.OneHotEncoder(handle_unknown="ignore", drop=None),
+    preprocessing.OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=22),
+    preprocessing.OrdinalEncoder(**UNSEEN, max_categories=3, encoded_missing_value=-2),
+    make(preprocessing.OrdinalEncoder(**UNSEEN), impute.SimpleImputer(), preprocessing.StandardScaler()),
+    make(impute.SimpleImputer(strategy="most_frequent"), preprocessing.OneHotEncoder(handle_unknown="ignore")),
+    make(impute.SimpleImputer(strategy="constant", fill_value="none"), preprocessing.OrdinalEncoder(**UNSEEN)),
+]
 
 
 def of_texts(rng: np.random.Generator) -> list[Any]:

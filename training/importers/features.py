@@ -48,7 +48,7 @@ def _power(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
     made = flow.apply(recipe, (Power(transformer.method, exponents),), len(exponents))
     if not transformer.standardize:
         return made
-    return flow.affine(made, transformer._scaler.mean_, 1 / transformer._scaler.scale_)
+    return flow.arithmetic(made, transformer._scaler.mean_, transformer._scaler.scale_, "over")
 
 
 def _bins(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
@@ -91,7 +91,10 @@ def _splines(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
             transformer, "handle_missing", transformer.handle_missing, "impute missing values first"
         )
     knots = np.stack([spline.t for spline in transformer.bsplines_], axis=1).astype(np.float64)
-    step = Splines(knots, int(transformer.degree), transformer.extrapolation, bool(transformer.include_bias))
+    degree = int(transformer.degree)
+    if transformer.extrapolation == "periodic" and bool((knots[degree] == knots[-degree - 1]).any()):
+        raise unsupported_option(transformer, "extrapolation", "periodic", "leave out columns that are constant")
+    step = Splines(knots, degree, transformer.extrapolation, bool(transformer.include_bias))
     return flow.apply(recipe, (step,), int(transformer.n_features_out_))
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
-from cloakwork.models.client_steps import InputStep
-from cloakwork.models.client_steps.column_flow import ColumnFlow, Recipe
+from cloakwork.models.arrays import Reals, dense, is_missing
+from cloakwork.models.client_steps import InputStep, Saturate
+from cloakwork.models.client_steps.column_flow import Codes, ColumnFlow, Recipe
+from cloakwork.models.client_steps.first import REFUSE
 from cloakwork.models.errors import UnsupportedNode, UnsupportedOperatorError
 from cloakwork.training.importers import features
 from cloakwork.training.importers.nodes import check_own_methods, nearest_of, unsupported_option, unwrapped
@@ -58,15 +61,25 @@ _FEW: Final = 2
 
 def input_steps(transformers: list[Any], *, missing: bool = False) -> tuple[InputStep, ...]:
     """Fitted transformers, one after the other; the first one names the columns, or takes texts."""
-    first, *others = [step for transformer in transformers for step in _flat(transformer) if not _passes(step)]
+    flat = [step for transformer in transformers for step in _flat(transformer) if not _passes(step)]
+    if not flat:
+        return ()
+    first, *others = flat
     if _kind(first) in VECTORIZERS:
         flow, recipe = vectorized(first, _kind(first))
+    elif not hasattr(first, "n_features_in_"):
+        raise UnsupportedOperatorError(
+            f"pipeline: {type(first).__name__} does not say how many columns it takes, as several vectorizers side by side do not; expected a "
+            "fitted transformer of a table, or one vectorizer"
+        )
     else:
         names = getattr(first, "feature_names_in_", None)
         flow = ColumnFlow(int(first.n_features_in_), None if names is None else tuple(str(name) for name in names))
         recipe = _apply(first, flow, flow.start())
     for transformer in others:
         recipe = _apply(transformer, flow, recipe)
+    if not recipe:
+        raise UnsupportedOperatorError("pipeline: its steps leave no column; expected one at least")
     try:
         return flow.finish(recipe, missing)
     except UnsupportedNode as error:
@@ -99,6 +112,7 @@ def _apply(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
         raise UnsupportedOperatorError(
             f"pipeline: {type(transformer).__name__} has no counterpart at the client; {nearest_of(kind, _READERS)}; docs/scikit-learn.md lists all"
         )
+    _check_own(transformer)
     try:
         return _READERS[kind](transformer, flow, recipe)
     except UnsupportedNode as error:
@@ -129,42 +143,31 @@ def _pipeline(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
 
 def _column_transformer(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
     """Parts in their order, then the rest."""
-    if transformer.transformer_weights:
-        raise unsupported_option(transformer, "transformer_weights", transformer.transformer_weights, "leave it out")
+    positions = transformer._transformer_to_input_indices  # of columns by number, name, mask, slice or function alike
     result: Recipe = []
-    for _, part, columns in transformer.transformers_:
+    for name, part, _ in transformer.transformers_:
         if isinstance(part, str) and part == "drop":
             continue
-        chosen = [recipe[i] for i in _positions(transformer, columns)]
+        chosen = [recipe[int(i)] for i in positions[name]]
         if chosen:
-            result += chosen if _passes(part) else _apply(part, flow, chosen)
+            made = chosen if _passes(part) else _apply(part, flow, chosen)
+            result += _weighed(transformer, name, flow, made)
     return result
 
 
-def _positions(transformer: Any, columns: Any) -> list[int]:
-    """Columns by number, name, mask or slice."""
-    count = int(transformer.n_features_in_)
-    if isinstance(columns, slice):
-        columns = np.arange(count)[columns]
-    array = np.atleast_1d(np.asarray(columns))
-    if array.size == 0:
-        return []
-    if array.dtype.kind == "b":
-        return [int(i) for i in np.flatnonzero(array)]
-    if array.dtype.kind in "iu":
-        return [int(i) % count for i in array]
-    names = list(transformer.feature_names_in_)
-    return [names.index(name) for name in array]
+def _weighed(transformer: Any, name: str, flow: ColumnFlow, recipe: Recipe) -> Recipe:
+    """A part of a transformer of transformers, times its weight."""
+    weight = (transformer.transformer_weights or {}).get(name)
+    return recipe if weight is None else flow.arithmetic(recipe, 0.0, weight)
 
 
 def _feature_union(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
     """What each part makes of all columns, side by side."""
-    if transformer.transformer_weights:
-        raise unsupported_option(transformer, "transformer_weights", transformer.transformer_weights, "leave it out")
     result: Recipe = []
-    for _, part in transformer.transformer_list:
+    for name, part in transformer.transformer_list:
         if not (isinstance(part, str) and part == "drop"):
-            result += recipe if _passes(part) else _apply(part, flow, recipe)
+            made = recipe if _passes(part) else _apply(part, flow, recipe)
+            result += _weighed(transformer, name, flow, made)
     return result
 
 
@@ -172,63 +175,112 @@ def _feature_union(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe
 
 
 def _standard_scaler(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    scale = 1.0 if transformer.scale_ is None else 1 / transformer.scale_
-    return flow.affine(recipe, transformer.mean_ if transformer.with_mean else 0.0, scale)
+    offset = transformer.mean_ if transformer.with_mean else 0.0
+    return flow.arithmetic(recipe, offset, _one_or(transformer.scale_), "over")
 
 
 def _robust_scaler(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    scale = 1.0 if transformer.scale_ is None else 1 / transformer.scale_
-    return flow.affine(recipe, 0.0 if transformer.center_ is None else transformer.center_, scale)
+    offset = 0.0 if transformer.center_ is None else transformer.center_
+    return flow.arithmetic(recipe, offset, _one_or(transformer.scale_), "over")
+
+
+def _one_or(scale: Any) -> Any:
+    return 1.0 if scale is None else scale
 
 
 def _min_max_scaler(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    if transformer.clip:
-        raise unsupported_option(transformer, "clip", True, "values beyond the calibrated range saturate anyway")
-    return flow.affine(recipe, -transformer.min_ / transformer.scale_, transformer.scale_)
+    scaled = flow.arithmetic(flow.arithmetic(recipe, 0.0, transformer.scale_), -transformer.min_, 1.0)
+    return _clipped(flow, scaled, *transformer.feature_range) if transformer.clip else scaled
 
 
 def _max_abs_scaler(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    return flow.affine(recipe, 0.0, 1 / transformer.scale_)
+    scaled = flow.arithmetic(recipe, 0.0, transformer.scale_, "over")
+    return _clipped(flow, scaled, -1.0, 1.0) if getattr(transformer, "clip", False) else scaled
+
+
+def _clipped(flow: ColumnFlow, recipe: Recipe, low: float, high: float) -> Recipe:
+    count = len(recipe)
+    return flow.apply(recipe, (Saturate(np.full(count, float(low)), np.full(count, float(high))),), count)
 
 
 def _normalizer(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
     return flow.normalise(recipe, str(transformer.norm))
 
 
+# --- missing values ------------------------------------------------------------------------------------------------------------------
+
+
 def _imputer(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    fills = transformer.statistics_
-    if transformer.add_indicator or transformer.keep_empty_features:
-        raise unsupported_option(transformer, "add_indicator or keep_empty_features", True, "leave them out")
-    if not (isinstance(transformer.missing_values, float) and np.isnan(transformer.missing_values)):
+    """Columns without any value in training are left out, unless they are kept; which values were missing comes last."""
+    _check_marker(transformer)
+    fills = [value.item() if isinstance(value, np.generic) else value for value in transformer.statistics_]
+    kept = [i for i, value in enumerate(fills) if value is None or not is_missing(value)]
+    if len(kept) < len(fills) and transformer.keep_empty_features:
+        raise unsupported_option(transformer, "fill value", fills, "fill in numbers or texts")
+    strange = [fills[i] for i in kept if not isinstance(fills[i], str | int | float)]
+    if strange:
+        raise unsupported_option(transformer, "fill value", strange[0], "fill in numbers or texts")
+    filled = flow.fill([recipe[i] for i in kept], [fills[i] for i in kept]) if kept else []
+    return filled + (_indicator(transformer.indicator_, flow, recipe) if transformer.add_indicator else [])
+
+
+def _indicator(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
+    """1 where a value is missing, of the columns that had missing ones in training or of all."""
+    _check_marker(transformer)
+    chosen = [recipe[int(i)] for i in transformer.features_]
+    return flow.missing(chosen) if chosen else []
+
+
+def _check_marker(transformer: Any) -> None:
+    if not is_missing(transformer.missing_values):
         raise unsupported_option(
             transformer, "missing_values", transformer.missing_values, "mark missing values by NaN"
         )
-    if np.asarray(fills).dtype.kind not in "iuf" or not bool(np.isfinite(fills).all()):
-        raise unsupported_option(
-            transformer, "fill value", list(fills), "impute numbers only, in columns that have some"
-        )
-    return flow.fill(recipe, fills)
+
+
+# --- categories ----------------------------------------------------------------------------------------------------------------------
 
 
 def _one_hot_encoder(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    if transformer.handle_unknown not in ("error", "ignore"):
-        raise unsupported_option(transformer, "handle_unknown", transformer.handle_unknown, "use 'error' or 'ignore'")
-    if transformer.min_frequency is not None or transformer.max_categories is not None:
-        raise unsupported_option(transformer, "min_frequency or max_categories", "set", "leave them out")
-    dropped = [None] * len(recipe) if transformer.drop_idx_ is None else transformer.drop_idx_
-    unseen = "refuse" if transformer.handle_unknown == "error" else "ignore"
+    """A column of the encoder's output has the number at which its indicator is 1; rare categories share one, a dropped one has none."""
+    answers = _answers(transformer)
+    ends = np.cumsum(transformer._n_features_outs)
     result: Recipe = []
-    for column, categories, drop in zip(recipe, transformer.categories_, dropped, strict=True):
-        encoded = flow.encode(column, categories, unseen)
-        result += [replace(encoded, indicator=i) for i in range(len(categories)) if i != drop]
+    for column, known, own in zip(recipe, transformer.categories_, np.split(answers, ends[:-1], axis=1), strict=True):
+        numbers = np.where(own.any(axis=1), own.argmax(axis=1), -1.0) if own.shape[1] else np.full(len(own), -1.0)
+        codes = Codes.of(known, numbers[: len(known)], _unseen(transformer, numbers[len(known)]), own.shape[1])
+        encoded = flow.encode(column, codes)
+        result += [replace(encoded, indicator=i) for i in range(own.shape[1])]
     return result
 
 
 def _ordinal_encoder(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    if transformer.handle_unknown != "error":
-        raise unsupported_option(transformer, "handle_unknown", transformer.handle_unknown, "use 'error'")
-    pairs = zip(recipe, transformer.categories_, strict=True)
-    return [flow.encode(column, categories, "refuse") for column, categories in pairs]
+    result: Recipe = []
+    for column, known, own in zip(recipe, transformer.categories_, _answers(transformer).T, strict=True):
+        codes = Codes.of(known, own[: len(known)], _unseen(transformer, own[len(known)]))
+        result.append(flow.encode(column, codes))
+    return result
+
+
+_UNSEEN: Final = "\0 no category"
+
+
+def _answers(encoder: Any) -> Reals:
+    """What a fitted encoder itself gives: row k for the k-th category of each column, the row after a column's last category for an unseen one."""
+    known = encoder.categories_
+    table = np.empty((max(map(len, known)) + 1, len(known)), dtype=object)
+    for column, categories in enumerate(known):
+        table[:, column] = categories[0]
+        table[: len(categories), column] = categories
+        if encoder.handle_unknown != "error":
+            table[len(categories), column] = _UNSEEN
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of names of columns, and of the unseen category
+        return np.asarray(dense(encoder.transform(table)), dtype=np.float64)
+
+
+def _unseen(encoder: Any, number: float) -> float | str:
+    return REFUSE if encoder.handle_unknown == "error" else number
 
 
 _READERS: Final[dict[str, Callable[[Any, ColumnFlow, Recipe], Recipe]]] = {
@@ -236,6 +288,7 @@ _READERS: Final[dict[str, Callable[[Any, ColumnFlow, Recipe], Recipe]]] = {
     "FeatureUnion": _feature_union,
     "MaxAbsScaler": _max_abs_scaler,
     "MinMaxScaler": _min_max_scaler,
+    "MissingIndicator": _indicator,
     "Normalizer": _normalizer,
     "OneHotEncoder": _one_hot_encoder,
     "OrdinalEncoder": _ordinal_encoder,

@@ -29,6 +29,9 @@ def weighted(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
     """TfidfTransformer: frequencies, times the inverse document frequency, normalised."""
     steps: list[InputStep] = [Function("logarithm of counts")] if transformer.sublinear_tf else []
     if transformer.use_idf:
+        if not np.isfinite(transformer.idf_).all():
+            remedy = "use smooth_idf=True, or a vocabulary of words that the training texts have"
+            raise unsupported_option(transformer, "idf_", "infinite", remedy)
         steps.append(Standardise(np.zeros(len(recipe)), np.asarray(transformer.idf_, dtype=np.float64)))
     if transformer.norm is not None:
         steps.append(Normalise(str(transformer.norm)))

@@ -50,7 +50,7 @@ function columnField({ name, categories, ignored }: ExpectedColumn, missing: boo
     const select = made(
       "select",
       { id },
-      ...categories.map((each, at) => made("option", { value: String(at), textContent: String(each) })),
+      ...categories.map((each, at) => made("option", { value: String(at), textContent: each === null ? "(missing)" : String(each) })),
     );
     return { element: made("div", {}, label, select), value: () => categories[select.selectedIndex], problem: () => null };
   }

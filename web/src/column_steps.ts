@@ -37,6 +37,15 @@ export const COLUMN_STEPS: Readonly<Record<string, (given: Fields) => InputStep>
     return { run: columnwise(offset.length, (value, c) => (value - (offset[c] as number)) * (scale[c] as number)) };
   },
 
+  Divide: (given) => {
+    const [offset, divisor] = [vector(given["offset"]), vector(given["divisor"])];
+    demand(
+      offset.length === divisor.length && divisor.every((each) => each !== 0),
+      "an offset and a divisor other than zero for each column",
+    );
+    return { run: columnwise(offset.length, (value, c) => (value - (offset[c] as number)) / (divisor[c] as number)) };
+  },
+
   Normalise: (given) => {
     const norm = text(given["norm"]);
     demand(["l1", "l2", "max"].includes(norm), "one of the norms l1, l2, max");

@@ -30,10 +30,10 @@ export type Expected =
   | { kind: "texts" }
   | { kind: "tensors"; inputs: readonly { name: string; shape: readonly number[] }[] };
 
-/** `categories`: those of the training data; none for numbers. `ignored`: any value does. */
+/** `categories`: those of the training data, null for a missing value; none for numbers. `ignored`: any value does. */
 export interface ExpectedColumn {
   name: string;
-  categories?: readonly (string | number | boolean)[];
+  categories?: readonly (string | number | boolean | null)[];
   ignored?: boolean;
 }
 

@@ -36,9 +36,9 @@ export const FEATURE_STEPS: Readonly<Record<string, (given: Fields) => InputStep
       const { rows, columns, data } = table(withoutMissing(x, "a polynomial"), width);
       const found = made(rows, powers.shape[0] as number, (row, output) => {
         let product = 1;
-        for (let c = 0; c < columns; ++c) {
+        for (let c = columns - 1; c >= 0; --c) {
           const power = powers.data[output * columns + c] as number;
-          if (power !== 0) product *= (data[row * columns + c] as number) ** power;
+          for (let factor = 0; factor < power; ++factor) product *= data[row * columns + c] as number;
         }
         return product;
       });
@@ -157,9 +157,15 @@ function splines(values: Float64Array, knots: Float64Array, degree: number, outs
   values.forEach((given, row) => {
     const x = outside === "constant" ? clip(given, low, high) : outside === "periodic" ? low + remainder(given - low, high - low) : given;
     const piece = clip(searchSorted(knots, x, true) - 1, degree, count - 1);
-    splineValues(x, knots, piece, degree).forEach((value, r) => ((found[piece - degree + r] as Float64Array)[row] = value));
+    splineValues(x, knots, piece, degree).forEach((value, r) => {
+      const at = piece - degree + r;
+      // Beyond the ends the outermost splines alone count, of degree 0 none.
+      const counts = outside !== "constant" || (given < low ? at < degree : given > high ? at >= count - degree : true);
+      if (counts) (found[at] as Float64Array)[row] = value;
+    });
   });
-  const made = outside === "periodic" && degree > 0 ? wrapped(found, degree) : found;
+  if (outside !== "periodic" || degree === 0) return bias ? found : found.slice(0, -1);
+  const made = wrapped(found, degree);
   return bias ? made : made.slice(0, -1);
 }
 
@@ -176,7 +182,7 @@ function splineValues(x: number, knots: Float64Array, piece: number, degree: num
     let saved = 0;
     for (let r = 0; r < j; ++r) {
       const [right, left] = [knots[piece + r + 1] as number, knots[piece + r + 1 - j] as number];
-      const part = (values[r] as number) / (right - left);
+      const part = right > left ? (values[r] as number) / (right - left) : 0; // of equal knots there is no piece
       values[r] = saved + (right - x) * part;
       saved = (x - left) * part;
     }

@@ -133,6 +133,7 @@ const SPECIFICATIONS = {
           ],
         },
         { step: "Standardise", offset: [0, 0, 0], scale: [1, 0.5, 1] },
+        { step: "Divide", offset: [0, 0.5, 0], divisor: [3, -1, 1] },
         { step: "Append", columns: [0], steps: [{ step: "Positions", ...GRID, bits: 2 }] },
         {
           step: "Append",

@@ -12,6 +12,7 @@ from cloakwork.models.client_steps import (
     Combine,
     Compare,
     Digits,
+    Divide,
     Impute,
     Integers,
     Labels,
@@ -38,6 +39,7 @@ INPUT_STEPS = (
     Columns(2, ("a", "b"), missing=True),
     Impute(np.array([0.1, 2.0])),
     Standardise(np.array([1.0, 0.5]), np.array([1 / 3, 2.0])),
+    Divide(np.array([0.0, 0.1]), np.array([3.0, -1.0])),
     Saturate(np.array([-9.0, -9.0]), np.array([9.0, 9.0])),
     Normalise("l2"),
     Select(np.array([1, 0])),
@@ -106,6 +108,21 @@ def test_categories_become_numbers_and_columns():
     assert OneHot(np.array([1]))(run_input_steps(lenient, [["blue"], ["red"]])).tolist() == [[0], [1]]
 
 
+def test_categories_have_numbers_of_their_own():
+    """Several share one, a missing value is a category or stays missing, and each column has its rule for unseen ones."""
+    step = Categories(
+        2, np.array([0, 1]), (("a", "b", None), (1, 2)), missing=True, numbers=((4, 4, 7.5), (0, None)), others=(None, "refuse")
+    )  # fmt: skip
+    (travelled,) = again((step,), input_steps_from_fields)
+    rows = [["a", 1], ["b", 2], [None, 1], [float("nan"), 1], ["c", True]]
+    for each in (step, travelled):
+        np.testing.assert_array_equal(each(rows), [[4, 0], [4, np.nan], [7.5, 0], [7.5, 0], [np.nan, 0]])
+        with pytest.raises(ShapeError, match=r"'feature 1' has a category .*\(row 0\); expected one of \[1, 2\]"):
+            each([["a", None]])
+    old = {"step": "Categories", "count": 1, "columns": [0], "known": [["a"]], "unseen": "ignore", "names": None, "missing": False}  # fmt: skip
+    assert run_input_steps(input_steps_from_fields([old]), [["b"], ["a"]]).tolist() == [[-1], [0]]
+
+
 def test_values_beyond_the_range_saturate_and_are_counted_once():
     """Over several steps and columns: one warning, which names columns as the user does, and no value."""
     steps = (
@@ -131,14 +148,39 @@ def test_a_quantiser_of_the_models_own_saturates_without_a_word():
     report.warn()
 
 
+CODES = {
+    "step": "Categories",
+    "count": 1,
+    "columns": [0],
+    "known": [["a"]],
+    "unseen": "refuse",
+    "names": None,
+    "missing": False,
+    "numbers": [[0]],
+    "others": ["refuse"],
+}
+
+
 @pytest.mark.parametrize(
     "fields",
     [
+        [CODES | {"count": 0}],
         [{"step": "Exec", "code": "1"}],
         [{"step": "Round"}],  # the first step checks the columns
         [{"step": "Columns", "count": 2}],
         [{"step": "Columns", "count": "2", "names": None, "missing": False}],
         [{"step": "Columns", "count": 1, "names": None, "missing": False}, {"step": "Impute", "fill": ["a"]}],
+        [CODES | {"known": [[["a"]]]}],
+        [CODES | {"numbers": [[0, 1]]}],
+        [CODES | {"numbers": [["a"]]}],
+        [CODES | {"numbers": [[10**400]]}],
+        [CODES | {"numbers": [[True]]}],
+        [CODES | {"others": [None, 1]}],
+        [CODES | {"others": ["ignore"]}],
+        [
+            {"step": "Columns", "count": 1, "names": None, "missing": False},
+            {"step": "Divide", "offset": [0], "divisor": [0]},
+        ],
         "steps",
     ],
 )

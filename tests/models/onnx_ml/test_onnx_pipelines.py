@@ -122,9 +122,10 @@ def test_a_table_with_texts_and_numbers() -> None:
         ("level", Int64TensorType([None, 1])),
         ("age", FloatTensorType([None, 1])),
     ]
-    model = exported(fitted, x=None, initial_types=types)
-    with pytest.raises(UnsupportedOperatorError, match="encoders differ in what they do with unseen categories"):
-        import_onnx_ml(model)
+    compiled = compile_onnx(exported(fitted, x=None, initial_types=types), frame)
+    assert (compiled.predict(frame) == fitted.predict(frame)).all()
+    with pytest.raises(ShapeError, match="column 'level' has a category that the training data had not"):
+        compiled.predict(frame.assign(level=7))
     parts[2] = ("levels", preprocessing.OneHotEncoder(handle_unknown="ignore"), ["level"])
     fitted = pipeline.make_pipeline(compose.ColumnTransformer(parts), linear_model.LogisticRegression())
     fitted.fit(frame, CLASSES[2])

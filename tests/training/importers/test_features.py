@@ -124,6 +124,12 @@ def test_the_client_makes_the_numbers_of_scikit_learn(name: str) -> None:
     agrees(TRANSFORMERS[name], X[:, varying], PROBES[:, varying])
 
 
+def test_polynomials_are_those_of_scikit_learn_to_the_last_bit() -> None:
+    """Bins and trees that come after them have edges that are such values."""
+    fitted = preprocessing.PolynomialFeatures(4).fit(X)
+    np.testing.assert_array_equal(run_input_steps(input_steps([fitted]), PROBES), fitted.transform(PROBES))
+
+
 def test_box_cox_and_functions_of_positive_numbers() -> None:
     varying = POSITIVE[:, [0, 1, 3, 4]]  # no exponent fits a constant column
     agrees(power(method="box-cox"), varying[:100], varying)
@@ -154,11 +160,21 @@ def test_what_refuses_zeros_is_read_again(transformer: Any) -> None:
         client.inputs(np.zeros((1, 3)))
 
 
-def test_splines_of_a_constant_column_are_refused() -> None:
+@pytest.mark.parametrize("degree", [0, 1, 3])
+@pytest.mark.parametrize("outside", ["constant", "continue", "periodic", "error"])
+def test_splines_of_equal_knots(degree: int, outside: str) -> None:
+    """Quantiles of whole numbers fall together; beyond the ends splines of degree 0 are nothing."""
+    x = np.stack([np.arange(60) % 3, np.where(np.arange(60) < 35, 0.25, np.arange(60))], axis=1).astype(float)
+    above = [[-9.0, 99.0]] if degree or outside != "constant" else [[-9.0, -9.0]]  # scikit-learn cannot, of degree 0
+    far = x if outside == "error" else np.concatenate([x, np.minimum(1.5 * x - 1, x), above])
+    agrees(splines(6, degree=degree, knots="quantile", extrapolation=outside), x, far)
+
+
+def test_splines_of_a_constant_column() -> None:
     x = np.stack([np.ones(40), np.arange(40.0)], axis=1)
-    fitted = make(splines(degree=3), linear_model.Ridge()).fit(x, x[:, 1])
-    with pytest.raises(ShapeError, match="no finite numbers in their column"):
-        compile_estimator(fitted, x)
+    agrees(splines(degree=3), x, x)
+    with pytest.raises(UnsupportedOperatorError, match="leave out columns that are constant"):
+        input_steps([splines(degree=3, extrapolation="periodic").fit(x)])
 
 
 @pytest.mark.parametrize("name", ["quantiles", "quantiles normal", "yeo-johnson"])
@@ -240,6 +256,24 @@ def test_a_model_of_texts_runs_encrypted() -> None:
             compiled.predict(wrong)
 
 
+@pytest.mark.parametrize("name", ["tf-idf", "binary", "hashed", "two steps"])
+def test_words_that_no_calibration_sample_has_count(name: str) -> None:
+    """Ranges come from the vectoriser, so that other words than those of the samples are no value beyond them."""
+    rng = np.random.default_rng(2)
+    words = np.array([f"word{i}" for i in range(40)])
+    documents = [" ".join(rng.choice(words, 12, replace=False)) for _ in range(120)]
+    y = np.array([document.count("word1") for document in documents]) > 3
+    vectorizer = (
+        make(text.CountVectorizer(binary=True), text.TfidfTransformer()) if name == "two steps" else VECTORIZERS[name]
+    )
+    fitted = make(vectorizer, linear_model.LogisticRegression(C=10)).fit(documents, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # CalibratedRangeWarning
+        compiled = compile_estimator(fitted, documents[:4], accuracy=0)
+        found = compiled.predict(documents, output="probabilities")
+    np.testing.assert_allclose(found, fitted.predict_proba(documents), atol=0.02)
+
+
 @pytest.mark.parametrize(
     ("transformer", "message"),
     [
@@ -255,14 +289,20 @@ def test_what_the_client_cannot_do_is_named(transformer: Any, message: str) -> N
         split_pipeline(make(transformer, linear_model.Ridge()).fit(X, X[:, 0]))
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero")  # of scikit-learn: a word that no text has
 @pytest.mark.parametrize(
     ("vectorizer", "message"),
     [
         (text.CountVectorizer(token_pattern=r"(a+)+$"), "token_pattern = .*a client runs no pattern of others"),
         (text.TfidfVectorizer(tokenizer=str.split, token_pattern=None), "tokenizer = "),
         (text.CountVectorizer(analyzer=str.split), "analyzer = "),
+        (text.TfidfVectorizer(vocabulary=["dog", "whale"], smooth_idf=False), "idf_ = 'infinite' .* smooth_idf=True"),
+        (
+            pipeline.FeatureUnion([("a", text.CountVectorizer()), ("b", text.TfidfVectorizer())]),
+            "several vectorizers side by side",
+        ),
     ],
-    ids=["pattern", "tokenizer", "analyzer"],
+    ids=["pattern", "tokenizer", "analyzer", "infinite", "union"],
 )
 def test_vectorizers_with_code_of_their_own_are_refused(vectorizer: Any, message: str) -> None:
     with pytest.raises(UnsupportedOperatorError, match=message):
