@@ -30,7 +30,7 @@ from cloakwork.models.compile.verdicts import (
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.graph.client_functions import Functions
 from cloakwork.models.graph.ir import Graph, Linear, Part, places, source_nodes, wires
-from cloakwork.models.graph.last_steps import ArgMax, Hardmax, LogSoftmax, Softmax, TopK, TopKIndices
+from cloakwork.models.graph.last_steps import ArgMax, Hardmax, L2Normalization, LogSoftmax, Softmax, TopK, TopKIndices
 from cloakwork.models.passes.statistics import output_weights
 from cloakwork.models.program import Program
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -388,6 +388,8 @@ def task_of(part: Part, outputs: Reals, samples: Reals) -> Task:
         return "classification"
     if any(isinstance(step, Functions) and _gives_shares(step) for step in part.client_steps):
         return "classification"
+    if any(isinstance(step, L2Normalization) for step in part.client_steps):
+        return "embedding"
     if len(part.shape) == 1 and _has_one_length(outputs):
         return "embedding"
     if (

@@ -25,6 +25,7 @@ _ORDERED: Final = (
     0.99  # of the samples in which the numbers of an output are in order: they are the ends of an interval
 )
 _INTERVAL: Final = 0.4  # an error of an interval's end counts so much: 7.5 % of the width, which cost an interval of 80 % a point of coverage, as 3 %
+_COSINES: Final = 0.3  # an error of cosines counts so much of their spread: a tenth of it, which costs little of an order of pairs, as 3 %
 _CLASS: Final = 10  # decisions for a class, at least, to be judged by itself
 _RARE_CLASS: Final = 5  # the same, for a more accurate program to be looked for
 _DRAWS: Final = 64  # errors that each sample is tried with
@@ -41,7 +42,8 @@ class Verdict:
 
     Args:
         measure: "agreement", the share of samples with the same decision; "closeness", 1 - root mean square error / spread of the clear model's
-            values, the least of any number, or of all together if they are many; "cosine", the same of the cosines between pairs of samples.
+            values, the least of any number, or of all together if they are many; "cosine", 1 - root mean square error of the cosines between
+            pairs of samples.
         at_least: the lower end of the value's one-sided confidence interval of 95 %. It also covers each class, tenth of the values and interval.
         doubled: the value under an error twice as large: calibration samples are mostly those of training, which a model decides more surely
             than new ones.
@@ -106,9 +108,9 @@ class Verdict:
         if self.measure == "agreement":
             end = f"at {'most' if self.where else 'least'} {100 * self.at_least:.1f} %{of_part}"
             return f"would decide as the clear one on {100 * self.value:.1f} % of {samples} ({end})"
-        of = "values" if self.measure == "closeness" else "cosines between pairs"
+        of = "of the spread of its values" if self.measure == "closeness" else "in cosines between pairs"
         error, most = 100 * (1 - self.value), 100 * (1 - self.at_least)
-        return f"would be off by {error:.1f} % of the spread of its {of} on {samples} (at most {most:.1f} %{of_part})"
+        return f"would be off by {error:.1f} % {of} on {samples} (at most {most:.1f} %{of_part})"
 
 
 def judged(found: Verdict, unseen: Verdict) -> Verdict:
@@ -245,16 +247,18 @@ def cosine(outputs: Reals, clear: Reals) -> Verdict:
         return Verdict("cosine", 1.0, 1.0, 1.0, count)
     pairs = ~np.eye(count, dtype=bool)
     wanted = _cosines(clear)
-    variance = float(wanted[pairs].var())
-    doubled, lost = (
+    spread = float(wanted[pairs].std())
+    lost, doubled = (
         np.square(np.where(pairs, _cosines(clear + times * (outputs - clear)) - wanted, 0.0)).sum(axis=1) / (count - 1)
-        for times in (2, 1)
+        for times in (1, 2)
     )
-    if math.sqrt(float(lost.mean())) <= _EXACT * math.sqrt(variance) or variance <= 0:
-        return Verdict("cosine", 1.0, 1.0, 1.0, count)
     upper = lost.mean() + 2 * _ONE_SIDED * lost.std() / math.sqrt(count)  # of a mean over pairs, which share samples
-    value, least, twice = (1 - math.sqrt(float(each) / variance) for each in (lost.mean(), upper, doubled.mean()))
-    return Verdict("cosine", value, least, twice, count, differs=int(lost.argmax()))
+    counts = max(1.0, _COSINES / spread) if spread > _EXACT else 1.0
+    worst, most, twice = (counts * math.sqrt(float(each)) for each in (lost.mean(), upper, doubled.mean()))
+    if worst < _EXACT:
+        return Verdict("cosine", 1.0, 1.0, 1.0, count)
+    where = "cosines beside their spread" if counts > 1 else ""
+    return Verdict("cosine", 1 - worst, 1 - most, 1 - twice, count, differs=int(lost.argmax()), where=where)
 
 
 def _cosines(embeddings: Reals) -> Reals:

@@ -210,9 +210,9 @@ def _verdict(found: CheckFacts | VerdictFacts) -> str:
         return f"decides as the clear model on {100 * found.value:.1f} %{end}"
     if found.measure == "determination":
         return f"gets {100 * found.value:.1f} % of an output's variance right"
-    of = "values" if found.measure == "closeness" else "cosines between pairs"
+    of = "of the spread of its values" if found.measure == "closeness" else "in cosines between pairs"
     end = "" if found.at_least is None else f", at most {100 * (1 - found.at_least):.1f} %"
-    return f"is off by {100 * (1 - found.value):.1f} % of the spread of its {of}{end}"
+    return f"is off by {100 * (1 - found.value):.1f} % {of}{end}"
 
 
 def _bits(layer: Layer) -> str:

@@ -118,7 +118,6 @@ def test_top_k_is_the_clients(largest: int) -> None:
 
 def test_unsupported_operators_name_what_to_use() -> None:
     for operator, hint in (
-        ("LpNormalization", "before it is encrypted"),
         ("Upsample", "Resize"),
         ("Loop", "unrolled"),
         ("Relv", "Relu"),
