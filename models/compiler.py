@@ -10,10 +10,10 @@ import onnx
 
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.calibration import Calibration, observe
-from cloakwork.models.compile.accuracy import Task
 from cloakwork.models.compile.network import clear_errors, compile_network
 from cloakwork.models.compile.options import DEFAULT_ACCURACY, ExactSettings, Options
 from cloakwork.models.compile.pipeline import PREPARING, RESTRUCTURING, OnStep, begin, stages
+from cloakwork.models.compile.verdicts import Task
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.noise_limits import AUTO, PROFILES, Profile
@@ -59,11 +59,13 @@ def compile_onnx(
             half torus (one standard deviation); "exact" or "exact_64": look-ups on integers that fail with a probability of at most 2^-128
             or 2^-64; or such profiles by the names of layers, with "*" for the others.
         accuracy: least share of the calibration samples on which the encrypted model, simulated, decides as the clear one; for regression
-            the least share of the outputs' variance that it gets right; every one of several outputs has to reach it. The cheapest program
-            that does is taken; of networks of integers, where no approximate one does, one with as few exact layers as it takes. None: not
-            checked, as it is not without calibration samples.
+            1 - root mean square error / spread of the clear values, the least of any number: 0.97 allows 3 % of the spread; for embeddings 1 -
+            the error of the cosines between samples. It has to hold at the lower end of a 95 % confidence interval, for every one of several outputs.
+            The cheapest program that does is taken; of networks of integers, where no approximate one does, one with as few exact layers as it
+            takes. None: not checked, as it is not without calibration samples.
         allow_loss: when no program reaches the accuracy, the best one and an AccuracyWarning instead of an AccuracyError.
-        task: "classification" or "regression", or one of them by the names of outputs; None: seen from the model's last steps and outputs.
+        task: "classification", "regression" or "embedding", or one of them by the names of outputs; None: seen from the model's last steps and
+            outputs.
         weight_bits: least bits of the largest weight of every layer, 2 .. 8; layers get as many as the noise allows, up to 8, exact ones just
             these. None: what the accuracy asks for, and 5 where it is not checked.
         margin: part of the calibrated half range that is kept free on either side; None: ranges end where tails fitted to the calibration
@@ -85,6 +87,10 @@ def compile_onnx(
 
     Raises:
         UnsupportedOperatorError, NoParameterSetError, PrecisionOverflowError, AccuracyError, CompileError.
+
+    Warns:
+        AccuracyWarning: with allow_loss, less accurate than was asked for; too few samples to show it; or values are not kept as decisions are, or
+            the other way round, and the model does not say which matter.
     """
     options = Options(
         outputs,

@@ -51,7 +51,8 @@ class RoundedIntegersWarning(UserWarning):
 
 
 class AccuracyWarning(UserWarning):
-    """An encrypted model was compiled that is less accurate than was asked for, because that was allowed."""
+    """An encrypted model was compiled that is less accurate than was asked for, because that was allowed; or the samples do not show that it is as
+    accurate, or the model does not say what its output is for."""
 
 
 class AccuracyError(CompileError):

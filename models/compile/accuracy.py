@@ -3,80 +3,73 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from functools import partial
+from typing import Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import named_outputs
+from cloakwork.models.compile.verdicts import (
+    TASKS,
+    Task,
+    Verdict,
+    agreement,
+    closeness,
+    cosine,
+    decisions,
+    judged,
+    labels,
+    labels_kept,
+    samples_for,
+    wilson,
+)
 from cloakwork.models.errors import CompileError, some
+from cloakwork.models.graph.client_functions import Functions
 from cloakwork.models.graph.ir import Graph, Linear, Part, places, source_nodes, wires
-from cloakwork.models.graph.last_steps import ArgMax, Hardmax, LogSoftmax, Softmax, TopK, TopKIndices
+from cloakwork.models.graph.last_steps import ArgMax, Hardmax, L2Normalization, LogSoftmax, Softmax, TopK, TopKIndices
 from cloakwork.models.passes.statistics import output_weights
 from cloakwork.models.program import Program
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.runtime.interpreter import interpret, wire_values
 from cloakwork.models.runtime.simulate import simulate, simulate_wires
 
-Task: TypeAlias = Literal["classification", "regression"]
-TASKS: Final = ("classification", "regression")
 _DECIDING: Final = (ArgMax, Hardmax, LogSoftmax, Softmax, TopK, TopKIndices)
-_SEED, _CENTRING_SEED = 20261122, 20261123
+_SHARES: Final = frozenset(
+    {"Equal", "Greater", "GreaterOrEqual", "HardSigmoid", "Less", "LessOrEqual", "Not", "Sigmoid"}
+)  # functions that end in a share, or a decision
+_SEED, _CENTRING_SEED, _HOLDING_SEED = 20261122, 20261123, 20261124
 _MOST_LOOKUPS = 1 << 21  # samples times look-ups of one check
 _FEWEST, _MOST = 200, 500  # samples
-_FEW, _FAR = 60, 0.1  # samples that show a value so far from what is wanted that more would say the same
-_QUANTITIES = 8  # numbers of a regression up to which each is a quantity of its own; more are one signal, of which parts hardly vary
+_FEW = 60  # samples that show a value so far from what is wanted that more would say the same
+_TO_DIVIDE = 200  # samples, at least, of which ranges and roundings do not see some
+_UNSEEN = 1 / 3  # of these
 _RARE = 0.02  # of the samples: what no second class reaches, is no classification
+_SIDE = 0.01  # of the samples on either side of the middle of a number that may be a logit
 _COPIED = 0.5  # correlation of an output with the input in the same place
+_UNIT = 1e-3  # of the length of embeddings, by which these differ at most
+_ONE = 0.999  # of that length: a single number that holds it all is a choice of one
 _QUARTER = 0.25  # of the torus, where a table ends
 _CONFIDENCE = 1.96  # standard deviations of the upper end of a share
+_SHOWN = 3  # numbers of a sample in messages
 
-
-@dataclass(frozen=True)
-class Verdict:
-    """On one output: the share of samples with the same decision (agreement), or for regression the share of the output's variance that is right
-    (determination, 1 - error^2 / variance, the least of any of its numbers, or of all together where they are many). `doubled` is the same under an
-    error twice as large: calibration samples are mostly those of training, which a model decides more surely than new ones.
-    """
-
-    measure: Literal["agreement", "determination"]
-    value: float
-    doubled: float
-    samples: int
-
-    @property
-    def at_least(self) -> float:
-        """The value less a standard deviation of what so few samples say."""
-        return self.value if self.measure == "determination" else _end(self.value, self.samples, -1.0)
-
-    def leaves_no_doubt(self, accuracy: float) -> bool:
-        """A third of the loss that is allowed, for certain, and under twice the error as well."""
-        most = (1 - accuracy) / 3
-        sure = self.at_least >= 1 - most
-        return sure and (self.measure == "determination" or self.doubled >= 1 - most)
-
-    @property
-    def text(self) -> str:
-        """What it would do on how many samples."""
-        if self.measure == "agreement":
-            return f"would decide as the clear one on {100 * self.value:.1f} % of {self.samples} calibration samples"
-        return (
-            f"would get {100 * self.value:.1f} % of its output's variance right on {self.samples} calibration samples"
-        )
+Judge: TypeAlias = Callable[[Reals, Reals], Verdict]  # of outputs, and of the clear model's
 
 
 @dataclass(frozen=True)
 class Check:
-    """How a simulated program compares with the clear model, output by output."""
+    """How a simulated program compares with the clear model, output by output. Args: example: the first sample of the worst output that differs."""
 
     outputs: dict[str, Verdict]  # by name; of one output under ""
+    example: str = ""
 
     @property
     def worst(self) -> str:
         """The output that is furthest off."""
-        return min(self.outputs, key=lambda name: self.outputs[name].value)
+        return min(self.outputs, key=lambda name: self.outputs[name].worth)
 
     @property
     def verdict(self) -> Verdict:
@@ -84,18 +77,32 @@ class Check:
         return self.outputs[self.worst]
 
     @property
-    def worth(self) -> tuple[float, float]:
+    def worth(self) -> tuple[float, ...]:
         """Of two programs the one with more of it is the more accurate."""
-        return self.verdict.value, min(verdict.doubled for verdict in self.outputs.values())
+        doubled = (min(getattr(each, name) for each in self.outputs.values()) for name in ("rarest", "doubled"))
+        return (*self.verdict.worth[:2], *doubled)
+
+    def holds(self, accuracy: float) -> bool:
+        return all(verdict.holds(accuracy) for verdict in self.outputs.values())
 
     def reaches(self, accuracy: float) -> bool:
-        return self.verdict.value >= accuracy
+        return all(verdict.reaches(accuracy) for verdict in self.outputs.values())
+
+    def serves(self, accuracy: float) -> bool:
+        """Whether no better program is needed: more samples are, if decisions are too few to show it."""
+        every = self.outputs.values()
+        return all(each.holds(accuracy) or (each.measure == "agreement" and each.reaches(accuracy)) for each in every)
+
+    def reaches_otherwise(self, accuracy: float) -> bool:
+        """Whether each output does so by one of its measures."""
+        every = self.outputs.values()
+        return all(any(each and each.reaches(accuracy) for each in (own, own.otherwise)) for own in every)
 
     def leaves_no_doubt(self, accuracy: float) -> bool:
         return all(verdict.leaves_no_doubt(accuracy) for verdict in self.outputs.values())
 
     def is_far_from(self, accuracy: float) -> bool:
-        return self.verdict.value < accuracy - _FAR
+        return any(verdict.is_far_from(accuracy) for verdict in self.outputs.values())
 
 
 @dataclass(frozen=True)
@@ -118,48 +125,143 @@ class Losses:
         return worst
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Head:
-    """One output: its numbers among those of all, and what it is for."""
+    """One output: its numbers among those of all, what the client makes of them, and what it is for.
+
+    Args:
+        answers: functions of single numbers that the client applies; None: none.
+        is_said: whether the model or its owner says what it is for.
+    """
 
     name: str
     place: slice
     task: Task
+    answers: Functions | None = None
+    is_said: bool = True
+
+    def verdict(self, outputs: Reals, clear: Reals) -> Verdict:
+        """Args: outputs, clear: numbers of this output [samples, numbers], as they are decrypted."""
+        judge: dict[Task, Judge] = {
+            "classification": self._decisions,
+            "regression": lambda *values: closeness(*map(self._answers, values)),
+            "embedding": lambda *values: cosine(*map(self._answers, values)),
+        }
+        found = judge[self.task](outputs, clear)
+        if self.is_said or self.task == "embedding":
+            return found
+        other: Task = "classification" if self.task == "regression" else "regression"
+        if other == "classification" and not _may_be_logit(clear):
+            return found
+        return replace(found, otherwise=judge[other](outputs, clear))
+
+    def _decisions(self, outputs: Reals, clear: Reals) -> Verdict:
+        if self.answers is None or not _gives_shares(self.answers):
+            return agreement(outputs, clear, lambda values: decisions(values, clear))
+        answers, wanted = self.answers, self.answers(clear)
+        return agreement(outputs, clear, lambda values: labels(answers(values), wanted))
+
+    def _answers(self, outputs: Reals) -> Reals:
+        return outputs if self.answers is None else self.answers(outputs)
+
+    def shown(self, outputs: Reals) -> str:
+        """The numbers of one sample [numbers], for messages."""
+        answers = self._answers(outputs[None])[0]
+        listed = ", ".join(f"{value:.3g}" for value in answers[:_SHOWN])
+        return f"{listed}{', ..' if len(answers) > _SHOWN else ''}"
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """The clear model on the samples that programs are checked with."""
+    """The clear model on the samples that programs are checked with.
 
-    graph: Graph  # restructured, real
-    samples: Reals  # [samples, ..] of its input
-    outputs: Reals  # [samples, numbers]
+    Args:
+        graph: restructured, real.
+        samples: [samples, ..] of its input.
+        outputs: [samples, numbers].
+        numbers: of these samples among those that were given [samples].
+        unseen: which of them ranges and roundings have not seen [samples].
+        fitted: samples that these have seen, and their outputs.
+    """
+
+    graph: Graph
+    samples: Reals
+    outputs: Reals
     heads: tuple[Head, ...]
+    numbers: NDArray[np.int64]
+    unseen: NDArray[np.bool_]
+    fitted: tuple[Reals, Reals]
 
     @classmethod
-    def of(cls, graph: Graph, samples: Reals, task: Task | Mapping[str, Task] | None) -> Reference:
-        """Args: task: what the output is for, or each by its name; None: see `task_of`."""
+    def of(
+        cls,
+        graph: Graph,
+        samples: Reals,
+        task: Task | Mapping[str, Task] | None,
+        accuracy: float = 0.0,
+        unseen: NDArray[np.bool_] | None = None,
+    ) -> Reference:
+        """Args:
+        task: what the output is for, or each by its name; None: see `task_of`.
+        accuracy: that the samples are to show.
+        unseen: of the samples, those that ranges and roundings do not see; None: they see all.
+        """
         tasks = _tasks(graph, task)
-        count = min(len(samples), max(_FEWEST, min(_MOST, _MOST_LOOKUPS // max(1, graph.bootstraps))))
-        chosen = samples[np.sort(np.random.default_rng(_SEED).permutation(len(samples))[:count])]
-        outputs = interpret(graph, chosen).reshape(len(chosen), -1)
+        held = np.zeros(len(samples), dtype=bool) if unseen is None else unseen
+        enough = max(_FEWEST, samples_for(accuracy))
+        most = max(_FEWEST, min(max(_MOST, enough), _MOST_LOOKUPS // max(1, graph.bootstraps)))
+        mixed = np.random.default_rng(_SEED).permutation(len(samples))
+        mixed = mixed[np.argsort(~held[mixed], kind="stable")]  # unseen ones first
+        count = int(held.sum()) if enough <= int(held.sum()) else len(samples)
+        chosen = np.sort(mixed[: min(most, count)])
+        fitted = np.sort(mixed[held.sum() :][:most])
+        every = np.union1d(chosen, fitted)
+        outputs = interpret(graph, samples[every]).reshape(len(every), -1)
+        checked, seen = (np.searchsorted(every, each) for each in (chosen, fitted))
         parts = graph.outputs or (Part("", graph.output.shape, graph.client_steps),)
         heads = tuple(
-            Head(part.name, place, tasks.get(part.name) or task_of(part, outputs[:, place], chosen))
+            _head(part, place, tasks.get(part.name), outputs[:, place], samples[every])
             for part, place in zip(parts, places(parts), strict=True)
         )
-        return cls(graph, chosen, outputs, heads)
+        return cls(
+            graph,
+            samples[chosen],
+            outputs[checked],
+            heads,
+            chosen,
+            held[chosen],
+            (samples[fitted], outputs[seen]),
+        )
 
     def few(self) -> Reference | None:
         """With fewer samples, enough to see what is hopeless; None when they are few already."""
         if len(self.samples) <= 2 * _FEW:
             return None
-        return replace(self, samples=self.samples[:_FEW], outputs=self.outputs[:_FEW])
+        return replace(
+            self,
+            samples=self.samples[:_FEW],
+            outputs=self.outputs[:_FEW],
+            numbers=self.numbers[:_FEW],
+            unseen=np.zeros(_FEW, dtype=bool),
+        )
+
+    @property
+    def decides(self) -> bool:
+        """Whether any output is judged by its decisions."""
+        return any(head.task == "classification" for head in self.heads)
 
     @property
     def variance(self) -> float:
         """Of the outputs together, in the units in which statistics.output_weights count them."""
         return float((self.outputs.var(axis=0) * np.square(output_weights(self.graph, self.outputs))).sum())
+
+
+def held_out(count: int) -> NDArray[np.bool_]:
+    """Which of so many samples [count] ranges and roundings do not see: some, if there are enough, and always the same."""
+    unseen = np.zeros(count, dtype=bool)
+    if count >= _TO_DIVIDE:
+        unseen[np.random.default_rng(_HOLDING_SEED).permutation(count)[: min(_MOST, int(_UNSEEN * count))]] = True
+    return unseen
 
 
 def check_accuracy(program: Program, reference: Reference) -> Check:
@@ -172,26 +274,37 @@ def check_accuracy(program: Program, reference: Reference) -> Check:
     outputs = outputs if named is None else outputs[:, named.spread]
     clear = reference.outputs
     if program.facts.encrypted_argmax:
-        share = float((np.rint(outputs[:, 0]) == clear.argmax(axis=1)).mean())
         (head,) = reference.heads
-        return Check({head.name: Verdict("agreement", share, share, len(clear))})
-    return Check(
-        {head.name: _verdict(head.task, outputs[:, head.place], clear[:, head.place]) for head in reference.heads}
-    )
+        found, wanted = np.rint(outputs[:, 0]).astype(np.int64), clear.argmax(axis=1)
+        return Check({head.name: _parted(lambda own: labels_kept(found[own], wanted[own]), reference.unseen)})
+    verdicts = {}
+    for head in reference.heads:
+        own, of_clear = outputs[:, head.place], clear[:, head.place]
+        verdicts[head.name] = _parted(partial(_on_some, head, own, of_clear), reference.unseen)
+    check = Check(verdicts)
+    return replace(check, example=_example(check, reference, outputs))
 
 
-def _verdict(task: Task, outputs: Reals, clear: Reals) -> Verdict:
-    error = outputs - clear
-    if task == "classification":
-        wanted = _decisions(clear, clear)
-        value, doubled = (float((_decisions(clear + times * error, clear) == wanted).mean()) for times in (1, 2))
-        return Verdict("agreement", value, doubled, len(clear))
-    lost, variance = np.square(error).mean(axis=0), clear.var(axis=0)
-    if len(variance) > _QUANTITIES:
-        lost, variance = lost.sum(keepdims=True), variance.sum(keepdims=True)
-    varies = variance > 1e-12 * max(float(variance.max(initial=0.0)), 1e-300)
-    worst = float((lost[varies] / variance[varies]).max()) if varies.any() else 0.0
-    return Verdict("determination", 1 - worst, 1 - 4 * worst, len(clear))
+def _on_some(head: Head, outputs: Reals, clear: Reals, some: NDArray[np.bool_]) -> Verdict:
+    return head.verdict(outputs[some], clear[some])
+
+
+def _parted(verdict_on: Callable[[NDArray[np.bool_]], Verdict], unseen: NDArray[np.bool_]) -> Verdict:
+    """On all samples, and on the unseen ones by themselves if they are some of them."""
+    found = verdict_on(np.ones(len(unseen), dtype=bool))
+    if not unseen.any():
+        return found
+    return replace(found, unseen=len(unseen)) if unseen.all() else judged(found, verdict_on(unseen))
+
+
+def _example(check: Check, reference: Reference, outputs: Reals) -> str:
+    """The first sample whose decision differs, or that whose values differ most."""
+    differs = check.verdict.differs
+    if differs is None:
+        return ""
+    head = next(head for head in reference.heads if head.name == check.worst)
+    clear, found = (head.shown(values[differs, head.place]) for values in (reference.outputs, outputs))
+    return f"sample {reference.numbers[differs]} is {found} instead of {clear}"
 
 
 def centred(program: Program, reference: Reference) -> Program:
@@ -205,10 +318,11 @@ def centred(program: Program, reference: Reference) -> Program:
     nodes = _centred_nodes(graph, len(reference.heads))
     if program.output_unit or not nodes or len(set(wanted)) < len(wanted):
         return program
-    phases = ClientSpecification.of(program).quiet_phases(reference.samples)
+    samples, clear = reference.fitted
+    phases = ClientSpecification.of(program).quiet_phases(samples)
     outputs = simulate(program, phases, _CENTRING_SEED) / graph.scale[wanted] + graph.offset[wanted]
     named = named_outputs(program.output_steps)
-    clear = reference.outputs if named is None else reference.outputs[:, np.unique(named.spread, return_index=True)[1]]
+    clear = clear if named is None else clear[:, np.unique(named.spread, return_index=True)[1]]
     error = np.zeros(graph.wire_count)
     error[wanted] = np.median(outputs - clear, axis=0)  # whatever a few samples far outside bring
     changed = list(graph.nodes)
@@ -249,14 +363,35 @@ def _tasks(graph: Graph, task: Task | Mapping[str, Task] | None) -> dict[str, Ta
     return said
 
 
-def task_of(part: Part, outputs: Reals, samples: Reals) -> Task:
-    """Classification where the client decides, or where the largest of several numbers is not always the same one.
+def _head(part: Part, place: slice, said: Task | None, outputs: Reals, samples: Reals) -> Head:
+    functions = part.client_steps[0] if part.client_steps and isinstance(part.client_steps[0], Functions) else None
+    decides = any(isinstance(step, _DECIDING) for step in part.client_steps)
+    shares = functions is not None and _gives_shares(functions)
+    return Head(
+        part.name,
+        place,
+        said or task_of(part, outputs, samples),
+        None if decides else functions,
+        said is not None or decides or shares,
+    )
 
-    Regression otherwise, and for what mostly follows as many numbers of the input (a copy), and for one of several outputs that others are
-    computed from: a representation. Args: outputs: [samples, numbers] of this part; samples: [samples, ..] of the input.
+
+def task_of(part: Part, outputs: Reals, samples: Reals) -> Task:
+    """Classification if the client decides or applies a logistic function, or if the largest of several numbers is not always the same one.
+
+    Embedding if the numbers of each sample have the same length together. Regression otherwise, and for what mostly follows as many numbers of the
+    input (a copy), and for one of several outputs that others are computed from: a representation.
+
+    Args: outputs: [samples, numbers] of this part; samples: [samples, ..] of the input.
     """
     if any(isinstance(step, _DECIDING) for step in part.client_steps):
         return "classification"
+    if any(isinstance(step, Functions) and _gives_shares(step) for step in part.client_steps):
+        return "classification"
+    if any(isinstance(step, L2Normalization) for step in part.client_steps):
+        return "embedding"
+    if len(part.shape) == 1 and _has_one_length(outputs):
+        return "embedding"
     if (
         len(part.shape) != 1
         or outputs.shape[1] < 2
@@ -266,6 +401,29 @@ def task_of(part: Part, outputs: Reals, samples: Reals) -> Task:
         return "regression"
     shares = np.bincount(outputs.argmax(axis=1)) / len(outputs)
     return "classification" if int((shares > _RARE).sum()) > 1 else "regression"
+
+
+def _gives_shares(functions: Functions) -> bool:
+    """Whether each number ends in a logistic function or a comparison."""
+    return all(steps and steps[-1].operator in _SHARES for steps in functions.functions)
+
+
+def _may_be_logit(clear: Reals) -> bool:
+    """Whether numbers lie on either side of 0, or of a half if all are between 0 and 1. Of several numbers no."""
+    if clear.shape[1] > 1:
+        return False
+    middle = 0.0 if float(clear.min()) < 0 or float(clear.max()) > 1 else 0.5
+    return _SIDE <= float((clear > middle).mean()) <= 1 - _SIDE
+
+
+def _has_one_length(outputs: Reals) -> bool:
+    """Whether it is an embedding: of several numbers that change, with the same length for all samples."""
+    if outputs.shape[1] < 2 or len(outputs) < 2:
+        return False
+    lengths = np.linalg.norm(outputs, axis=1)
+    middle = float(np.median(lengths))
+    chosen = float((np.abs(outputs).max(axis=1) > _ONE * middle).mean())
+    return middle > 0 and bool((np.abs(lengths - middle) <= _UNIT * middle).all()) and chosen < 1 - _COPIED
 
 
 def _is_copy(outputs: Reals, inputs: Reals) -> bool:
@@ -278,14 +436,6 @@ def _is_copy(outputs: Reals, inputs: Reals) -> bool:
         return True
     together = ((outputs - outputs.mean(axis=0)) * (inputs - inputs.mean(axis=0))).mean(axis=0)
     return float(np.median(together[varies] / deviation[varies])) > _COPIED
-
-
-def _decisions(outputs: Reals, clear: Reals) -> np.ndarray:
-    """The largest number; of one number whether it is above 0, or 0.5 for probabilities."""
-    if outputs.shape[1] > 1:
-        return np.asarray(outputs.argmax(axis=1))
-    middle = 0.0 if float(clear.min()) < 0 else 0.5
-    return np.asarray(outputs[:, 0] > middle)
 
 
 def losses(program: Program, reference: Reference) -> Losses:
@@ -311,16 +461,8 @@ def losses(program: Program, reference: Reference) -> Losses:
         errors[node.origin] = (before[0] + float(np.square(error).sum()), before[1] + _spread(wanted))
     outside = float((np.abs(seen[:, :-1][:, read]) > _QUARTER).any(axis=1).mean())
     relative = {name: math.sqrt(error / spread) if spread > 0 else 0.0 for name, (error, spread) in errors.items()}
-    return Losses(relative, outside, _end(outside, len(some), _CONFIDENCE))
+    return Losses(relative, outside, wilson(outside, len(some), _CONFIDENCE))
 
 
 def _spread(values: Reals) -> float:
     return float(np.square(values - values.mean()).sum())
-
-
-def _end(share: float, count: int, deviations: float) -> float:
-    """End of Wilson's interval for a share, so many standard deviations off. Source: [Wil27]."""
-    square = deviations**2
-    middle = share + square / (2 * count)
-    spread = deviations * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
-    return max(0.0, min(1.0, (middle + spread) / (1 + square / count)))

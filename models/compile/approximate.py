@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.compile.accuracy import Reference
 from cloakwork.models.compile.compilation import Compilation
 from cloakwork.models.compile.distinct_outputs import distinct_outputs
 from cloakwork.models.compile.options import Options
@@ -20,6 +21,7 @@ UNCHECKED: Final = "fast"  # what "auto" is with recorded ranges alone
 UNSEEN: Final = 0.5  # and without any data: ranges are wide then, and nothing is checked
 _CHECKED_BITS: Final = 2
 _HOPELESS: Final = 0.4  # of the outputs' spread: a foreseen error at which a set is not tried
+_TOO_MUCH: Final = 5  # times the error that values may have, the same
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +47,16 @@ def search_of(c: Compilation) -> Search:
         limits = on_layers(noise_limits(UNSEEN if c.given is None else UNCHECKED), c.graph) if auto else c.limits
         return Search(limits, bits or LEAST_BITS, _sets_of_kind(options))
     sets = approximate_sets(options.offered) if auto else _sets_of_kind(options)
-    return Search(c.limits, bits or _CHECKED_BITS, sets, _HOPELESS**2 * c.reference.variance)
+    return Search(
+        c.limits,
+        bits or _CHECKED_BITS,
+        sets,
+        _hopeless(c.reference, options.accuracy or 0.0) ** 2 * c.reference.variance,
+    )
+
+
+def _hopeless(reference: Reference, accuracy: float) -> float:
+    return _HOPELESS if reference.decides else min(_HOPELESS, _TOO_MUCH * max(1 - accuracy, 0.01))
 
 
 def _sets_of_kind(options: Options) -> list[ParameterSet]:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Reals, real_numbers
 from cloakwork.models.calibration import Calibration
@@ -33,10 +35,11 @@ class Compilation:
     limits: of noise, by the names of linear nodes.
     seen: what calibration showed; None before it.
     samples: of calibration, as the graph takes them; None where there are none.
+    unseen: which of them ranges and roundings do not see, so that programs are checked on them [samples].
     reference: the clear model on samples, with which programs are checked; None where they are not.
     stats: of the graph with ranges.
     plain: the graph without straight parts beside look-ups, and its statistics, until one of the two is taken.
-    program, loss: at the end; loss: what it falls short of the accuracy by, in words.
+    program, loss, doubt: at the end; in words, what it falls short of the accuracy by, and what the samples do not say.
     model: the file; None where it is not run beside.
     narrowed: in words, why the program takes fewer inputs than the model; None where it takes all of them.
     """
@@ -51,11 +54,13 @@ class Compilation:
     grid: float | None = None
     seen: Calibration | None = None
     samples: Reals | None = None
+    unseen: NDArray[np.bool_] | None = None
     reference: Reference | None = None
     stats: Statistics | None = None
     plain: tuple[Graph, Statistics] | None = None
     program: Program | None = None
     loss: str | None = None
+    doubt: str | None = None
     narrowed: str | None = None
     model: onnx.ModelProto | None = None
 
@@ -65,6 +70,11 @@ class Compilation:
         if self.graph.outputs:
             return (Named.of(self.graph.outputs),)
         return () if self.wanted is None else (self.wanted,)
+
+    @property
+    def fitted(self) -> Reals | None:
+        """The samples that ranges and roundings see."""
+        return self.samples if self.samples is None or self.unseen is None else self.samples[~self.unseen]
 
     def clear(self, samples: Any) -> Any:
         """What the graph says in real numbers, as far as it has come: an array, of several outputs arrays by name."""

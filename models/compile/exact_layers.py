@@ -40,7 +40,7 @@ def layered_programs(c: Compilation) -> Iterator[Program]:
     """
     if c.grid is None:
         raise CompileError("expected a network of integers: a model whose input goes into a QuantizeLinear node")
-    names = by_worth(c.graph, statistics(c.graph, c.samples))
+    names = by_worth(c.graph, statistics(c.graph, c.fitted))
     refused: CompileError | None = None
     found = False
     for count in _counts(len(names)):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cloakwork.models.compile.accuracy import Check, Losses, Reference, centred, check_accuracy, losses
+from cloakwork.models.compile.verdicts import Verdict
 from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.errors import AccuracyError, NoParameterSetError
 from cloakwork.models.program import Program
@@ -14,11 +15,20 @@ from cloakwork.models.program.facts import CheckFacts, VerdictFacts
 _DEARER = 2.5  # times the cost of one that serves is too much for more
 
 
+@dataclass(frozen=True)
+class Found:
+    """A program with its check among the facts. In words: `loss`, what it falls short of; `doubt`, what the samples do not say; or None."""
+
+    program: Program
+    loss: str | None = None
+    doubt: str | None = None
+
+
 def first_accurate(
     programs: Iterator[Program], reference: Reference | None, accuracy: float, allow_loss: bool = False
-) -> tuple[Program, str | None]:
+) -> Found:
     """The first program whose check leaves no doubt; else, of those that do not cost much more than the first that reaches the accuracy, the most
-    accurate; with its check among the facts. And what it falls short by, or None.
+    accurate.
 
     Args:
         programs: the cheapest first; at least one, or an error of their own.
@@ -29,8 +39,8 @@ def first_accurate(
         AccuracyError: none does; names the layer that loses most.
     """
     if reference is None:
-        return next(programs), None
-    best: tuple[tuple[float, float], Program, Check] | None = None
+        return Found(next(programs))
+    best: tuple[tuple[float, ...], Program, Check] | None = None
     serves: float | None = None  # cost of the first that reaches the accuracy
     refused: NoParameterSetError | None = None
     try:
@@ -39,8 +49,9 @@ def first_accurate(
                 break
             program, check = _checked(program, reference, accuracy)
             if check.leaves_no_doubt(accuracy):
-                return _with_facts(program, check, losses(program, reference), accuracy), None
-            if check.reaches(accuracy) and serves is None:
+                best = (check.worth, program, check)
+                break
+            if serves is None and check.serves(accuracy):
                 serves = _cost(program)
             if best is None or check.worth > best[0]:
                 best = (check.worth, program, check)
@@ -52,12 +63,16 @@ def first_accurate(
     _, program, check = best
     lost = losses(program, reference)
     program = _with_facts(program, check, lost, accuracy)
+    if check.holds(accuracy):
+        return Found(program)
     if check.reaches(accuracy):
-        return program, None
+        return Found(program, doubt=_too_few(check, accuracy))
+    if check.reaches_otherwise(accuracy):
+        return Found(program, doubt=_otherwise(check, accuracy))
     message = _message(program, check, lost, accuracy)
     if not allow_loss:
         raise AccuracyError(message) from refused
-    return program, message
+    return Found(program, loss=message)
 
 
 def _checked(program: Program, reference: Reference, accuracy: float) -> tuple[Program, Check]:
@@ -74,17 +89,24 @@ def _checked(program: Program, reference: Reference, accuracy: float) -> tuple[P
 def _with_facts(program: Program, check: Check, lost: Losses, accuracy: float) -> Program:
     """With what the check found; of several outputs by name too."""
     several = list(check.outputs) != [""]
+    verdict = check.verdict
     found = CheckFacts(
-        check.verdict.measure,
-        check.verdict.value,
-        check.verdict.samples,
+        verdict.measure,
+        verdict.value,
+        verdict.samples,
         lost.layers,
         lost.outside,
         lost.outside_at_most,
         accuracy,
-        {name: VerdictFacts(each.measure, each.value) for name, each in check.outputs.items()} if several else {},
+        {name: _facts(each) for name, each in check.outputs.items()} if several else {},
+        verdict.at_least,
+        verdict.unseen,
     )
     return replace(program, facts=replace(program.facts, check=found))
+
+
+def _facts(verdict: Verdict) -> VerdictFacts:
+    return VerdictFacts(verdict.measure, verdict.value, verdict.at_least)
 
 
 def _cost(program: Program) -> float:
@@ -93,13 +115,43 @@ def _cost(program: Program) -> float:
 
 def _message(program: Program, check: Check, lost: Losses, accuracy: float) -> str:
     worst = lost.worst_layer
-    which = f"in its output '{check.worst}' " if check.worst else ""
     where = (
         f"most is lost in layer '{worst}', whose values are off by {100 * lost.layers[worst]:.1f} % of their spread under the best set, "
         if worst
         else "under the best set, "
     )
+    more = check.verdict.value >= accuracy and check.verdict.measure == "agreement"
     return (
-        f"the encrypted model {which}{check.verdict.text}, {100 * accuracy:g} % were asked for (accuracy=); {where}'{program.parameters.name}': "
-        "train the model for encryption, give more typical calibration samples, ask for less, or go on with allow_loss=True"
+        f"{_would(check)}, {_asked(check, accuracy)}; {where}'{program.parameters.name}': "
+        f"train the model for encryption, give more {'' if more else 'typical '}calibration samples, ask for less, or go on with allow_loss=True"
     )
+
+
+def _too_few(check: Check, accuracy: float) -> str:
+    """Of samples that cannot show the accuracy."""
+    asked = f"the {100 * accuracy:g} % that were asked for (accuracy=)"
+    return f"{_would(check)}: too few samples to show {asked}; give {check.verdict.samples_for(accuracy)} or more, or ask for less"
+
+
+def _otherwise(check: Check, accuracy: float) -> str:
+    """Of an output whose purpose the model does not say, which only one of two measures is kept of."""
+    verdict = check.verdict
+    assert verdict.otherwise is not None
+    kept, lost = ("its decisions", "its values") if verdict.measure == "closeness" else ("its values", "its decisions")
+    task = "classification" if verdict.measure == "closeness" else "regression"
+    return (
+        f"{_would(check)}, {_asked(check, accuracy)}: it keeps {kept} but not {lost}, and the model does not say which matter; "
+        f"say task='{task}' if {kept} do, or ask for more of {lost} with the other task"
+    )
+
+
+def _would(check: Check) -> str:
+    which = f"in its output '{check.worst}' " if check.worst else ""
+    example = f", {check.example}" if check.example else ""
+    return f"the encrypted model {which}{check.verdict.text}{example}"
+
+
+def _asked(check: Check, accuracy: float) -> str:
+    if check.verdict.measure == "agreement":
+        return f"at least {100 * accuracy:g} % were asked for (accuracy=)"
+    return f"at most {100 * (1 - accuracy):.3g} % were asked for (accuracy={accuracy:g})"

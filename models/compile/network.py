@@ -51,8 +51,9 @@ def compile_network(
             raise
         raise NoParameterSetError(f"{error}; or leave common_mask out: sets with one are few") from error
     assert found.program is not None
-    if found.loss is not None:
-        warnings.warn(found.loss, AccuracyWarning, stacklevel=_CALLERS)
+    for short in (found.loss, found.doubt):
+        if short is not None:
+            warnings.warn(short, AccuracyWarning, stacklevel=_CALLERS)
     exact = found.program.facts.exact
     if found.options.is_exact and exact is not None and exact.results_rounded is not None:
         names = ", ".join(f"'{name}'" for name in exact.results_rounded)

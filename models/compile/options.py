@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
 from cloakwork.fhe_core.parameters import ParameterSet, offered_sets, parameter_set
-from cloakwork.models.compile.accuracy import Task
+from cloakwork.models.compile.verdicts import Task
 from cloakwork.models.criteria.choose_set import named_sets
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.noise_limits import AUTO, NoiseLimits, Profile, noise_limits

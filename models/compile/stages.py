@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import numpy as np
 import onnx
 
 from cloakwork.models.arrays import Reals
@@ -12,7 +13,7 @@ from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.client_steps import Quantise, Rescale, Tensors
 from cloakwork.models.client_steps.feature_tables import feature_labels
 from cloakwork.models.client_steps.range_report import RangeReport
-from cloakwork.models.compile.accuracy import Reference
+from cloakwork.models.compile.accuracy import Reference, held_out
 from cloakwork.models.compile.approximate import approximate_programs, search_of
 from cloakwork.models.compile.compilation import Compilation, Transformation
 from cloakwork.models.compile.exact import exact_programs
@@ -22,7 +23,7 @@ from cloakwork.models.compile.options import Options
 from cloakwork.models.criteria.feature_ranges import OPTION, ranges_by_number
 from cloakwork.models.criteria.noise_limits import on_layers
 from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
-from cloakwork.models.graph.ir import Graph, wires
+from cloakwork.models.graph.ir import Graph, places, wires
 from cloakwork.models.onnx_import.ends import chosen_outputs
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.original.network import Clear, Original, judge_import
@@ -95,14 +96,22 @@ def calibrate(c: Compilation) -> Compilation:
         return replace(c, seen=quantised_ranges(c.graph, _quantised(c), c.wanted))
     if isinstance(c.given, Calibration):
         return replace(c, seen=c.given)
-    samples = c.entered(c.given)
-    seen = observe(c.graph, samples)
+    samples, accuracy = c.entered(c.given), c.options.accuracy
+    unseen = np.zeros(len(samples), dtype=bool) if accuracy is None else held_out(len(samples))
+    seen = _of_all_inputs(observe(c.graph, samples[~unseen]), c.graph, samples)
     if (first := _own_quantiser(c)) is not None:
         seen = replace(seen, input_range=(first.low, first.high))  # integers that no sample has are the model's too
-    checked = c.options.accuracy is not None
-    return replace(
-        c, seen=seen, samples=samples, reference=Reference.of(c.graph, samples, c.options.task) if checked else None
-    )
+    found = replace(c, seen=seen, samples=samples, unseen=unseen)
+    if accuracy is None:
+        return found
+    return replace(found, reference=Reference.of(c.graph, samples, c.options.task, accuracy, unseen))
+
+
+def _of_all_inputs(seen: Calibration, graph: Graph, samples: Reals) -> Calibration:
+    """With the ranges of inputs that all samples have: clients are told of these, and values beyond them count as their ends."""
+    flat = samples.reshape(len(samples), -1)
+    ends = tuple((float(flat[:, place].min()), float(flat[:, place].max())) for place in places(graph.inputs))
+    return replace(seen, input_range=(float(flat.min()), float(flat.max())), inputs=ends or None)
 
 
 def _own_quantiser(c: Compilation) -> Quantise | None:
@@ -173,7 +182,7 @@ def bound(c: Compilation) -> Compilation:
 def give_outputs_room(c: Compilation) -> Compilation:
     """Statistics are of the graph with ranges: from here on."""
     graph = _with_room(c, c.graph)
-    return replace(c, graph=graph, stats=statistics(graph, c.samples))
+    return replace(c, graph=graph, stats=statistics(graph, c.fitted))
 
 
 def _with_room(c: Compilation, bounded: Graph) -> Graph:
@@ -189,9 +198,9 @@ def carry(c: Compilation) -> Compilation:
         return c
     own = wires(c.graph.input)
     entering = float(c.graph.lower[own].min()), float(c.graph.upper[own].max())
-    seen = replace(observe(carried, c.samples), input_range=entering)
+    seen = replace(observe(carried, c.fitted), input_range=entering)
     bounded = _with_room(c, bound_ranges(carried, seen, c.options.margin))
-    return replace(c, graph=bounded, stats=statistics(bounded, c.samples), plain=(c.graph, c.stats))
+    return replace(c, graph=bounded, stats=statistics(bounded, c.fitted), plain=(c.graph, c.stats))
 
 
 def equalise(c: Compilation) -> Compilation:
@@ -252,5 +261,5 @@ def choose_layers(c: Compilation) -> Compilation:
 
 
 def _chosen(c: Compilation, programs: Iterator[Program]) -> Compilation:
-    program, loss = first_accurate(programs, c.reference, c.options.accuracy or 0.0, c.options.allow_loss)
-    return replace(c, graph=program.graph, program=program, loss=loss)
+    found = first_accurate(programs, c.reference, c.options.accuracy or 0.0, c.options.allow_loss)
+    return replace(c, graph=found.program.graph, program=found.program, loss=found.loss, doubt=found.doubt)

@@ -64,6 +64,18 @@ class Hardmax(_AlongAxis):
         return result
 
 
+class L2Normalization(_AlongAxis):
+    """Divided by their length; zeros stay."""
+
+    def __call__(self, x: NDArray[Any]) -> Reals:
+        values = np.asarray(x, dtype=np.float64)
+        largest = np.abs(values).max(axis=self.axis, keepdims=True)
+        scaled = values / np.where(largest > 0, largest, 1.0)  # no square is too large or too small
+        length = np.sqrt(np.square(scaled).sum(axis=self.axis, keepdims=True))
+        result: Reals = scaled / np.where(length > 0, length, 1.0)
+        return result
+
+
 @dataclass(frozen=True, eq=False)
 class ArgMax(_AlongAxis):
     """Where the largest is, the first of equal ones; NaN counts as largest."""
@@ -111,5 +123,7 @@ class TopKIndices(_Top):
         return self._order(np.asarray(x, dtype=np.float64))
 
 
-LastStep: TypeAlias = Softmax | LogSoftmax | Hardmax | ArgMax | ArgMin | TopK | TopKIndices | Functions
+LastStep: TypeAlias = (
+    Softmax | LogSoftmax | Hardmax | L2Normalization | ArgMax | ArgMin | TopK | TopKIndices | Functions
+)
 LAST_STEPS: Final = get_args(LastStep)

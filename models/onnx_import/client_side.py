@@ -7,10 +7,20 @@ from typing import Final
 import numpy as np
 
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.graph.last_steps import ArgMax, ArgMin, Hardmax, LastStep, LogSoftmax, Softmax, TopK, TopKIndices
+from cloakwork.models.graph.last_steps import (
+    ArgMax,
+    ArgMin,
+    Hardmax,
+    L2Normalization,
+    LastStep,
+    LogSoftmax,
+    Softmax,
+    TopK,
+    TopKIndices,
+)
 from cloakwork.models.onnx_import.context import Encrypted, OnnxNode
 
-CLIENT_OPERATORS: Final = ("ArgMax", "ArgMin", "Hardmax", "LogSoftmax", "Softmax", "TopK")
+CLIENT_OPERATORS: Final = ("ArgMax", "ArgMin", "Hardmax", "LogSoftmax", "LpNormalization", "Softmax", "TopK")
 _INDICES: Final = (ArgMax, ArgMin, TopKIndices)  # whose results are no values
 
 
@@ -30,6 +40,8 @@ def client_step(node: OnnxNode) -> list[Encrypted]:
         axis, keepdims = int(node.attributes.get("axis", 0)), bool(node.attributes.get("keepdims", 1))
         _check_axis(axis, rank)
         return [_with(value, (ArgMax if node.operator == "ArgMax" else ArgMin)(axis, keepdims))]
+    if node.operator == "LpNormalization":
+        return [_with(value, _unit_length(node, rank))]
     axis = int(node.attributes.get("axis", -1 if node.opset >= 13 else 1))
     if node.opset < 13 and axis % rank != rank - 1:
         raise UnsupportedNode("before opset 13 only the last axis is supported; convert the model to opset 13")
@@ -40,6 +52,16 @@ def client_step(node: OnnxNode) -> list[Encrypted]:
         "Softmax": Softmax,
     }
     return [_with(value, kinds[node.operator](axis))]
+
+
+def _unit_length(node: OnnxNode, rank: int) -> L2Normalization:
+    if node.attributes.get("p", 2) != 2:
+        raise UnsupportedNode(
+            "divides by a sum of absolute values; only p=2 is supported, leave it to whoever decrypts"
+        )
+    axis = int(node.attributes.get("axis", -1))
+    _check_axis(axis, rank)
+    return L2Normalization(axis)
 
 
 def _top_k(node: OnnxNode, value: Encrypted) -> list[Encrypted]:

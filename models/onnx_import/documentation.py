@@ -30,6 +30,8 @@ _LAST = """## Last, by the client
 
 {last}: after decryption, along any axis but the batch; free. `Softmax` and `LogSoftmax` whose values later nodes read are
 computed encrypted: `Softmax` takes {softmax} values, `LogSoftmax` {log_softmax} values, at most {most}.
+`LpNormalization` (p = 2) also stands for `x / |x|` at the end however it is written: `ReduceL2`, `Clip`, `Expand` and `Div`, or a root of a sum
+of squares.
 
 So are functions of single numbers at the model's end (`Sigmoid`, `Tanh`, `1 / (1 + exp(-x))`, a comparison and `Cast` after them, before `ArgMax`
 too, a quantiser before them): at most {functions} different ones of {steps} steps with {numbers} constants together, so that no weights go

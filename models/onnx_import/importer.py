@@ -39,6 +39,7 @@ from cloakwork.models.onnx_import.moved_quantisers import with_moved_quantisers
 from cloakwork.models.onnx_import.nearest import nearest
 from cloakwork.models.onnx_import.registry import OPERATORS, registered_name
 from cloakwork.models.onnx_import.softmax import evaluated
+from cloakwork.models.onnx_import.unit_lengths import with_unit_lengths
 
 MINIMUM_OPSET = 11
 TABLE_OPERATORS: Final = (
@@ -78,6 +79,7 @@ def import_onnx(
     given = given_inputs(proto.graph, values)
     names = chosen_outputs(proto.graph, outputs)
     nodes = ordered_nodes(proto.graph)
+    nodes = with_unit_lengths(nodes, constants_of(proto.graph), names)
     if rounding == "onnxruntime":
         nodes = _as_onnx_runtime(proto, nodes, opset, context, values, names)
     needed, used = needed_for(nodes, names)

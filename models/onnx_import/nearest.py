@@ -13,7 +13,6 @@ _INSTEAD: Final = {
     "Einsum": "write it with MatMul, Transpose and ReduceSum",
     "If": "export without control flow; choose with Where",
     "Loop": "export with the loop unrolled",
-    "LpNormalization": "normalise the data before it is encrypted",
     "NonMaxSuppression": "decrypt the boxes and scores first",
     "NonZero": "decrypt first: the number of results depends on the data",
     "Scan": "export with the loop unrolled",

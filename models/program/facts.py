@@ -13,7 +13,9 @@ from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from cloakwork.models import fields as typed
 
-Measure: TypeAlias = Literal["agreement", "determination"]
+Measure: TypeAlias = Literal[
+    "agreement", "closeness", "cosine", "determination"
+]  # the last: of grids, and earlier releases
 Told: TypeAlias = Literal["labels", "values"]
 Numbers: TypeAlias = Mapping[str, float]
 Counts: TypeAlias = Mapping[str, int]
@@ -121,10 +123,11 @@ class ExactFacts(_Record):
 
 @dataclass(frozen=True)
 class VerdictFacts(_Record):
-    """On one output; see accuracy.Verdict."""
+    """On one output; see verdicts.Verdict."""
 
     measure: Measure
     value: float
+    at_least: float | None = None  # None: by a release that did not say it
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,10 @@ class CheckFacts(_Record):
     outside_share_at_most: float
     asked: float
     outputs: Mapping[str, VerdictFacts] = field(default_factory=dict)  # of several
+    at_least: float | None = (
+        None  # lower end of the value's confidence interval; None: by a release that did not say it
+    )
+    unseen: int | None = None  # samples of these that ranges and roundings have not seen; None: as well
 
 
 @dataclass(frozen=True)

@@ -184,22 +184,42 @@ def _power(log2: float) -> str:
 
 
 def _check(check: CheckFacts) -> list[str]:
-    text = _verdict(check, "the output's")
+    text = _verdict(check)
     if check.outputs:
-        text = "; ".join(f"{name}: {_verdict(each, 'its')}" for name, each in check.outputs.items())
+        text = "; ".join(f"{name}: {_verdict(each)}" for name, each in check.outputs.items())
     errors = some(f"{name} {100 * error:.1f} %" for name, error in check.layers.items())
     outside = f"{100 * check.outside_share:.1f} % (at most {100 * check.outside_share_at_most:.1f} %)"
     return [
-        f"simulated on {check.samples} calibration samples it {text} ({100 * check.asked:g} % asked for)",
+        f"simulated on {_samples(check)} it {text}; {_asked(check)}",
         f"samples with a value beyond a table, which counts as its end: {outside}",
         f"error of a layer's values, of their spread: {errors}",
     ]
 
 
-def _verdict(found: CheckFacts | VerdictFacts, whose: str) -> str:
+def _samples(check: CheckFacts) -> str:
+    if check.unseen is None:
+        return f"{check.samples} calibration samples"
+    if check.unseen == check.samples:
+        return f"{check.samples} samples that it has not been fitted to"
+    seen = f"{check.unseen} of which it" if check.unseen else "all of which it"
+    return f"{check.samples} samples, {seen} has {'not ' if check.unseen else ''}been fitted to,"
+
+
+def _asked(check: CheckFacts) -> str:
+    if check.measure in ("agreement", "determination"):
+        return f"{100 * check.asked:g} % asked for"
+    return f"at most {100 * (1 - check.asked):.3g} % asked for"
+
+
+def _verdict(found: CheckFacts | VerdictFacts) -> str:
+    end = "" if found.at_least is None else f", at least {100 * found.at_least:.1f} %"
     if found.measure == "agreement":
-        return f"decides as the clear model on {100 * found.value:.1f} %"
-    return f"gets {100 * found.value:.1f} % of {whose} variance right"
+        return f"decides as the clear model on {100 * found.value:.1f} %{end}"
+    if found.measure == "determination":
+        return f"gets {100 * found.value:.1f} % of an output's variance right"
+    of = "of the spread of its values" if found.measure == "closeness" else "in cosines between pairs"
+    end = "" if found.at_least is None else f", at most {100 * (1 - found.at_least):.1f} %"
+    return f"is off by {100 * (1 - found.value):.1f} % {of}{end}"
 
 
 def _bits(layer: Layer) -> str:

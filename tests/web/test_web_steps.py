@@ -28,6 +28,17 @@ from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.graph.client_functions import _NEVER, Functions
 from cloakwork.models.graph.functions import FUNCTIONS as OF_A_GRAPH
 from cloakwork.models.graph.functions import OPERANDS
+from cloakwork.models.graph.last_steps import (
+    LAST_STEPS,
+    ArgMax,
+    ArgMin,
+    Hardmax,
+    L2Normalization,
+    LogSoftmax,
+    Softmax,
+    TopK,
+    TopKIndices,
+)
 from cloakwork.models.graph.steps import Step
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.training.sklearn_compiler import compile_estimator
@@ -177,6 +188,26 @@ def test_every_function_that_a_network_ends_in(client: ClientSpecification, web:
             steps = (Step("Affine", (np.array([0.9]), np.array([0.05]))), Step(name, given, reads))
             cases.append(Case(with_output(client, Functions((steps,), np.array([0])), width=1), (), [phases]))
     assert len(cases) > 45
+    for case, found in zip(cases, asked(web, tmp_path, cases), strict=True):
+        assert "error" not in found, (found, case.client.output_steps)
+        check_outputs(case.client, phases, found["outputs"][0])
+
+
+@pytest.mark.tier("all")
+def test_every_step_along_an_axis(client: ClientSpecification, web: Path, tmp_path: Path) -> None:
+    phases = np.concatenate([RNG.normal(0, 0.06, (40, 4)), np.zeros((1, 4))])
+    steps = (
+        Softmax(-1),
+        LogSoftmax(1),
+        Hardmax(1),
+        L2Normalization(-1),
+        ArgMax(1),
+        ArgMin(1, False),
+        TopK(1, 2),
+        TopKIndices(-1, 3),
+    )
+    assert {type(step) for step in steps} | {Functions} == set(LAST_STEPS)
+    cases = [Case(with_output(client, step, width=4), (), [phases]) for step in steps]
     for case, found in zip(cases, asked(web, tmp_path, cases), strict=True):
         assert "error" not in found, (found, case.client.output_steps)
         check_outputs(case.client, phases, found["outputs"][0])

@@ -112,7 +112,6 @@ def _apply(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
         raise UnsupportedOperatorError(
             f"pipeline: {type(transformer).__name__} has no counterpart at the client; {nearest_of(kind, _READERS)}; docs/scikit-learn.md lists all"
         )
-    _check_own(transformer)
     try:
         return _READERS[kind](transformer, flow, recipe)
     except UnsupportedNode as error:

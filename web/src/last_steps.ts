@@ -43,6 +43,7 @@ function alongAnAxis(entry: unknown[]): LastStep {
       const best = extreme(values, true);
       return values.map((_, i) => Number(i === best));
     },
+    L2Normalization: unitLength,
     ArgMax: (values) => [extreme(values, true)],
     ArgMin: (values) => [extreme(values, false)],
     TopK: (values) => Float64Array.from(order(values, isLargest).slice(0, count), (i) => values[i] as number),
@@ -76,6 +77,14 @@ function softmaxOf(values: Float64Array): Float64Array {
   const powers = values.map((value) => Math.exp(value - most));
   const sum = powers.reduce((total, power) => total + power, 0);
   return powers.map((power) => power / sum);
+}
+
+/** Divided by their length; zeros stay. */
+function unitLength(values: Float64Array): Float64Array {
+  const most = values.reduce((found, value) => Math.max(found, Math.abs(value)), 0);
+  const scaled = values.map((value) => value / (most > 0 ? most : 1));
+  const length = Math.sqrt(scaled.reduce((total, value) => total + value * value, 0));
+  return scaled.map((value) => value / (length > 0 ? length : 1));
 }
 
 export function softmax(x: Tensor, axis: number): Tensor {

@@ -133,7 +133,7 @@ def compile_model(
         list[str] | None,
         typer.Option(
             "--task",
-            help="classification or regression; OUTPUT=TASK for one of several outputs, may be repeated. Seen from the model without it.",
+            help="classification, regression or embedding; OUTPUT=TASK for one of several outputs, may be repeated. Seen from the model without it.",
         ),
     ] = None,
     outputs: Annotated[

@@ -30,6 +30,7 @@ from cloakwork.models.graph.last_steps import (
     ArgMax,
     ArgMin,
     Hardmax,
+    L2Normalization,
     LastStep,
     LogSoftmax,
     Softmax,
@@ -100,6 +101,17 @@ def test_networks_and_tables_have_one_softmax_and_one_arg_max(name: str) -> None
     np.testing.assert_array_equal(labels[ArgMax(-1, False)(x)], Labels(labels)(x))
 
 
+def test_embeddings_get_the_length_one() -> None:
+    """Zeros stay, and no square is too large or too small."""
+    for name in ("random", "large", "tiny"):
+        x = VALUES[name]
+        found = L2Normalization(-1)(x)
+        scaled = x / np.abs(x).max()
+        np.testing.assert_allclose(found, scaled / np.linalg.norm(scaled, axis=1, keepdims=True), rtol=1e-12)
+    assert not L2Normalization(1)(VALUES["equal"]).any()
+    np.testing.assert_allclose(np.square(L2Normalization(1)(np.ones((2, 3, 4)))).sum(axis=1), 1)
+
+
 def test_integers_go_in_as_real_numbers() -> None:
     x = np.array([[3, 1, 2]])
     assert ArgMax(1, False)(x).tolist() == [0] and Softmax(1)(x).sum() == pytest.approx(1)
@@ -113,6 +125,7 @@ STEPS: dict[str, tuple[LastStep, Any]] = {
     "Softmax": (Softmax(-1), ["Softmax", -1, True, 0, True]),
     "LogSoftmax": (LogSoftmax(1), ["LogSoftmax", 1, True, 0, True]),
     "Hardmax": (Hardmax(1), ["Hardmax", 1, True, 0, True]),
+    "L2Normalization": (L2Normalization(-1), ["L2Normalization", -1, True, 0, True]),
     "ArgMax": (ArgMax(1, False), ["ArgMax", 1, False, 0, True]),
     "ArgMin": (ArgMin(1), ["ArgMin", 1, True, 0, True]),
     "TopK": (TopK(1, 2, False), ["TopK", 1, True, 2, False]),

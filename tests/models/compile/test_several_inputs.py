@@ -39,7 +39,7 @@ X = samples(np.random.default_rng(3), 300)
 
 @pytest.fixture(scope="module")
 def compiled() -> CompiledModel:
-    return compile_onnx(PROTO, X, accuracy=0.85)  # weights are random: many samples hardly decide
+    return compile_onnx(PROTO, X, accuracy=0.7)  # weights are random: many samples hardly decide
 
 
 # --- the numbers -------------------------------------------------------------------------------------------------------------------

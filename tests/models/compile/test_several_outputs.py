@@ -128,11 +128,11 @@ def test_every_output_is_judged_as_what_it_is() -> None:
     made = compile_onnx(heads("shares", "hidden", "line"), X, accuracy=0.8)
     check = made.report()["check"]
     assert {name: each["measure"] for name, each in check["outputs"].items()} == {
-        "shares": "agreement", "hidden": "determination", "line": "determination"
+        "shares": "agreement", "hidden": "closeness", "line": "closeness"
     }  # fmt: skip
-    assert check["value"] == min(each["value"] for each in check["outputs"].values()) >= 0.8
+    assert check["at_least"] == min(each["at_least"] for each in check["outputs"].values()) >= 0.8
     text = str(made)
-    assert "shares: decides as the clear model on" in text and "line: gets" in text
+    assert "shares: decides as the clear model on" in text and "line: is off by" in text
     assert "outputs: shares [3] (the client does Softmax), hidden [6], line [1]" in text
 
 
@@ -141,9 +141,9 @@ def test_what_an_output_is_for_can_be_said_by_name() -> None:
         heads("scores", "hidden"), X, accuracy=0.5, task={"scores": "regression", "hidden": "classification"}
     )
     measures = {name: each["measure"] for name, each in said.report()["check"]["outputs"].items()}
-    assert measures == {"scores": "determination", "hidden": "agreement"}
+    assert measures == {"scores": "closeness", "hidden": "agreement"}
     both = compile_onnx(heads("scores", "hidden"), X, accuracy=0.5, task="regression")
-    assert {each["measure"] for each in both.report()["check"]["outputs"].values()} == {"determination"}
+    assert {each["measure"] for each in both.report()["check"]["outputs"].values()} == {"closeness"}
     for wrong in ({"score": "regression"}, {"scores": "ranking"}, "ranking"):
         with pytest.raises(CompileError, match="task: "):
             compile_onnx(heads("scores", "hidden"), X, task=wrong)  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ def test_bootstraps_of_products() -> None:
 def test_products_under_noise() -> None:
     proto = CASES["Mul"]
     x = RNG.uniform(-1, 1, (300, 24))
-    made = compile_onnx(proto, x, profile="balanced")
+    made = compile_onnx(proto, x, profile="balanced", accuracy=0.9)
     expected = runtime(proto, x)
     error = made.predict(x, fhe="simulate", seed=4) - expected
     assert error.std() < 0.1 * expected.std()
@@ -107,7 +107,7 @@ def test_top_k_is_the_clients(largest: int) -> None:
     x = RNG.uniform(-1, 1, (30, 7))
     for output, kind in (("y", TensorProto.FLOAT), ("indices", TensorProto.INT64)):
         proto = model([node], [7], {"k": np.array([3])}, output=output, output_type=kind)
-        made = compile_onnx(proto, x)
+        made = compile_onnx(proto, x, accuracy=None)
         assert made.report()["bootstraps"] == 0
         np.testing.assert_allclose(made.predict_float(x), runtime(proto, x), atol=1e-6)
         loaded = program_from_bytes(program_to_bytes(made.program))
@@ -118,7 +118,6 @@ def test_top_k_is_the_clients(largest: int) -> None:
 
 def test_unsupported_operators_name_what_to_use() -> None:
     for operator, hint in (
-        ("LpNormalization", "before it is encrypted"),
         ("Upsample", "Resize"),
         ("Loop", "unrolled"),
         ("Relv", "Relu"),

@@ -104,7 +104,7 @@ def test_module_is_compiled_as_exported(name: str, exporter: str) -> None:
     rng = np.random.default_rng(1)
     x = rng.uniform(-1, 1, (200, *shape))
     compiled = compile_onnx(
-        exported(made, shape, exporter), x, profile="balanced", accuracy=0.95
+        exported(made, shape, exporter), x, profile="balanced", accuracy=0.9
     )  # they are not trained
     with torch.no_grad():
         expected = made(torch.tensor(x, dtype=torch.float32)).numpy()

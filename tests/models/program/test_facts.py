@@ -45,7 +45,13 @@ TREES = TreeFacts(
 LINEAR = LinearFacts(features=4, outputs=1, feature_bits=12, weight_bits=11, p_fail_log2=-128.2)
 EXACT = ExactFacts(-64.0, {"layer0": 17, "layer1": 5}, ("layer0",), ())
 CHECK = CheckFacts("agreement", 0.98, 200, {"layer0": 0.1, "a": 0}, 0.0, 0.02, 1)
-SEVERAL = replace(CHECK, outputs={"y": VerdictFacts("determination", 0.9), "a": VerdictFacts("agreement", 1.0)})
+SEVERAL = replace(
+    CHECK,
+    outputs={"y": VerdictFacts("closeness", 0.98, 0.975), "a": VerdictFacts("agreement", 1.0, 0.99)},
+    at_least=0.975,
+    unseen=100,
+)
+EARLIER = replace(CHECK, outputs={"y": VerdictFacts("determination", 0.9), "a": VerdictFacts("agreement", 1.0)})
 KNOWN: dict[str, Facts] = {
     "nothing": Facts(),
     "trees": Facts(trees=TREES, encrypted_argmax=True),
@@ -58,6 +64,7 @@ KNOWN: dict[str, Facts] = {
     "linear": Facts(linear=LINEAR, estimator="LinearRegression"),
     "exact": Facts(exact=EXACT, check=CHECK),
     "network": Facts(check=SEVERAL),
+    "network of an earlier release": Facts(check=EARLIER),
     "other releases": Facts(others={"kind": "forest", "of": {"a": [1, None]}}, estimator="New"),
 }
 
@@ -87,7 +94,10 @@ def test_names_of_files() -> None:
     assert trees["kind"] == "trees" and trees["encrypted_argmax"] is True
     assert {"p_fail_log2", "lookup_p_fail_log2", "output_p_fail_log2"} <= trees.keys()
     assert "bootstraps_of_flags" not in KNOWN["trees of an earlier release"].to_fields()
-    assert KNOWN["network"].to_fields()["check"]["outputs"]["y"] == {"measure": "determination", "value": 0.9}
+    outputs = KNOWN["network"].to_fields()["check"]["outputs"]
+    assert outputs["y"] == {"measure": "closeness", "value": 0.98, "at_least": 0.975}
+    earlier = KNOWN["network of an earlier release"].to_fields()["check"]
+    assert earlier["outputs"]["y"] == {"measure": "determination", "value": 0.9} and "at_least" not in earlier
     assert "digit_bits" not in KNOWN["grid"].to_fields()["grid"]
     assert KNOWN["positions"].to_fields()["grid"]["digit_bits"] == 3
     assert "outputs" not in KNOWN["exact"].to_fields()["check"]
@@ -96,7 +106,7 @@ def test_names_of_files() -> None:
 @pytest.fixture(scope="module")
 def program() -> Program:
     rng = np.random.default_rng(5)
-    return compile_onnx(mlp(rng, [4, 3, 2]), rng.uniform(-1, 1, (60, 4)), allow_loss=True).program
+    return compile_onnx(mlp(rng, [4, 3, 2]), rng.uniform(-1, 1, (60, 4)), accuracy=None).program
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -118,6 +128,7 @@ def with_facts(data: bytes, facts: Any) -> bytes:
 _TREES, _LINEAR, _EXACT, _CHECK = (
     facts.to_fields() for facts in (Facts(trees=TREES), Facts(linear=LINEAR), Facts(exact=EXACT), Facts(check=SEVERAL))
 )
+_MAY_BE_MISSING = ("at_least", "outputs", "unseen")
 HOSTILE: list[Any] = [
     7, [1], "trees",
     *({key: value for key, value in _TREES.items() if key != name} for name in ("trees", "outputs", "p_fail_log2")),
@@ -135,10 +146,11 @@ HOSTILE: list[Any] = [
     )),
     {"estimator": 7}, {"estimator": None}, {"offset": "0"}, {"offset": float("nan")}, {"offset": True},
     {"check": None}, {"check": []}, {"check": {}},
-    *({"check": {key: value for key, value in _CHECK["check"].items() if key != name}} for name in _CHECK["check"] if name != "outputs"),
+    *({"check": {key: value for key, value in _CHECK["check"].items() if key != name}} for name in _CHECK["check"] if name not in _MAY_BE_MISSING),
     *({"check": {**_CHECK["check"], **changed}} for changed in (
         {"measure": "luck"}, {"measure": []}, {"value": "1"}, {"value": float("inf")}, {"samples": 2.5}, {"samples": True}, {"layers": [0.1]},
         {"layers": {"a": None}}, {"asked": False}, {"outputs": [1]}, {"outputs": {"y": 1}}, {"outputs": {"y": {"measure": "agreement"}}},
+        {"at_least": "1"}, {"unseen": 1.5},
         {"outputs": {"y": {"measure": "luck", "value": 1}}}, {"outputs": {"y": {"measure": "agreement", "value": None}}},
     )),
 ]  # fmt: skip
