@@ -41,6 +41,7 @@ class Compilation:
     plain: the graph without straight parts beside look-ups, and its statistics, until one of the two is taken.
     program, loss, doubt: at the end; in words, what it falls short of the accuracy by, and what the samples do not say.
     model: the file; None where it is not run beside.
+    judged: whether it was run, and says what the graph says.
     narrowed: in words, why the program takes fewer inputs than the model; None where it takes all of them.
     """
 
@@ -63,6 +64,7 @@ class Compilation:
     doubt: str | None = None
     narrowed: str | None = None
     model: onnx.ModelProto | None = None
+    judged: bool = False
 
     @property
     def after(self) -> tuple[OutputStep, ...]:

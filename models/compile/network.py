@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +23,8 @@ from cloakwork.models.errors import (
     RoundedIntegersWarning,
 )
 from cloakwork.models.graph.ir import NotFiniteError
+from cloakwork.models.program import Program
+from cloakwork.models.program.facts import Measure, OriginalFacts, Told
 
 _CALLERS: Final = 3  # of `compile_network` up to whoever called compile_onnx
 
@@ -64,4 +67,21 @@ def compile_network(
         warnings.warn(text, RoundedIntegersWarning, stacklevel=_CALLERS)
     if found.narrowed is not None:
         warnings.warn(found.narrowed, CalibratedRangeWarning, stacklevel=_CALLERS)
-    return CompiledModel.checked(found.program, found.imported)
+    return CompiledModel.checked(_with_original(found.program) if found.judged else found.program, found.imported)
+
+
+def _with_original(program: Program) -> Program:
+    """What the check says holds against the user's file as well, which says what the graph says."""
+    check = program.facts.check
+    if check is None or check.at_least is None:
+        return program
+    told = OriginalFacts(_TOLD[check.measure], check.value, check.at_least, check.samples)
+    return replace(program, facts=replace(program.facts, original=told))
+
+
+_TOLD: Final[Mapping[Measure, Told]] = {
+    "agreement": "labels",
+    "closeness": "values",
+    "cosine": "cosines",
+    "determination": "values",
+}

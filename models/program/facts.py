@@ -16,7 +16,7 @@ from cloakwork.models import fields as typed
 Measure: TypeAlias = Literal[
     "agreement", "closeness", "cosine", "determination"
 ]  # the last: of grids, and earlier releases
-Told: TypeAlias = Literal["labels", "values"]
+Told: TypeAlias = Literal["labels", "values", "cosines"]
 Numbers: TypeAlias = Mapping[str, float]
 Counts: TypeAlias = Mapping[str, int]
 Texts: TypeAlias = tuple[str, ...]
@@ -150,7 +150,8 @@ class CheckFacts(_Record):
 
 @dataclass(frozen=True)
 class OriginalFacts(_Record):
-    """How the program answers as the user's own model: the share of labels, or of values one less the error's share of their spread."""
+    """How the program answers as the user's own model: the share of labels; of values one less the error's share of their spread, of embeddings one
+    less the error of the cosines between pairs."""
 
     told: Told
     value: float

@@ -53,7 +53,8 @@ def report_text(program: Program) -> str:
 def _as_original(facts: OriginalFacts) -> str:
     if facts.told == "labels":
         return f"as your model: {100 * facts.value:.1f} % of labels ({facts.samples} samples, at least {100 * facts.at_least:.1f} %)"
-    return f"as your model: values off by {100 * (1 - facts.value):.2g} % of their spread ({facts.samples} samples)"
+    what, of = ("values", " of their spread") if facts.told == "values" else ("cosines between pairs", "")
+    return f"as your model: {what} off by {100 * (1 - facts.value):.2g} %{of} ({facts.samples} samples)"
 
 
 def _unit(params: parameters.ParameterSet) -> str:
