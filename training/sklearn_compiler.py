@@ -37,7 +37,7 @@ from cloakwork.models.runtime.interpreter import interpret
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers.combining import makes_missing
-from cloakwork.training.importers.estimator import Given, Imported, feature_names, import_part, labels_of
+from cloakwork.training.importers.estimator import Given, Imported, feature_names, features_of, import_part, labels_of
 from cloakwork.training.importers.networks import OUTPUTS
 from cloakwork.training.importers.nodes import unwrapped
 from cloakwork.training.importers.preprocessing import given_to_last, split_pipeline
@@ -175,7 +175,7 @@ def _compile_network(
 
 def _columns(estimator: Any, given: Given, missing: bool = False) -> Columns:
     """The first step of an estimator without a pipeline."""
-    return Columns(int(estimator.n_features_in_), feature_names(estimator, given), missing)
+    return Columns(features_of(estimator), feature_names(estimator, given), missing)
 
 
 def _network_results(estimator: Any) -> tuple[OutputStep, ...]:

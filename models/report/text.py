@@ -103,7 +103,8 @@ def _grid(grid: GridFacts) -> list[str]:
     sent = f"{grid.sent} bits" if grid.digit_bits is None else f"{grid.sent} numbers of {grid.digit_bits} bits"
     lines = [f"public grid: {grid.bits} bits, {grid.points} points ({kinds}), {sent} sent for a sample"]
     if grid.agreement is not None:
-        kept = "decide as before on" if grid.measure == "agreement" else "keep of the variance of their values"
+        of = "spread" if grid.measure == "closeness" else "variance"  # by earlier releases
+        kept = "decide as before on" if grid.measure == "agreement" else f"keep of the {of} of their values"
         lines.append(
             f"on the grid, before leaf values are rounded, the trees {kept} {100 * grid.agreement:.1f} % ({grid.samples} calibration samples)"
         )

@@ -14,6 +14,7 @@ from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.client_steps import Thermometer, column_labels, run_input_steps, run_output_steps
 from cloakwork.models.criteria.tree_comparisons import GRID_BITS
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, some
+from cloakwork.models.original.agreement import agreement_of
 from cloakwork.models.program.facts import GridFacts, Measure
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.grid_bits import grid_step
@@ -22,8 +23,7 @@ from cloakwork.models.trees.public_grid import FeatureGrid, public_grid
 from cloakwork.models.trees.snapping import snapped
 
 ENOUGH_AGREEMENT: Final = 0.98  # with less there is a warning
-_WANTED: Final = 0.99  # of labels, for which more bits are tried
-_WANTED_OF_VALUES: Final = 0.9991  # of their variance: an error (root mean square) of 3 % of their spread
+_WANTED: Final = 0.99  # for which more bits are tried, where they cost next to nothing
 _CHEAP_BITS: Final = 8
 _COMPARED: Final = 2000  # calibration samples
 _MOST_NAMED: Final = 3
@@ -85,9 +85,7 @@ def _kept(facts: GridFacts) -> float:
 
 def _is_coarse(facts: GridFacts, options: TreeOptions, more: int) -> bool:
     """Whether so many bits more are worth it: up to 8 they cost next to nothing."""
-    if more > _CHEAP_BITS:
-        return _kept(facts) < options.accuracy
-    return _kept(facts) < (_WANTED if facts.measure == "agreement" else _WANTED_OF_VALUES)
+    return _kept(facts) < (options.accuracy if more > _CHEAP_BITS else max(options.accuracy, _WANTED))
 
 
 def calibration_table(ensemble: TreeEnsemble, options: TreeOptions) -> Reals | None:
@@ -120,18 +118,17 @@ def _facts(
 
 
 def agreement(ensemble: TreeEnsemble, other: TreeEnsemble, samples: Reals) -> tuple[Measure, float]:
-    """The share of samples (2,000 of many) with the same label, or the share of the values' variance that is kept."""
+    """The share of samples (2,000 of many) with the same label; of values one less the error (root mean square) as a share of their spread, the worst
+    output's."""
     chosen = samples[np.linspace(0, len(samples) - 1, min(_COMPARED, len(samples))).astype(int)]
     clear, found = (np.asarray(run_output_steps(each.output_steps, each.scores(chosen))) for each in (ensemble, other))
-    if clear.dtype.kind != "f" or ensemble.labels is not None:
-        return "agreement", float((clear == found).mean())
-    spread, error = float(np.square(clear - clear.mean(axis=0)).sum()), float(np.square(found - clear).sum())
-    return "determination", (1 - error / spread) if spread > 0 else float(error == 0)
+    told = agreement_of(clear, found)
+    return "agreement" if told.told == "labels" else "closeness", told.value
 
 
 def _text(facts: GridFacts, worst: list[str]) -> str:
     assert facts.agreement is not None
-    kept = "decide as before on" if facts.measure == "agreement" else "keep of the variance of their values"
+    kept = "decide as before on" if facts.measure == "agreement" else "keep of the spread of their values"
     where = f", most by the grid of {some(worst)}" if worst else ""
     return (
         f"public grid of {facts.bits} bits: on {facts.samples} calibration samples the trees {kept} {100 * facts.agreement:.1f} %{where}; more "

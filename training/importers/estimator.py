@@ -191,6 +191,11 @@ def feature_names(estimator: Any, given: Given | None = None) -> tuple[str, ...]
     return names
 
 
+def features_of(estimator: Any) -> int:
+    """How many columns it takes. CatBoost has forgotten the attribute of scikit-learn where it was loaded from a file."""
+    return int(estimator.n_features_in_) or len(estimator.feature_names_)
+
+
 # --- readers, one per kind of estimator ----------------------------------------------------------------------------------------------
 
 
@@ -246,7 +251,7 @@ def _ensemble(estimator: Any, trees: list[Tree], transform: str, **facts: Any) -
 
 def _catboost(estimator: Any, name: str) -> TreeEnsemble:
     trees, base = catboost_trees(estimator)
-    features = len(estimator.feature_names_)  # n_features_in_ is none where it was loaded from a file
+    features = features_of(estimator)
     facts: dict[str, Any] = {"base": base, "single": True}
     if name.endswith("Classifier"):
         return TreeEnsemble(tuple(trees), features, **facts, **classification_answer(estimator))

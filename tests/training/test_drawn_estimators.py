@@ -1,0 +1,58 @@
+"""Strangers' estimators, compiled: the program answers as the fitted object itself, or is refused for a reason. No other end."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+
+import numpy as np
+import pytest
+from cases import case
+
+pytest.importorskip("pandas", reason="pandas is not installed")
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+from drawn_estimators import Stranger, drawn_estimator
+
+from cloakwork.models.errors import CompileError, ImportFaultError, ShapeError
+from cloakwork.training.sklearn_compiler import compile_estimator
+
+
+def end_of(stranger: Stranger) -> str:
+    """ "right", or why it was refused. AssertionError for another answer; whatever else is raised is a fault too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compiled = compile_estimator(stranger.fitted, stranger.samples)
+            found = np.asarray(compiled.predict(stranger.fresh))
+        except ImportFaultError:
+            raise
+        except (CompileError, ShapeError) as error:
+            return f"refused: {type(error).__name__}"
+        wanted = np.asarray(stranger.fitted.predict(stranger.fresh))
+    assert found.shape == wanted.shape
+    if stranger.classifies:
+        assert (found == wanted).mean() >= 0.9
+    else:
+        assert np.abs(found - wanted).mean() <= 0.15 * max(np.abs(wanted - np.median(wanted)).mean(), 1e-6)
+    return "right"
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(6),
+        *(pytest.param(range(i, i + 15), marks=pytest.mark.tier("all")) for i in range(100, 160, 15)),
+        *(pytest.param(range(i, i + 50), marks=pytest.mark.tier("release")) for i in range(1000, 2000, 50)),
+    ],
+    ids=str,
+)
+def test_drawn_estimators_answer_as_themselves(seeds: range, record_property: pytest.RecordProperty) -> None:
+    ends: Counter[str] = Counter()
+    for seed in seeds:
+        stranger = drawn_estimator(seed)
+        with case(f"seed {seed}: {stranger.name}"):
+            ends[end_of(stranger)] += 1
+    for end, count in ends.items():
+        record_property(end, count)
+    assert ends["right"] >= 0.6 * len(seeds), ends
