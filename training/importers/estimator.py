@@ -20,8 +20,8 @@ from cloakwork.models.client_steps import (
     LabelGroups,
     Labels,
     Outliers,
+    Pick,
     Present,
-    Squeeze,
     Transform,
 )
 from cloakwork.models.client_steps.transforms import plain_labels
@@ -109,8 +109,7 @@ _OF_TWO: Final = (
 def _constant(estimator: Any, classes: Any) -> TreeEnsemble:
     """One class, whatever the features are, with probability 1."""
     leaf = Tree.of_nodes([0], [0.0], [-1], [-1], [[1.0]], [False])
-    after = (LabelGroups(plain_labels(classes), np.ones(1, dtype=np.int64)), Squeeze())
-    return _ensemble(estimator, [leaf], "none", after=after)
+    return _ensemble(estimator, [leaf], "none", after=(Pick(plain_labels(np.repeat(classes, 2))),))
 
 
 def _zero_is_missing(estimator: Any, name: str, given: Given | None) -> bool:
