@@ -116,7 +116,13 @@ def _zero_is_missing(estimator: Any, name: str, given: Given | None) -> bool:
     """Whether zeros take the way of missing values: XGBoost holds what a sparse matrix leaves out for missing, not for 0."""
     if name not in _XGBOOST:
         return False
-    return bool(estimator.missing == 0) or (given is not None and hasattr(given(), "tocsr"))
+    samples = None if given is None else given()
+    if not hasattr(samples, "tocsr"):
+        return bool(estimator.missing == 0)
+    if np.isnan(estimator.missing) and bool((samples.tocsr().data == 0).any()):
+        remedy = "some of its zeros are numbers and others are missing values; fit it on dense ones (sparse_output=False, sparse_threshold=0)"
+        raise unsupported_option(estimator, "features", "a sparse matrix that holds zeros", remedy)
+    return True
 
 
 def _member(estimator: Any, columns: NDArray[np.int64] | None = None, *, given: Given | None) -> Part:
