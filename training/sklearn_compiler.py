@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -64,7 +64,7 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
     open_steps, _ = split_pipeline(estimator, missing=True)
     features = _features(open_steps, last, calibration)
     missing = bool(np.isnan(features).any())
-    given = partial(given_to_last, estimator, calibration)
+    given = cache(partial(given_to_last, estimator, calibration))
     part = import_part(last, missing=missing, given=given)
     model = part.model
     if missing and isinstance(model, TreeEnsemble) and model.takes_missing:

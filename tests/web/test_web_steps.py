@@ -325,3 +325,38 @@ def test_encrypted_in_node_and_answered(name: str, several: CompiledModel, party
             np.testing.assert_allclose(values(each), clear[output], atol=0.2 * np.abs(clear[output]).max())
     else:
         np.testing.assert_array_equal(values(answers["labels"]), model.predict(x))
+
+
+# --- answers of odd fits ---
+
+
+def odd_fits() -> list[tuple[Any, Any]]:
+    """Fitted estimators and samples: zeros that are missing, one class alone, a column of targets, networks of counts."""
+    rng = np.random.default_rng(3)
+    kinds = rng.choice(list("pqr"), (60, 2)).astype(object)
+    labels = (kinds[:, 0] == "p").astype(int)
+    fits: list[tuple[Any, Any]] = [
+        (tree.DecisionTreeClassifier().fit(X, np.full(60, "only")), X),
+        (ensemble.HistGradientBoostingClassifier(max_iter=2).fit(X, np.full(60, True)), X),
+        (linear_model.LinearRegression().fit(X, X[:, :1]), X),
+        (ensemble.GradientBoostingClassifier(n_estimators=3, loss="exponential").fit(X, X[:, 0] > 1), X),
+        (ensemble.IsolationForest(n_estimators=3, max_samples=1, random_state=0).fit(X), X),
+    ]
+    try:
+        import xgboost
+    except ImportError:
+        return fits
+    boosted = xgboost.XGBClassifier(n_estimators=3, max_depth=2)
+    return [*fits, (pipeline.make_pipeline(preprocessing.OneHotEncoder(), boosted).fit(kinds, labels), kinds)]
+
+
+def test_answers_of_odd_fits(web: Path, tmp_path: Path) -> None:
+    models = [(compile_estimator(fitted, x), x) for fitted, x in odd_fits()]
+    cases = []
+    for model, x in models:
+        odd = np.random.default_rng(1).uniform(-0.25, 0.25, (5, model.client.output_scale.size))
+        cases.append(Case(model.client, [x], [odd]))
+    for case, answer in zip(cases, asked(web, tmp_path, cases), strict=True):
+        assert "error" not in answer, answer
+        assert check_inputs(case.client, case.samples[0], answer["inputs"][0])
+        check_outputs(case.client, case.phases[0], answer["outputs"][0])

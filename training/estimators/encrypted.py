@@ -182,7 +182,8 @@ class EncryptedEstimator:
                     _set(self, "feature_names_in_", np.array(step.names, dtype=object))
         for last in program.output_steps:
             if isinstance(last, Labels | Pick):
-                _set(self, "classes_", last.labels)
+                alone = len(set(last.labels.tolist())) == 1  # a class that is told twice
+                _set(self, "classes_", last.labels[:1] if alone else last.labels)
             elif isinstance(last, LabelGroups):
                 _set(self, "classes_", np.split(last.labels, np.cumsum(last.sizes)[:-1]))
 

@@ -184,6 +184,7 @@ def _second(model: Model) -> Model:
 def several_outputs(estimator: Any, read: Read) -> Part:
     """MultiOutputClassifier and MultiOutputRegressor."""
     models, steps = _members(estimator, estimator.estimators_, None, read)
+    models = [_both_decisions(model) for model in models]
     joined = side_by_side(models, estimator)
     classified = all(model.labels is not None for model in models)
     members = _member_steps(models, classified)
@@ -193,6 +194,13 @@ def several_outputs(estimator: Any, read: Read) -> Part:
     labels = [np.asarray(model.labels) for model in models]
     groups = LabelGroups(np.concatenate(labels), np.array([len(each) for each in labels]))
     return Part(replace(joined, after=(members, groups)), steps)
+
+
+def _both_decisions(model: Model) -> Model:
+    """One decision value as a score for each of its two classes."""
+    if model.labels is None or model.transform != "decision" or model.outputs > 1:
+        return model
+    return replace(mapped(model, np.array([[-1.0, 1.0]])), transform="decision", labels=model.labels)
 
 
 # --- calibration --------------------------------------------------------------------------------------------------------------------

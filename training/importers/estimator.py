@@ -18,9 +18,10 @@ from cloakwork.models.client_steps import (
     Function,
     Indicators,
     LabelGroups,
+    Labels,
     Outliers,
+    Pick,
     Present,
-    Squeeze,
     Transform,
 )
 from cloakwork.models.client_steps.transforms import plain_labels
@@ -30,7 +31,7 @@ from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 from cloakwork.training.importers import bayes, ensembles, linear, sklearn_trees
 from cloakwork.training.importers.catboost_trees import catboost_trees, classification_answer, regression_answer
 from cloakwork.training.importers.combining import Part, makes_missing
-from cloakwork.training.importers.lightgbm_trees import lightgbm_nodes
+from cloakwork.training.importers.lightgbm_trees import EACH, lightgbm_nodes
 from cloakwork.training.importers.networks import import_network
 from cloakwork.training.importers.nodes import check_own_methods, nearest_of, unsupported_option, unwrapped
 from cloakwork.training.importers.preprocessing import given_to_last, split_pipeline
@@ -40,6 +41,9 @@ Imported: TypeAlias = TreeEnsemble | LinearModel | onnx.ModelProto
 Given: TypeAlias = Callable[[], Any]
 """Makes some samples as an estimator gets them."""
 _LIBRARIES: Final = ("sklearn.", "xgboost.", "lightgbm.", "catboost.")
+
+
+_COMPLETE: Final = ("GradientBoosting", "AdaBoost")  # which refuse missing values, whatever their trees would do
 
 
 def import_estimator(estimator: Any, *, missing: bool = False) -> Imported:
@@ -65,11 +69,9 @@ def import_part(estimator: Any, *, missing: bool = False, given: Given | None = 
     model = part.model
     names = None if part.steps else feature_names(estimator, given)
     if isinstance(model, TreeEnsemble):
-        trees = (
-            model.trees
-            if missing or makes_missing(part.steps)
-            else tuple(replace(tree, missing_left=None) for tree in model.trees)
-        )
+        trees = model.trees
+        if not makes_missing(part.steps) and (not missing or name.startswith(_COMPLETE)):
+            trees = tuple(replace(tree, missing_left=None) for tree in trees)
         return replace(part, model=replace(model, trees=trees, feature_names=names))
     return replace(part, model=replace(model, feature_names=names)) if isinstance(model, LinearModel) else part
 
@@ -107,15 +109,20 @@ _OF_TWO: Final = (
 def _constant(estimator: Any, classes: Any) -> TreeEnsemble:
     """One class, whatever the features are, with probability 1."""
     leaf = Tree.of_nodes([0], [0.0], [-1], [-1], [[1.0]], [False])
-    after = (LabelGroups(plain_labels(classes), np.ones(1, dtype=np.int64)), Squeeze())
-    return _ensemble(estimator, [leaf], "none", after=after)
+    return _ensemble(estimator, [leaf], "none", after=(Pick(plain_labels(np.repeat(classes, 2))),))
 
 
 def _zero_is_missing(estimator: Any, name: str, given: Given | None) -> bool:
     """Whether zeros take the way of missing values: XGBoost holds what a sparse matrix leaves out for missing, not for 0."""
     if name not in _XGBOOST:
         return False
-    return bool(estimator.missing == 0) or (given is not None and hasattr(given(), "tocsr"))
+    samples = None if given is None else given()
+    if not hasattr(samples, "tocsr"):
+        return bool(estimator.missing == 0)
+    if np.isnan(estimator.missing) and bool((samples.tocsr().data == 0).any()):
+        remedy = "some of its zeros are numbers and others are missing values; fit it on dense ones (sparse_output=False, sparse_threshold=0)"
+        raise unsupported_option(estimator, "features", "a sparse matrix that holds zeros", remedy)
+    return True
 
 
 def _member(estimator: Any, columns: NDArray[np.int64] | None = None, *, given: Given | None) -> Part:
@@ -210,9 +217,9 @@ def _forest(estimator: Any, name: str) -> TreeEnsemble:
 
 def _gradient_boosting(estimator: Any, name: str) -> TreeEnsemble:
     trees, base = sklearn_trees.gradient_boosting(estimator)
-    return _ensemble(
-        estimator, trees, _logistic(estimator, len(base)), base=base, labels=labels_of(estimator), single=True
-    )
+    exponential = estimator.loss == "exponential"  # 1 / (1 + exp(-2 s))
+    transform = "softmax" if exponential else _logistic(estimator, len(base))
+    return _ensemble(estimator, trees, transform, base=base, labels=labels_of(estimator), single=True)
 
 
 def _histogram_boosting(estimator: Any, name: str) -> TreeEnsemble:
@@ -242,6 +249,10 @@ def _xgboost(estimator: Any, name: str) -> TreeEnsemble:
 
 def _lightgbm(estimator: Any, name: str) -> TreeEnsemble:
     trees, base, transform = lightgbm_nodes(estimator)
+    if transform == EACH:  # probabilities that do not add up to 1
+        labels = plain_labels(estimator.classes_)
+        facts: dict[str, Any] = {"labels": labels, "after": (Transform("sigmoid"), Labels(labels))}
+        return _ensemble(estimator, trees, "decision", base=base, **facts)
     return _ensemble(estimator, trees, transform, base=base, labels=labels_of(estimator))
 
 

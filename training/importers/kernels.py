@@ -11,6 +11,7 @@ from cloakwork.models.arrays import Reals
 from cloakwork.models.batches.decisions import Votes
 from cloakwork.models.batches.kernels import PowerModel, RadialModel
 from cloakwork.models.client_steps import OutputStep, final_steps
+from cloakwork.models.client_steps.transforms import plain_labels
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.training.importers.nodes import unsupported_option
 
@@ -74,4 +75,4 @@ def _after(estimator: Machine) -> Votes | tuple[OutputStep, ...]:
     labels = getattr(estimator, "classes_", None)
     if labels is None or len(labels) == 2:
         return final_steps("none" if labels is None else "decision", 1.0, labels)
-    return Votes(np.asarray(labels), bool(estimator.break_ties), estimator.decision_function_shape == "ovo")
+    return Votes(plain_labels(labels), bool(estimator.break_ties), estimator.decision_function_shape == "ovo")

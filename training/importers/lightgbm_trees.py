@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 from cloakwork.models.trees.ensemble import Tree
 from cloakwork.training.importers.nodes import placed, unsupported_option
 
+EACH: Final = "sigmoid of each"
 # Objective -> how a raw sum becomes the prediction.
 TRANSFORMS: Final[dict[str, str]] = {
     "binary": "sigmoid",
     "multiclass": "softmax",
+    "multiclassova": EACH,
+    "cross_entropy": "sigmoid",
     "poisson": "exp",
     "gamma": "exp",
     "tweedie": "exp",

@@ -40,10 +40,10 @@ def split_pipeline(estimator: Any, *, missing: bool = False) -> tuple[tuple[Inpu
 
 
 def given_to_last(estimator: Any, samples: Any) -> Any:
-    """A few of the samples as the last estimator of a pipeline gets them, by its own fitted steps: as a sparse matrix, say."""
+    """Samples, 2,000 of many, as the last estimator of a pipeline gets them, by its own fitted steps: as a sparse matrix, say."""
     from sklearn.pipeline import Pipeline
 
-    given = samples[:_FEW]
+    given = samples[:_ENOUGH]
     names = getattr(estimator, "feature_names_in_", None)
     if isinstance(estimator, Pipeline) and names is not None and not hasattr(given, "columns"):
         from pandas import DataFrame  # which had the names
@@ -56,7 +56,7 @@ def given_to_last(estimator: Any, samples: Any) -> Any:
     return given
 
 
-_FEW: Final = 2
+_ENOUGH: Final = 2000
 
 
 def input_steps(transformers: list[Any], *, missing: bool = False) -> tuple[InputStep, ...]:

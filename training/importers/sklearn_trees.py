@@ -50,8 +50,6 @@ def forest_trees(estimator: Any) -> list[Tree]:
 
 def gradient_boosting(estimator: Any) -> tuple[list[Tree], NDArray[np.float64]]:
     """Trees whose outputs are added to a constant start [outputs]."""
-    if estimator.loss == "exponential":
-        raise unsupported_option(estimator, "loss", estimator.loss, "use 'log_loss'")
     start = _constant_start(estimator)
     outputs = estimator.estimators_.shape[1]
     trees = [

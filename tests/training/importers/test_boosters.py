@@ -87,6 +87,17 @@ def test_texts_and_bins_are_sparse() -> None:
     assert np.abs(found - voting.predict_proba(X)).max() < 0.03
 
 
+def test_zeros_that_a_sparse_matrix_holds_are_refused() -> None:
+    """Splines without and with a value of 0: those that are stored are numbers to XGBoost."""
+    fitted = make(preprocessing.SplineTransformer(3, sparse_output=True), trees()).fit(np.round(X, 1), Y)
+    with pytest.raises(UnsupportedOperatorError, match="a sparse matrix that holds zeros"):
+        compile_estimator(fitted, np.round(X, 1), **CLIENT)
+    dense = make(preprocessing.SplineTransformer(3), trees()).fit(np.round(X, 1), Y)
+    assert (
+        compile_estimator(dense, np.round(X, 1), **CLIENT).predict(np.round(X, 1)) == dense.predict(np.round(X, 1))
+    ).all()
+
+
 def test_zero_marks_missing_values() -> None:
     x = np.where(RNG.random(X.shape) < 0.3, 0.0, X)
     fitted = trees(missing=0).fit(x, Y)

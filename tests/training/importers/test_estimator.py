@@ -14,7 +14,7 @@ sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 from sklearn import cluster, datasets, ensemble, linear_model, neural_network, svm, tree  # noqa: E402
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 
-from cloakwork.models.errors import CompileError, UnsupportedOperatorError  # noqa: E402
+from cloakwork.models.errors import CompileError, ShapeError, UnsupportedOperatorError  # noqa: E402
 from cloakwork.models.linear.linear_model import LinearModel  # noqa: E402
 from cloakwork.models.trees.ensemble import TreeEnsemble  # noqa: E402
 from cloakwork.training.importers import import_estimator  # noqa: E402
@@ -33,11 +33,14 @@ CLASSIFIERS = [
     ensemble.GradientBoostingClassifier(n_estimators=8, **RANDOM),
     ensemble.GradientBoostingClassifier(n_estimators=3, init="zero", subsample=0.7, **RANDOM),
     ensemble.HistGradientBoostingClassifier(max_iter=8, **RANDOM),
+    ensemble.GradientBoostingClassifier(n_estimators=8, n_iter_no_change=2, **RANDOM),
+    ensemble.HistGradientBoostingClassifier(max_iter=30, early_stopping=True, n_iter_no_change=1, **RANDOM),
     xgboost.XGBClassifier(n_estimators=8, max_depth=4),
     xgboost.XGBClassifier(n_estimators=4, booster="dart", rate_drop=0.5, base_score=0.3),
     xgboost.XGBClassifier(n_estimators=4, num_parallel_tree=2, subsample=0.6, gamma=2.0),
     lightgbm.LGBMClassifier(**LGBM),
     lightgbm.LGBMClassifier(boosting_type="rf", subsample=0.5, subsample_freq=1, **LGBM),
+    lightgbm.LGBMClassifier(boosting_type="dart", class_weight="balanced", **LGBM),
     linear_model.LogisticRegression(),
     linear_model.SGDClassifier(loss="hinge", **RANDOM),
     linear_model.SGDClassifier(loss="log_loss", **RANDOM),
@@ -182,6 +185,35 @@ def test_missing_values_go_where_training_sent_them(estimator: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         assert (model.evaluate(x) == member.predict(x)).all()
+
+
+def test_objectives_of_two_classes_or_of_several() -> None:
+    x, y = classification(2, np.float64)
+    several, labels = classification(3, np.float64)
+    codes = np.unique(y, return_inverse=True)[1]
+    for member in (
+        ensemble.GradientBoostingClassifier(n_estimators=5, loss="exponential", **RANDOM).fit(x, y),
+        lightgbm.LGBMClassifier(objective="cross_entropy", **LGBM).fit(x, y),
+        lightgbm.LGBMRegressor(objective="cross_entropy", **LGBM).fit(x, codes),
+        lightgbm.LGBMClassifier(objective="multiclassova", **LGBM).fit(several, labels),
+    ):
+        table = several if len(getattr(member, "classes_", ())) == 3 else x
+        model: Any = import_estimator(member)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            if not hasattr(member, "classes_"):
+                np.testing.assert_allclose(model.evaluate(table), member.predict(table), atol=1e-9)
+                continue
+            assert (model.evaluate(table) == member.predict(table)).all()
+            np.testing.assert_allclose(model.probabilities(table), member.predict_proba(table), atol=1e-9)
+
+
+def test_what_refuses_missing_values_still_does() -> None:
+    x, y = classification(2, np.float64)
+    gaps = np.where(np.random.default_rng(0).random(x.shape) < 0.1, np.nan, x)
+    for member in (ensemble.GradientBoostingClassifier(n_estimators=2), ensemble.AdaBoostClassifier(n_estimators=2)):
+        with pytest.raises(ShapeError, match="which this model does not take"):
+            import_estimator(member.fit(x, y), missing=True).scores(gaps)  # type: ignore[union-attr]
 
 
 def test_early_stopping_counts_the_best_rounds() -> None:

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 import sklearn.base
-from sklearn import ensemble, linear_model, multioutput, naive_bayes, neural_network, tree
+from sklearn import ensemble, linear_model, multioutput, naive_bayes, neural_network, svm, tree
 from sklearn.exceptions import ConvergenceWarning
 
 from cloakwork.models.client_steps.feature_tables import check_column_names
@@ -209,3 +209,10 @@ def test_a_network_of_counts() -> None:
     fitted.out_activation_ = "softplus"
     with pytest.raises(UnsupportedOperatorError, match="out_activation_ = 'softplus'"):
         import_estimator(fitted)
+
+
+@pytest.mark.parametrize("member", [linear_model.RidgeClassifier(), svm.LinearSVC(), linear_model.LogisticRegression()])
+def test_outputs_that_are_decided_one_by_one(member: Any) -> None:
+    fitted = multioutput.MultiOutputClassifier(member).fit(X, np.array(["no", "yes"])[LABELS])
+    found = compile_estimator(fitted, X).predict(X)
+    assert found.shape == (150, 4) and (found == fitted.predict(X)).mean() > 0.98
