@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from cloakwork.models.arrays import Reals, dense, is_missing
-from cloakwork.models.client_steps import InputStep, Saturate
+from cloakwork.models.client_steps import InputStep, OneHot, Project, Saturate
 from cloakwork.models.client_steps.column_flow import Codes, ColumnFlow, Recipe
 from cloakwork.models.client_steps.first import REFUSE
 from cloakwork.models.errors import UnsupportedNode, UnsupportedOperatorError
@@ -281,6 +281,21 @@ def _ordinal_encoder(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Reci
     return result
 
 
+def _target_encoder(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
+    """The mean of the target for each category; of several classes a column for each of them, picked by the category's indicator."""
+    answers = np.split(_answers(transformer), len(recipe), axis=1)
+    result: Recipe = []
+    for column, known, own in zip(recipe, transformer.categories_, answers, strict=True):
+        count, means = len(known), own[: len(known) + 1]
+        if means.shape[1] == 1:
+            result.append(flow.encode(column, Codes.of(known, means[:count, 0], float(means[count, 0]))))
+            continue
+        number = flow.encode(column, Codes.of(known, range(count), float(count)))
+        steps = (OneHot(np.array([count + 1])), Project(np.zeros(count + 1), means))
+        result += flow.apply([number], steps, means.shape[1])
+    return result
+
+
 _UNSEEN: Final = "\0 no category"
 
 
@@ -291,7 +306,7 @@ def _answers(encoder: Any) -> Reals:
     for column, categories in enumerate(known):
         table[:, column] = categories[0]
         table[: len(categories), column] = categories
-        if encoder.handle_unknown != "error":
+        if getattr(encoder, "handle_unknown", "") != "error":
             table[len(categories), column] = _UNSEEN
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of names of columns, and of the unseen category
@@ -315,6 +330,7 @@ _READERS: Final[dict[str, Callable[[Any, ColumnFlow, Recipe], Recipe]]] = {
     "RobustScaler": _robust_scaler,
     "SimpleImputer": _imputer,
     "StandardScaler": _standard_scaler,
+    "TargetEncoder": _target_encoder,
     "TfidfTransformer": weighted,
     **features.READERS,
 }
