@@ -57,8 +57,7 @@ def input_steps(transformers: list[Any], *, missing: bool = False) -> tuple[Inpu
         recipe = _apply(first, flow, flow.start())
     for transformer in others:
         recipe = _apply(transformer, flow, recipe)
-    if not recipe:
-        raise UnsupportedOperatorError("pipeline: its steps leave no column; expected one at least")
+    _check_columns(recipe)
     try:
         return flow.finish(recipe, missing)
     except UnsupportedNode as error:
@@ -80,6 +79,7 @@ def _apply(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
     """One fitted transformer on the columns of a recipe."""
     from sklearn.feature_selection import SelectorMixin
 
+    _check_columns(recipe)
     kind = _kind(transformer)
     if isinstance(transformer, SelectorMixin):
         _check_own(transformer)
@@ -97,6 +97,11 @@ def _apply(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
         return _READERS[kind](transformer, flow, recipe)
     except UnsupportedNode as error:
         raise UnsupportedOperatorError(f"pipeline: {type(transformer).__name__} {error}") from error
+
+
+def _check_columns(recipe: Recipe) -> None:
+    if not recipe:
+        raise UnsupportedOperatorError("pipeline: its steps leave no column; expected one at least")
 
 
 def _kind(transformer: Any) -> str:
