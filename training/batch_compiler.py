@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
+from cloakwork.models.arrays import dense
 from cloakwork.models.batches.build import compile_batch
 from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.client_steps import Columns
@@ -34,6 +35,7 @@ def compile_estimator_batch(estimator: Any, calibration: Any, *, samples: int, *
         CompileError: not fitted, no samples.
         UnsupportedOperatorError: an estimator that is neither linear nor a support vector machine, or a step without a counterpart.
     """
+    calibration = dense(calibration)
     if calibration is None or len(calibration) == 0:
         raise CompileError("calibration: expected typical samples, such as the training data, got none")
     steps, last = split_pipeline(unwrapped(estimator))

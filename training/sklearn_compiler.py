@@ -72,7 +72,7 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
     elif steps and missing:
         features = run_input_steps(steps, calibration)  # which says what is missing
     if isinstance(model, TreeEnsemble):
-        model = above_ties(model, steps)
+        model = above_ties(model, (*steps, *part.steps))
     if part.steps:
         steps = (*(steps or (_columns(last, given, missing and makes_missing(part.steps)),)), *part.steps)
     _check_options(model, last, options)

@@ -45,8 +45,8 @@ class Columns:
 class Categories:
     """The first step for tables with text: categories of the training data as numbers 0, 1, ..; other columns as they are.
 
-    `known[i]` are the categories of column `columns[i]`, None among them for a missing value. An unseen one is refused, or becomes -1 (OneHot
-    then gives zeros). A column without known categories is not looked at and becomes 0.
+    `known[i]` are the categories of column `columns[i]`, None among them for a missing value, which an empty text then is too. An unseen one
+    is refused, or becomes -1 (OneHot then gives zeros). A column without known categories is not looked at and becomes 0.
 
     Args:
         numbers: of the known categories of each column, where they are not 0, 1, ..; None leaves a missing value.
@@ -95,6 +95,8 @@ class Categories:
     def _numbered(self, values: NDArray[Any], i: int) -> list[float | None]:
         known = self.known[i]
         number = dict(zip(known, self.numbers[i] if self.numbers else map(float, range(len(known))), strict=True))
+        if None in number:  # what a file of text has for a missing value
+            number.setdefault("", number[None])
         keys = [None if is_missing(value) else value for value in values]
         try:
             unseen = next((row for row, key in enumerate(keys) if key not in number), None)

@@ -21,7 +21,20 @@ from test_web_agreement import Case, array, asked, check_inputs, check_outputs
 from test_web_client import PASSPHRASE, evaluate, values
 
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.models.client_steps import FUNCTIONS, TOKENS, Columns, Curves, Function, Members, Quantise, Round, Texts
+from cloakwork.models.client_steps import (
+    FUNCTIONS,
+    TOKENS,
+    Categories,
+    Columns,
+    Curves,
+    Divide,
+    Function,
+    Impute,
+    Members,
+    Quantise,
+    Round,
+    Texts,
+)
 from cloakwork.models.client_steps.texts import _plain_text
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.compiler import compile_onnx
@@ -123,6 +136,20 @@ def test_texts_that_are_odd(client: ClientSpecification, web: Path, tmp_path: Pa
             if "error" not in each:
                 np.testing.assert_array_equal(array(each), case.client.inputs(x))
     assert taken == 2 * len(cases)
+
+
+# --- categories ---
+
+
+def test_categories_with_numbers_and_rules_of_their_own(client: ClientSpecification, web: Path, tmp_path: Path) -> None:
+    known = (("a", "b", None), (1, 2.5, False), ("a", "", "é"))
+    numbers, others = ((4, 4, 7.5), (0, None, 3), (-2, 5.25, 1e300)), (None, "refuse", -1)
+    steps = Categories(3, np.arange(3), known, missing=True, numbers=numbers, others=others), Impute(np.full(3, 0.5))
+    rows = [[[a, b, c]] for a in ("a", "c", None, "") for b in (1, True, 0, 2.5, "1", None) for c in ("", None, "é", 1)]
+    cases = [Case(with_input(client, *steps, Divide(np.array([0, 0.1, 1]), np.array([3, -7, 1e290])), width=3), rows)]
+    (found,) = asked(web, tmp_path, cases)
+    taken = [check_inputs(cases[0].client, x, each) for x, each in zip(rows, found["inputs"], strict=True)]
+    assert sum(taken) == 4 * 4 * 4
 
 
 # --- functions ---

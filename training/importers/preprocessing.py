@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from cloakwork.models.arrays import Reals, dense, is_missing
-from cloakwork.models.client_steps import InputStep, Saturate
+from cloakwork.models.client_steps import InputStep, OneHot, Project, Saturate
 from cloakwork.models.client_steps.column_flow import Codes, ColumnFlow, Recipe
 from cloakwork.models.client_steps.first import REFUSE
 from cloakwork.models.errors import UnsupportedNode, UnsupportedOperatorError
@@ -78,8 +78,7 @@ def input_steps(transformers: list[Any], *, missing: bool = False) -> tuple[Inpu
         recipe = _apply(first, flow, flow.start())
     for transformer in others:
         recipe = _apply(transformer, flow, recipe)
-    if not recipe:
-        raise UnsupportedOperatorError("pipeline: its steps leave no column; expected one at least")
+    _check_columns(recipe)
     try:
         return flow.finish(recipe, missing)
     except UnsupportedNode as error:
@@ -101,6 +100,7 @@ def _apply(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
     """One fitted transformer on the columns of a recipe."""
     from sklearn.feature_selection import SelectorMixin
 
+    _check_columns(recipe)
     kind = _kind(transformer)
     if isinstance(transformer, SelectorMixin):
         return [recipe[int(i)] for i in transformer.get_support(indices=True)]
@@ -119,6 +119,11 @@ def _apply(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
 
 
 _SELECTION: Final = ("get_support", "_get_support_mask")  # which are asked, whoever wrote them
+
+
+def _check_columns(recipe: Recipe) -> None:
+    if not recipe:
+        raise UnsupportedOperatorError("pipeline: its steps leave no column; expected one at least")
 
 
 def _kind(transformer: Any) -> str:
@@ -261,6 +266,21 @@ def _ordinal_encoder(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Reci
     return result
 
 
+def _target_encoder(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
+    """The mean of the target for each category; of several classes a column for each of them, picked by the category's indicator."""
+    answers = np.split(_answers(transformer), len(recipe), axis=1)
+    result: Recipe = []
+    for column, known, own in zip(recipe, transformer.categories_, answers, strict=True):
+        count, means = len(known), own[: len(known) + 1]
+        if means.shape[1] == 1:
+            result.append(flow.encode(column, Codes.of(known, means[:count, 0], float(means[count, 0]))))
+            continue
+        number = flow.encode(column, Codes.of(known, range(count), float(count)))
+        steps = (OneHot(np.array([count + 1])), Project(np.zeros(count + 1), means))
+        result += flow.apply([number], steps, means.shape[1])
+    return result
+
+
 _UNSEEN: Final = "\0 no category"
 
 
@@ -271,7 +291,7 @@ def _answers(encoder: Any) -> Reals:
     for column, categories in enumerate(known):
         table[:, column] = categories[0]
         table[: len(categories), column] = categories
-        if encoder.handle_unknown != "error":
+        if getattr(encoder, "handle_unknown", "") != "error":
             table[len(categories), column] = _UNSEEN
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of names of columns, and of the unseen category
@@ -295,6 +315,7 @@ _READERS: Final[dict[str, Callable[[Any, ColumnFlow, Recipe], Recipe]]] = {
     "RobustScaler": _robust_scaler,
     "SimpleImputer": _imputer,
     "StandardScaler": _standard_scaler,
+    "TargetEncoder": _target_encoder,
     "TfidfTransformer": weighted,
     **features.READERS,
 }

@@ -30,6 +30,9 @@ export function categories(given: Fields): FirstStep {
   demand(columns.length === known.length && columns.every((c) => c < count), "known categories for each encoded column");
   demand(unseen === "refuse" || unseen === "ignore", "a rule for unseen categories: refuse or ignore");
   const numbers = numbersOf(given["numbers"], known).map((each, i) => new Map(each.map((n, k) => [comparable(known[i]?.[k]), n])));
+  numbers.forEach((each) => {
+    if (each.has(null) && !each.has("")) each.set("", each.get(null) as number | null); // what a file of text has for a missing value
+  });
   const others = rules(given["others"], known.length, unseen === "refuse" ? unseen : -1);
   const asNumbers = (rows: unknown[][], i: number): void => {
     const [column, number, other] = [columns[i] as number, numbers[i] as Map<unknown, number | null>, others[i] as Rule];

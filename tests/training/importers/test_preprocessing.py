@@ -116,6 +116,13 @@ ENCODERS: dict[str, tuple[Any, list[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("target", [TARGET, TABLE["level"], TABLE["age"]], ids=["binary", "classes", "values"])
+def test_categories_as_means_of_the_target(target: Any) -> None:
+    """For unseen ones the mean of all."""
+    parts = [("t", preprocessing.TargetEncoder(), ["kind", "rare"]), ("n", filled, NUMBERS)]
+    agrees(columns(parts).fit(HOLES, target), UNSEEN)
+
+
 def agrees(fitted: Any, samples: Any) -> None:
     """The client's numbers are those of the transformer."""
     steps = input_steps_from_fields(json.loads(json.dumps(steps_to_fields(input_steps([fitted], missing=True)))))
@@ -375,7 +382,7 @@ def test_unseen_categories_and_missing_values() -> None:
         (decomposition.NMF(2), "NMF has no counterpart at the client; nothing of a name like it can run"),
         (impute.SimpleImputer(missing_values=2.0), "missing_values = 2.0 .* mark missing values by NaN"),
         (preprocessing.FunctionTransformer(np.sort), "func = .* apply it to the table yourself"),
-        (preprocessing.TargetEncoder(), "TargetEncoder has no counterpart at the client"),
+        (impute.KNNImputer(), "KNNImputer has no counterpart at the client"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )
