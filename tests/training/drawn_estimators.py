@@ -242,7 +242,7 @@ _COUNTERS: Final[list[Make]] = [
     lambda rng: linear_model.PoissonRegressor(),
     lambda rng: linear_model.TweedieRegressor(power=pick(rng, 0, 1, 1.5), link=pick(rng, "auto", "log")),
     lambda rng: ensemble.HistGradientBoostingRegressor(loss="poisson", max_iter=4, max_depth=3),
-    lambda rng: neural_network.MLPRegressor((6,), max_iter=60, random_state=0, loss="poisson"),
+    lambda rng: neural_network.MLPRegressor(hidden_layer_sizes=(6,), max_iter=60, random_state=0, loss="poisson"),
 ]
 _BOOSTED_CLASSIFIERS: list[Make] = []
 _BOOSTED: list[Make] = []
