@@ -227,7 +227,8 @@ def new_tenant(data: Path, name: str, *scopes: str, database: str | None = None,
 def toy_model(seed: int = 0, sizes: tuple[int, ...] = (4, 6, 3), set_name: str = "toy_two_limb") -> CompiledModel:
     """A small network, compiled for a secure set and then moved to insecure parameters, which have less noise."""
     rng = np.random.default_rng(seed)
-    compiled = compile_onnx(onnx_models.mlp(rng, sizes), rng.uniform(-1, 1, (512, sizes[0])), profile="fast")
+    samples = rng.uniform(-1, 1, (512, sizes[0]))
+    compiled = compile_onnx(onnx_models.mlp(rng, sizes), samples, profile="fast", accuracy=0.9)
     return CompiledModel(replace(compiled.program, parameters=parameter_set(set_name)))
 
 
