@@ -59,10 +59,10 @@ def compile_onnx(
             half torus (one standard deviation); "exact" or "exact_64": look-ups on integers that fail with a probability of at most 2^-128
             or 2^-64; or such profiles by the names of layers, with "*" for the others.
         accuracy: least share of the calibration samples on which the encrypted model, simulated, decides as the clear one; for regression
-            1 - root mean square error / spread of the clear values, the least of any number: 0.97 allows 3 % of the spread; for embeddings 1 -
-            the error of the cosines between samples. It has to hold at the lower end of a 95 % confidence interval, for every one of several outputs.
-            The cheapest program that does is taken; of networks of integers, where no approximate one does, one with as few exact layers as it
-            takes. None: not checked, as it is not without calibration samples.
+            1 - root mean square error / spread of the clear values, the least of any number: 0.97 allows 3 % of the spread (6 % of more than
+            eight numbers together); for embeddings 1 - the error of the cosines between samples. It has to hold at the lower end of a 95 %
+            confidence interval, for every one of several outputs. The cheapest program that does is taken; of networks of integers, where no
+            approximate one does, one with as few exact layers as it takes. None: not checked, as it is not without calibration samples.
         allow_loss: when no program reaches the accuracy, the best one and an AccuracyWarning instead of an AccuracyError.
         task: "classification", "regression" or "embedding", or one of them by the names of outputs; None: seen from the model's last steps and
             outputs.

@@ -26,6 +26,7 @@ _ORDERED: Final = (
 )
 _INTERVAL: Final = 0.4  # an error of an interval's end counts so much: 7.5 % of the width, which cost an interval of 80 % a point of coverage, as 3 %
 _COSINES: Final = 0.3  # an error of cosines counts so much of their spread: a tenth of it, which costs little of an order of pairs, as 3 %
+_SIGNAL: Final = 0.5  # an error of one of many numbers counts so much: who reads a signal reads many together
 _CLASS: Final = 10  # decisions for a class, at least, to be judged by itself
 _RARE_CLASS: Final = 5  # the same, for a more accurate program to be looked for
 _DRAWS: Final = 64  # errors that each sample is tried with
@@ -42,7 +43,7 @@ class Verdict:
 
     Args:
         measure: "agreement", the share of samples with the same decision; "closeness", 1 - root mean square error / spread of the clear model's
-            values, the least of any number, or of all together if they are many; "cosine", 1 - root mean square error of the cosines between
+            values, the least of any number, or of all together and half if they are many; "cosine", 1 - root mean square error of the cosines between
             pairs of samples.
         at_least: the lower end of the value's one-sided confidence interval of 95 %. It also covers each class, tenth of the values and interval.
         doubled: the value under an error twice as large: calibration samples are mostly those of training, which a model decides more surely
@@ -197,7 +198,7 @@ def closeness(outputs: Reals, clear: Reals) -> Verdict:
     lost = np.square(error[:, varies]) / (variance[varies] if len(variance) <= QUANTITIES else variance[varies].mean())
     differs = int(lost.max(axis=1).argmax())
     if len(variance) > QUANTITIES:
-        lost = lost.mean(axis=1, keepdims=True)
+        lost = _SIGNAL**2 * lost.mean(axis=1, keepdims=True)
     found = {"": _error(lost)}
     if len(variance) <= QUANTITIES:
         deviation = np.sqrt(variance[varies])

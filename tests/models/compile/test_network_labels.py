@@ -19,7 +19,7 @@ from sklearn.preprocessing import MinMaxScaler
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.compiler import ExactSettings, compile_onnx
-from cloakwork.models.errors import CompileError
+from cloakwork.models.errors import AccuracyWarning, CompileError
 from cloakwork.training.sklearn_compiler import compile_estimator
 
 TOY = parameter_set("toy_large")
@@ -104,7 +104,8 @@ def pipeline(load: Any, width: int) -> tuple[Any, np.ndarray, np.ndarray]:
 @pytest.mark.tier("all")
 def test_iris_encrypted(sessions: Sessions) -> None:
     estimator, train, held_out = pipeline(load_iris, 6)
-    made = compile_estimator(estimator, train, encrypted_argmax=True, candidates=[TOY], profile="exact_64")
+    with pytest.warns(AccuracyWarning, match="of 112 calibration samples .* too few samples to show the 97 %"):
+        made = compile_estimator(estimator, train, encrypted_argmax=True, candidates=[TOY], profile="exact_64")
     assert (made.predict(held_out) == estimator.predict(held_out)).mean() >= 0.95
     key, session = sessions(TOY.name)
     encrypted = made.predict(held_out[:3], fhe="execute", key=key, session=session)
@@ -118,7 +119,10 @@ def test_two_classes_by_one_logit_get_a_score_each() -> None:
     estimator.steps[-1][1].classes_ = names
     made = compile_estimator(estimator, train, encrypted_argmax=True)
     report = made.report()
-    assert report["parameter_set"] == "large16" and report["failure_log2"] <= -128
+    assert (
+        report["parameter_set"] == "fine4" and report["failure_log2"] <= -128
+    )  # large16 keeps 97.4 %, for certain 95.8
+    assert report["check"]["at_least"] >= 0.97
     found = made.predict(held_out)
     assert set(found) == set(names) and (found == names[estimator.predict_proba(held_out).argmax(axis=1)]).mean() > 0.95
     np.testing.assert_array_equal(made.predict(held_out, fhe="simulate", seed=3), found)

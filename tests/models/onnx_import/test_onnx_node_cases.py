@@ -129,6 +129,8 @@ REFUSED = {
     "tf_crop_and_resize": "use one of half_pixel",
     "nearest_not": "export with the sizes",
     "downsample_scales_linear_align_corners": "export with sizes",
+    "l1normalization": "only p=2",
+    "l2normalization_axis_0": "along the batch",
     "seq_length": "of different lengths",
     "with_peepholes": "peepholes",
     "quantizelinear_e4m3fn": "use integers",
