@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cloakwork.models.arrays import dense
 from cloakwork.models.client_steps import (
     FUNCTIONS,
     Binarise,
@@ -24,13 +25,17 @@ from cloakwork.models.client_steps.column_flow import ColumnFlow, Recipe
 from cloakwork.training.importers.nodes import unsupported_option
 
 
+def _principal_components(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
+    """In the order of scikit-learn: a component of no deviation, whitened, is nothing but rounding."""
+    matrix = np.asarray(transformer.components_, dtype=np.float64).T
+    made = flow.apply(recipe, (Project(np.zeros(len(matrix)), matrix),), matrix.shape[1])
+    deviation = np.maximum(np.sqrt(transformer.explained_variance_), np.finfo(np.float64).eps)
+    return flow.arithmetic(made, transformer.mean_ @ matrix, deviation if transformer.whiten else 1.0, "over")
+
+
 def _components(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    """Principal components, truncated SVD, ICA, random projections: all are one matrix."""
-    components = transformer.components_
-    matrix = np.asarray(components.toarray() if hasattr(components, "toarray") else components, dtype=np.float64).T
-    if hasattr(transformer, "explained_variance_") and getattr(transformer, "whiten", False):
-        deviation = np.sqrt(transformer.explained_variance_)
-        matrix = matrix / np.maximum(deviation, np.finfo(np.float64).eps)
+    """Truncated SVD, ICA, random projections: all are one matrix."""
+    matrix = np.asarray(dense(transformer.components_), dtype=np.float64).T
     mean = getattr(transformer, "mean_", None)
     offset = np.zeros(len(matrix)) if mean is None else np.asarray(mean, dtype=np.float64)
     return flow.apply(recipe, (Project(offset, matrix),), matrix.shape[1])
@@ -112,9 +117,10 @@ def expanded(
 
 READERS: Final[dict[str, Callable[[Any, ColumnFlow, Recipe], Recipe]]] = {
     **dict.fromkeys(
-        ("FastICA", "GaussianRandomProjection", "IncrementalPCA", "PCA", "SparseRandomProjection", "TruncatedSVD"),
+        ("FastICA", "GaussianRandomProjection", "SparseRandomProjection", "TruncatedSVD"),
         _components,
     ),
+    **dict.fromkeys(("IncrementalPCA", "PCA"), _principal_components),
     "Binarizer": _binarizer,
     "FunctionTransformer": _function,
     "KBinsDiscretizer": _bins,

@@ -124,6 +124,12 @@ def test_the_client_makes_the_numbers_of_scikit_learn(name: str) -> None:
     agrees(TRANSFORMERS[name], X[:, varying], PROBES[:, varying])
 
 
+def test_components_of_no_deviation_are_whitened_alike() -> None:
+    """What is left of a constant column is rounding, divided by next to nothing."""
+    x = np.stack([X[:, 0], np.full(len(X), 1.5), X[:, 3]], axis=1)
+    agrees(decomposition.PCA(whiten=True), x, x)
+
+
 def test_polynomials_are_those_of_scikit_learn_to_the_last_bit() -> None:
     """Bins and trees that come after them have edges that are such values."""
     fitted = preprocessing.PolynomialFeatures(4).fit(X)
