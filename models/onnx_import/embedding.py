@@ -23,17 +23,21 @@ _REMEDY: Final = (
 
 
 def rows_of_table(context: Context, node: OnnxNode) -> Encrypted:
-    """Gather of a constant by an encrypted index [1, ..], a whole number; beyond the table its first or last row."""
+    """Gather of a constant by an encrypted index [1, ..], a whole number from 0 on; beyond the table its first or last row."""
     table, index = np.asarray(node.constant(0), dtype=np.float64), node.encrypted(1)
     if table.ndim == 0 or node.attributes.get("axis", 0) % table.ndim:
         raise UnsupportedNode(f"takes an encrypted index along another axis than the first of a table; {_REMEDY}")
+    if not 1 <= len(table) <= MOST_ROWS:
+        raise UnsupportedNode(
+            f"reads a table of {len(table)} rows by an encrypted index, of at most {MOST_ROWS}; {_REMEDY}"
+        )
     rows = _rows(context, index, table.reshape(len(table), -1))
     return Encrypted(rows.reshape((*index.shape, *table.shape[1:])))
 
 
 @operator(
     "OneHot",
-    cost="1 for each category but one",
+    cost="1 for each category",
     restrictions=f"depth and values constant, at most {MOST_ROWS} categories",
 )
 def one_hot(context: Context, node: OnnxNode) -> Encrypted:
@@ -42,21 +46,24 @@ def one_hot(context: Context, node: OnnxNode) -> Encrypted:
     axis = int(node.attributes.get("axis", -1)) % (index.ndim + 1)
     if axis == 0:
         raise UnsupportedNode("puts its categories before the batch; use another axis")
-    bounded(count, count)
-    rows = _rows(context, index, np.where(np.eye(count, dtype=bool), on, off))
+    if not 1 <= count <= MOST_ROWS:
+        raise UnsupportedNode(f"has {count} categories; expected 1 to {MOST_ROWS}: {_REMEDY}")
+    chosen = np.zeros(
+        (2 * count + 2, count), dtype=bool
+    )  # by indices from -count - 1 on: those below 0 count from the end, those beyond are none
+    chosen[1:-1] = np.tile(np.eye(count, dtype=bool), (2, 1))
+    rows = _rows(context, index, np.where(chosen, on, off), -count - 1)
     return Encrypted(np.moveaxis(rows.reshape((*index.shape, count)), -1, axis))
 
 
-def _rows(context: Context, index: Indices, table: Reals) -> Indices:
-    """Wires [indices, D] for a table [V, D]."""
+def _rows(context: Context, index: Indices, table: Reals, first: int = 0) -> Indices:
+    """Wires [indices, D] for a table [V, D]. Args: first: index of its first row."""
     count, width = table.shape
-    if not 1 <= count <= MOST_ROWS:
-        raise UnsupportedNode(f"reads a table of {count} rows by an encrypted index, of at most {MOST_ROWS}; {_REMEDY}")
     bounded(index.size, max(count, width))
     if count == 1:
         return context.constant(np.broadcast_to(table, (index.size, width)))
     read = np.broadcast_to(_before_rounding(context, index).reshape(-1, 1), (index.size, count - 1))
-    bits = context.lookup(read, "Greater", np.arange(1, count) - 0.5)
+    bits = context.lookup(read, "Greater", first + np.arange(1, count) - 0.5)
     return context.linear(bits, np.diff(table, axis=0).T[None], table[:1])
 
 

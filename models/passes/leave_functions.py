@@ -14,7 +14,7 @@ import numpy as np
 from cloakwork.models.arrays import Indices
 from cloakwork.models.graph.client_functions import Functions, too_much
 from cloakwork.models.graph.ir import Graph, Lookup, places, without_dead_nodes
-from cloakwork.models.graph.steps import Step
+from cloakwork.models.graph.steps import Step, is_chain, never_negative
 from cloakwork.models.passes.wire_functions import CONSTANT, WireFunctions
 from cloakwork.models.passes.wire_programs import WirePrograms
 
@@ -53,7 +53,7 @@ def _left(functions: WireFunctions, wanted: Indices) -> tuple[Indices, Functions
         steps, function = program.steps()
         read[group] = program.base
         for i in np.unique(function).tolist():
-            one = tuple(step.select(np.array([i])) for step in steps)
+            one = _within_domain(tuple(step.select(np.array([i])) for step in steps))
             key = tuple(
                 (step.operator, step.reads, *(np.asarray(p[0]).tobytes() for p in step.parameters)) for step in one
             )
@@ -83,9 +83,39 @@ def _common_end(graph: Graph, wanted: Indices) -> tuple[Indices, Functions] | No
             break
         steps = (*(step.select(numbers) for step in node.steps), *steps)
         read = node.gather[read - node.first_wire]
-    if all(step.operator == "Affine" for step in steps) or too_much([steps]) is not None:
+    if all(step.operator == "Affine" for step in steps):
         return None
-    return read, Functions((steps,), np.zeros(wanted.shape, dtype=np.int64))
+    steps = _within_domain(steps)
+    return (
+        None if too_much([steps]) is not None else (read, Functions((steps,), np.zeros(wanted.shape, dtype=np.int64)))
+    )
+
+
+def _within_domain(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """A program that has values where noise carries a root's or logarithm's argument below 0, and no others elsewhere."""
+    if not is_chain(steps):
+        ends = [_least_argument(step) for i, step in enumerate(steps) if step.reads == (i + 1,)]
+        known = [end for end in ends if end is not None]
+        return (_at_least(max(known)), *steps) if known else steps
+    made: list[Step] = []
+    for step in steps:
+        end = _least_argument(step)
+        if end is not None and not never_negative(made):
+            made.append(_at_least(end))
+        made.append(step)
+    return tuple(made)
+
+
+def _least_argument(step: Step) -> float | None:
+    """Of functions that have one."""
+    if step.operator == "Log":
+        return float(np.finfo(np.float32).tiny)
+    roots = step.operator == "Pow" and bool((step.parameters[0] % 1 != 0).any())
+    return 0.0 if roots or step.operator == "Sqrt" else None
+
+
+def _at_least(end: float) -> Step:
+    return Step("Max", (np.array([end]),))
 
 
 def _alike(functions: WireFunctions, wire: Indices) -> list[Indices]:

@@ -26,7 +26,7 @@ RNG = np.random.default_rng(20261128)
 def agrees(proto: onnx.ModelProto, samples: np.ndarray) -> None:
     wanted = expected(proto, samples)
     imported = import_onnx(proto)
-    for graph in (imported, restructure(imported)):
+    for graph in (imported, restructure(imported), import_onnx(proto, pools_first=False)):
         found = run_output_steps(graph.client_steps, interpret(graph, samples))
         assert found.shape == wanted.shape
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(wanted).max())))

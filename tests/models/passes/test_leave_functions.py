@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx_models import model, runtime
 
 from cloakwork.fhe_core.client import ClientKey
@@ -137,3 +137,23 @@ def test_specifications_of_strangers() -> None:
         changed["client_steps"] = [entry]
         with pytest.raises(SerializationError):
             ClientSpecification.from_json(json.dumps(changed))
+
+
+ROOTS = {
+    "root": ending(("Mul", "z z", "s"), ("ReduceSum", "s axes", "t"), ("Sqrt", "t", "y"), axes=[1]),
+    "power": ending(("Mul", "z z", "s"), ("Pow", "s c", "y"), c=0.5),
+    "logarithm": ending(("Abs", "z", "s"), ("ReduceMean", "s", "t", {"axes": [1]}), ("Log", "t", "y")),
+    "root beside its argument": ending(("Abs", "z", "b"), ("Sub", "b one", "s"), ("Relu", "s", "p"), ("Sqrt", "p", "q"), ("Mul", "q p", "y"), one=1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROOTS)
+def test_roots_and_logarithms_of_what_noise_carries_below_zero_are_finite(name: str) -> None:
+    proto = ROOTS[name]
+    if name == "root":
+        axes = next(each for each in proto.graph.initializer if each.name == "axes")
+        axes.CopyFrom(numpy_helper.from_array(np.array([1], dtype=np.int64), "axes"))
+    made = compile_onnx(proto, X, accuracy=None, task="regression")
+    found = np.stack([made.predict(0.1 * X, fhe="simulate", seed=seed) for seed in range(10)])
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(made.predict_float(X), runtime(proto, X), rtol=1e-4, atol=1e-5)
