@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -68,6 +69,16 @@ CLASS_TRANSFORMS: Final = (
 def class_threshold(name: str) -> float:
     """The score above which one column means the second class: shares are compared with 1/2, raw sums with 0."""
     return 0.5 if name in ("none", "shares") else 0.0
+
+
+LARGEST_NUMBER: Final = float(np.finfo(np.float64).max)
+
+
+def log_odds(probability: float) -> float:
+    """The score whose logistic function is a probability; the largest numbers for 0 and 1."""
+    if not 0 < probability < 1:
+        return -LARGEST_NUMBER if probability <= 0 else LARGEST_NUMBER
+    return math.log(probability / (1 - probability))
 
 
 def best_class(scores: Reals, threshold: float = 0.0) -> NDArray[np.int64]:

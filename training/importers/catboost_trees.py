@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.client_steps import Indicators, LabelGroups, Labels, Members, OutputStep, Transform
-from cloakwork.models.client_steps.transforms import plain_labels
+from cloakwork.models.client_steps.transforms import log_odds, plain_labels
 from cloakwork.models.trees.ensemble import LEAF, Tree
 from cloakwork.training.importers.nodes import unsupported_option
-
-_LARGEST: Final = float(np.finfo(np.float64).max)
 
 
 def catboost_trees(estimator: Any) -> tuple[list[Tree], NDArray[np.float64]]:
@@ -101,7 +98,7 @@ def classification_answer(estimator: Any) -> dict[str, Any]:
     labels = plain_labels(estimator.classes_)
     groups = LabelGroups(labels, np.array([len(labels)]))
     if loss in ("Logloss", "CrossEntropy", "Focal"):
-        threshold = _log_odds(float(estimator.get_probability_threshold() or 0.0))
+        threshold = log_odds(float(estimator.get_probability_threshold() or 0.0))
         if threshold == 0:
             return {"transform": "sigmoid", "labels": labels}
         return {"after": (Transform("sigmoid", 1.0, True), Labels(labels, threshold))}
@@ -113,10 +110,3 @@ def classification_answer(estimator: Any) -> dict[str, Any]:
     if loss in ("MultiLogloss", "MultiCrossEntropy"):
         return {"after": (Transform("sigmoid"), Indicators())}
     raise unsupported_option(estimator, "loss_function", loss, "use one of CatBoost's own losses of classes")
-
-
-def _log_odds(probability: float) -> float:
-    """The score above which a probability is larger than this one."""
-    if not 0 < probability < 1:
-        return -_LARGEST if probability <= 0 else _LARGEST
-    return math.log(probability / (1 - probability))

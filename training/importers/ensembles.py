@@ -21,16 +21,17 @@ from cloakwork.models.client_steps import (
     Indicators,
     InputStep,
     LabelGroups,
+    Labels,
     Members,
     OutputStep,
     Transform,
     final_steps,
 )
-from cloakwork.models.client_steps.transforms import class_threshold
+from cloakwork.models.client_steps.transforms import LARGEST_NUMBER, class_threshold, log_odds, plain_labels
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers import sklearn_trees
-from cloakwork.training.importers.combining import Model, Part, mapped, on_one_table, side_by_side, summed
+from cloakwork.training.importers.combining import Model, Part, mapped, on_one_table, side_by_side, summed, table_model
 from cloakwork.training.importers.nodes import check_own_methods, unsupported_option
 
 Read: TypeAlias = Callable[..., Part]
@@ -255,6 +256,64 @@ def _response(estimator: Any, member: Any, model: Model, classes: int) -> Model:
     return _second(model) if classes == 2 else model
 
 
+# --- thresholds ---------------------------------------------------------------------------------------------------------------------
+
+
+def thresholded(estimator: Any, read: Read) -> Part:
+    """FixedThresholdClassifier and TunedThresholdClassifierCV: of two classes, decided where the user, or a search, says."""
+    inner = getattr(estimator, "estimator_", estimator.estimator)
+    part = read(inner)
+    model, transform, scale = _one_score(table_model(part, estimator), estimator)
+    method = _asked(estimator, inner)
+    if hasattr(estimator, "best_threshold_"):
+        threshold, positive = float(estimator.best_threshold_), estimator._curve_scorer._get_pos_label()
+    else:
+        usual = 0.5 if method == "predict_proba" else 0.0
+        threshold = usual if estimator.threshold == "auto" else float(estimator.threshold)
+        positive = estimator.pos_label
+    first = positive is not None and positive == estimator.classes_[0]
+    if first:  # whose probability is 1 - p, whose decision value is -s
+        threshold = 1 - threshold if method == "predict_proba" else -threshold
+    threshold = _score_of(threshold, transform) if method == "predict_proba" else scale * threshold
+    aside = _TIE * max(1.0, abs(threshold))  # a score at the threshold is the positive class's
+    threshold = float(np.clip(threshold + (aside if first else -aside), -LARGEST_NUMBER, LARGEST_NUMBER))
+    shown = Transform(transform, 1.0, True)
+    after = (shown, Labels(plain_labels(estimator.classes_), threshold))
+    return replace(part, model=replace(model, transform="none", labels=None, after=after))
+
+
+_TIE: Final = 1e-12  # of a threshold: rounding of sums
+
+
+def _one_score(model: Model, estimator: Any) -> tuple[Model, str, float]:
+    """The score of the second class, what makes its probability of it, and how many times the decision value it is."""
+    slope = model.transform_parameter
+    if model.transform == "softmax" and model.outputs == 2:
+        return mapped(model, np.array([[-slope], [slope]])), "sigmoid", slope
+    if model.transform == "softmax" and model.outputs == 1:
+        return mapped(model, np.array([[2 * slope]])), "sigmoid", 2 * slope
+    if model.transform == "none" and model.outputs == 2:
+        return _second(model), "none", 1.0
+    if model.outputs == 1 and model.transform in ("none", "sigmoid", "modified_huber", "decision"):
+        return model, model.transform, 1.0
+    raise unsupported_option(estimator, "estimator", type(estimator.estimator).__name__, "use one of two classes")
+
+
+def _score_of(probability: float, transform: str) -> float:
+    """The score of which a transform makes a probability."""
+    if transform == "none":
+        return probability
+    if transform == "modified_huber":
+        return 2 * probability - 1 if 0 < probability < 1 else log_odds(probability)
+    return log_odds(probability)
+
+
+def _asked(estimator: Any, inner: Any) -> str:
+    """Which method's result is compared."""
+    methods = estimator._get_response_method()
+    return str(next(name for name in np.atleast_1d(methods) if hasattr(inner, name)))
+
+
 # --- AdaBoost -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -293,6 +352,7 @@ READERS: Final[dict[str, Callable[[Any, Read], Part]]] = {
     **dict.fromkeys(("VotingClassifier", "VotingRegressor"), voting),
     **dict.fromkeys(("StackingClassifier", "StackingRegressor"), stacking),
     **dict.fromkeys(("MultiOutputClassifier", "MultiOutputRegressor"), several_outputs),
+    **dict.fromkeys(("FixedThresholdClassifier", "TunedThresholdClassifierCV"), thresholded),
     "CalibratedClassifierCV": calibrated,
     "OneVsRestClassifier": one_against_rest,
 }

@@ -28,7 +28,7 @@ from sklearn import (
     tree,
 )
 
-from cloakwork.models.client_steps import run_input_steps, run_output_steps
+from cloakwork.models.client_steps import Columns, run_input_steps, run_output_steps
 from cloakwork.models.errors import AccuracyWarning, CompileError, UnsupportedOperatorError
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.ensemble import TreeEnsemble
@@ -257,3 +257,32 @@ def test_what_cannot_be_joined_is_named(estimator: Any, message: str) -> None:
     y = (y == "red").astype(int)
     with pytest.raises(UnsupportedOperatorError, match=message):
         compile_estimator(fitted(estimator, x, y), x)
+
+
+@pytest.mark.parametrize("positive", [None, "no", "yes"])
+@pytest.mark.parametrize("threshold", ["auto", 0.3, 0.8])
+def test_thresholds_of_the_users(threshold: Any, positive: Any) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(120, 3))
+    y = np.where(x[:, 0] + 0.5 * rng.normal(size=120) > 0.2, "yes", "no")
+    members = [
+        linear_model.LogisticRegression(),
+        linear_model.SGDClassifier(loss="modified_huber", random_state=0),
+        tree.DecisionTreeClassifier(max_depth=2),
+        ensemble.GradientBoostingClassifier(n_estimators=3, loss="exponential"),
+        naive_bayes.GaussianNB(),
+    ]
+    for member in members:
+        for method in ("predict_proba", "decision_function"):
+            if not hasattr(member, method):
+                continue
+            fitted = model_selection.FixedThresholdClassifier(
+                member, threshold=threshold, pos_label=positive, response_method=method
+            ).fit(x, y)
+            part = import_part(fitted)
+            features = run_input_steps((Columns(3), *part.steps), x)
+            assert (part.model.evaluate(features) == fitted.predict(x)).all()  # type: ignore[union-attr]
+            shares = part.model.probabilities(features)  # type: ignore[union-attr]
+            np.testing.assert_allclose(shares, fitted.predict_proba(x), atol=1e-9)
+    tuned = model_selection.TunedThresholdClassifierCV(linear_model.LogisticRegression(), cv=2).fit(x, y)
+    assert (compile_estimator(tuned, x).predict(x) == tuned.predict(x)).mean() > 0.98
