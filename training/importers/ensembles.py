@@ -32,7 +32,7 @@ from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers import sklearn_trees
 from cloakwork.training.importers.combining import Model, Part, mapped, on_one_table, side_by_side, summed, table_model
-from cloakwork.training.importers.nodes import check_own_methods, unsupported_option
+from cloakwork.training.importers.nodes import unsupported_option
 
 Read: TypeAlias = Callable[..., Part]
 """An estimator, or a pipeline that ends in one, as a part. Args: the estimator; which columns it gets, None for the table as it is."""
@@ -326,8 +326,6 @@ def adaboost(estimator: Any) -> TreeEnsemble:
         raise unsupported_option(estimator, "algorithm", "SAMME.R", "use 'SAMME'")
     if not all(hasattr(member, "tree_") for member in estimator.estimators_):
         raise unsupported_option(estimator, "estimator", type(estimator.estimators_[0]).__name__, "use decision trees")
-    for member in estimator.estimators_:
-        check_own_methods(member, _tree_class(member))
     number = len(estimator.classes_)
     total = float(estimator.estimator_weights_.sum())
     trees = []
@@ -340,11 +338,6 @@ def adaboost(estimator: Any) -> TreeEnsemble:
     return TreeEnsemble(
         tuple(trees), features, single=True, transform="softmax", transform_parameter=slope, labels=estimator.classes_
     )
-
-
-def _tree_class(member: Any) -> type:
-    """The class of scikit-learn that a decision tree is, or extends."""
-    return next(cls for cls in type(member).__mro__ if cls.__module__.startswith("sklearn."))
 
 
 READERS: Final[dict[str, Callable[[Any, Read], Part]]] = {

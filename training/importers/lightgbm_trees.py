@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import JSONDecodeError
 from typing import Any, Final
 
 import numpy as np
@@ -31,7 +32,12 @@ TRANSFORMS: Final[dict[str, str]] = {
 
 def lightgbm_nodes(estimator: Any) -> tuple[list[Tree], NDArray[np.float64], str]:
     """Trees, the start [outputs] (zeros: it is in the leaves), and the transform of the objective."""
-    dump = estimator.booster_.dump_model(num_iteration=None)  # up to the best round, as it predicts
+    try:
+        dump = estimator.booster_.dump_model(num_iteration=None)  # up to the best round, as it predicts
+    except JSONDecodeError as error:  # numbers that are none
+        raise unsupported_option(
+            estimator, "leaves", "no numbers", "train it so that its predictions are finite"
+        ) from error
     if callable(estimator.objective) or dump.get("objective", "custom").split()[:1] in ([], ["custom"], ["none"]):
         remedy = "what makes predictions of its sums is not in the model: train with an objective of LightGBM's own"
         raise unsupported_option(estimator, "objective", estimator.objective, remedy)

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.trees.ensemble import Tree
-from cloakwork.training.importers.nodes import placed, unsupported_option
+from cloakwork.training.importers.nodes import check_own_methods, placed, unsupported_option
 
 
 def tree_nodes(member: Any, values: NDArray[np.float64], features: NDArray[np.int64] | None = None) -> Tree:
     """One fitted decision tree. Args: values [nodes, outputs]; features: which columns it was trained on, None for all."""
+    _check_own(member)
     tree = member.tree_
     left, right = np.asarray(tree.children_left, dtype=np.int64), np.asarray(tree.children_right, dtype=np.int64)
     feature = np.asarray(tree.feature, dtype=np.int64)
@@ -24,6 +25,12 @@ def tree_nodes(member: Any, values: NDArray[np.float64], features: NDArray[np.in
         feature = features[feature]  # in leaves anything
     missing = np.asarray(tree.missing_go_to_left, dtype=bool)
     return Tree.of_nodes(feature, np.asarray(tree.threshold, dtype=np.float64), left, right, values, missing)
+
+
+def _check_own(member: Any) -> None:
+    """That a user's class of trees, or of starts, answers as scikit-learn's."""
+    if not type(member).__module__.startswith("sklearn."):
+        check_own_methods(member, next(cls for cls in type(member).__mro__ if cls.__module__.startswith("sklearn.")))
 
 
 def class_shares(tree: Any) -> NDArray[np.float64]:
@@ -66,6 +73,8 @@ def _constant_start(estimator: Any) -> NDArray[np.float64]:
 
     if estimator.init not in (None, "zero") and not isinstance(estimator.init_, DummyClassifier | DummyRegressor):
         raise unsupported_option(estimator, "init", estimator.init, "use init=None or 'zero'")
+    if estimator.init not in (None, "zero"):
+        _check_own(estimator.init_)
     probes = np.zeros((1, estimator.n_features_in_), dtype=np.float32)
     start: NDArray[np.float64] = np.asarray(estimator._raw_predict_init(probes), dtype=np.float64)[0]
     return start

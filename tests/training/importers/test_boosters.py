@@ -17,7 +17,7 @@ lightgbm = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
 import pandas as pd  # noqa: E402
 from sklearn import compose, ensemble, feature_extraction, model_selection, pipeline, preprocessing, tree  # noqa: E402
 
-from cloakwork.models.errors import ShapeError, UnsupportedOperatorError  # noqa: E402
+from cloakwork.models.errors import CompileError, ShapeError, UnsupportedOperatorError  # noqa: E402
 from cloakwork.training.importers import import_estimator  # noqa: E402
 from cloakwork.training.sklearn_compiler import compile_estimator  # noqa: E402
 
@@ -147,6 +147,13 @@ def test_lightgbm_stops_at_its_best_round() -> None:
     for each in (fitted, copied):
         model: Any = import_estimator(each)
         np.testing.assert_allclose(model.probabilities(X), each.predict_proba(X), atol=1e-9)
+
+
+def test_leaves_that_are_no_numbers() -> None:
+    fitted = lightgbm.LGBMRegressor(n_estimators=2, verbose=-1, min_child_samples=5).fit(X, X[:, 0])
+    fitted.booster_.set_leaf_output(0, 0, float("nan"))
+    with pytest.raises((UnsupportedOperatorError, CompileError), match="no numbers|finite leaf values"):
+        import_estimator(fitted)
 
 
 # --- classes and names --------------------------------------------------------------------------------------------------------------

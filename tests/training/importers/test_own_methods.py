@@ -9,7 +9,17 @@ import pytest
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
-from sklearn import base, ensemble, feature_selection, linear_model, model_selection, pipeline, preprocessing, tree
+from sklearn import (
+    base,
+    dummy,
+    ensemble,
+    feature_selection,
+    linear_model,
+    model_selection,
+    pipeline,
+    preprocessing,
+    tree,
+)
 
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.training import estimators
@@ -44,6 +54,11 @@ class Reported(Reporting, tree.DecisionTreeClassifier):
 class OwnStump(tree.DecisionTreeClassifier):
     def predict_proba(self, X: Any, check_input: bool = True) -> Any:
         return super().predict_proba(X)[:, ::-1]
+
+
+class OwnStart(dummy.DummyClassifier):
+    def predict_proba(self, X: Any) -> Any:
+        return super().predict_proba(X) ** (1 + np.asarray(X)[:, :1] ** 2)
 
 
 class OwnRaw(ensemble.GradientBoostingClassifier):
@@ -91,6 +106,7 @@ def patched() -> Any:
         (ensemble.AdaBoostClassifier(OwnStump(max_depth=1), n_estimators=2), "OwnStump extends .* own 'predict_proba'"),
         (ensemble.BaggingClassifier(Cautious(), n_estimators=2), "Cautious extends"),
         (OwnRaw(n_estimators=2), "own '_raw_predict'"),
+        (ensemble.GradientBoostingClassifier(n_estimators=2, init=OwnStart()), "OwnStart extends DummyClassifier"),
         (make(Clipped(), linear_model.LogisticRegression()), "Clipped extends StandardScaler by its own 'transform'"),
         (make(Doubled(k=2), linear_model.LogisticRegression()), "Doubled extends .* own 'transform'"),
         (OwnPipeline([("m", linear_model.LogisticRegression())]), "OwnPipeline extends Pipeline by its own 'predict'"),
