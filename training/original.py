@@ -178,8 +178,9 @@ def _edges(rows: Any, samples: Any) -> Iterator[Any]:
     if hasattr(rows, "columns"):
         yield from _edges_of_frame(rows, samples)
         return
-    if hasattr(rows, "toarray"):
-        rows, samples = rows.toarray(), samples.toarray()
+    if hasattr(rows, "toarray"):  # absent numbers may mean something else than zeros
+        yield from (type(rows)(edges) for edges in _edges(rows.toarray(), samples.toarray()))
+        return
     table = np.asarray(samples)
     if table.ndim != 2 or table.dtype.kind not in "fiu":
         return

@@ -57,14 +57,14 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
         CompileError: not fitted, or an option that the compiler does not have.
         UnsupportedOperatorError: an estimator, a step or an option of it that has no encrypted counterpart.
     """
-    calibration = dense(calibration)
+    brought, given_samples = estimator, calibration
+    estimator, calibration = unwrapped(estimator), dense(calibration)
     _check_samples(calibration)
-    brought, estimator = estimator, unwrapped(estimator)
     steps, last = split_pipeline(estimator)
     open_steps, _ = split_pipeline(estimator, missing=True)
     features = _features(open_steps, last, calibration)
     missing = bool(np.isnan(features).any())
-    given = cache(partial(given_to_last, estimator, calibration))
+    given = cache(partial(given_to_last, estimator, given_samples))
     part = import_part(last, missing=missing, given=given)
     model = part.model
     if missing and isinstance(model, TreeEnsemble) and model.takes_missing:
@@ -77,14 +77,14 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
         steps = (*(steps or (_columns(last, given, missing and makes_missing(part.steps)),)), *part.steps)
     _check_options(model, last, options)
     first = steps or (_columns(last, given, isinstance(model, TreeEnsemble) and model.takes_missing),)
-    judge_import(brought, _imported(model, last, first), calibration, first, _transformed(estimator))
+    judge_import(brought, _imported(model, last, first), given_samples, first, _transformed(estimator))
     if isinstance(model, LinearModel):
         compiled = compile_linear(model, calibration, preprocessing=steps or None, **options)
     elif isinstance(model, TreeEnsemble):
         compiled = compile_ensemble(model, preprocessing=steps or None, calibration=calibration, **options)
     else:
         compiled = _compile_network(model, last, first, calibration, options)
-    return judged(brought, compiled, calibration, _least(options))
+    return judged(brought, compiled, given_samples, _least(options))
 
 
 def _least(options: dict[str, Any]) -> float:
@@ -96,9 +96,11 @@ def _imported(model: Imported, last: Any, steps: tuple[InputStep, ...]) -> Answe
     """What a model says of samples as the user has them, in real numbers."""
     if isinstance(model, onnx.ModelProto):
         graph, after = import_onnx(model), _network_results(last)
-        return lambda samples, stage: run_output_steps(after, interpret(graph, run_input_steps(steps, samples)), stage)
+        return lambda samples, stage: run_output_steps(
+            after, interpret(graph, run_input_steps(steps, dense(samples))), stage
+        )
     return lambda samples, stage: run_output_steps(
-        model.output_steps, model.scores(run_input_steps(steps, samples)), stage
+        model.output_steps, model.scores(run_input_steps(steps, dense(samples))), stage
     )
 
 

@@ -25,8 +25,8 @@ from cloakwork.models.compile.verdicts import (
     labels,
     labels_kept,
     samples_for,
-    wilson,
 )
+from cloakwork.models.criteria.intervals import wilson
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.graph.client_functions import Functions
 from cloakwork.models.graph.ir import Graph, Linear, Part, places, source_nodes, wires

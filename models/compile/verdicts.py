@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Reals
+from cloakwork.models.criteria.intervals import ONE_SIDED, wilson
 from cloakwork.models.program.facts import Measure
 
 Task: TypeAlias = Literal["classification", "regression", "embedding"]
 TASKS: Final = get_args(Task)
 QUANTITIES: Final = 8  # numbers of a regression up to which each is a quantity of its own; more are one signal, of which parts hardly vary
-_ONE_SIDED: Final = 1.645  # standard deviations of the end of a one-sided interval of 95 %
 _EXACT: Final = 1e-6  # of the spread: an error below it is none
 _CONSTANT: Final = 1e-12  # of the largest variance of an output's numbers: one below it is a constant
 _TENTHS: Final = 10
@@ -119,7 +119,7 @@ def judged(found: Verdict, unseen: Verdict) -> Verdict:
 
     "For certain" is a standard deviation here.
     """
-    most = unseen.value + (unseen.value - unseen.at_least) / _ONE_SIDED
+    most = unseen.value + (unseen.value - unseen.at_least) / ONE_SIDED
     at_least = min(found.value, most, found.at_least)
     return replace(found, at_least=at_least, unseen=unseen.samples, rarest=min(found.rarest, unseen.rarest))
 
@@ -130,11 +130,11 @@ def samples_for(accuracy: float) -> int:
         return 0
     kept = 1 - (1 - accuracy) / 3
     few, enough = 1, 2
-    while wilson(kept, enough, -_ONE_SIDED) < accuracy:
+    while wilson(kept, enough, -ONE_SIDED) < accuracy:
         few, enough = enough, 2 * enough
     while enough - few > 1:
         middle = (few + enough) // 2
-        few, enough = (middle, enough) if wilson(kept, middle, -_ONE_SIDED) < accuracy else (few, middle)
+        few, enough = (middle, enough) if wilson(kept, middle, -ONE_SIDED) < accuracy else (few, middle)
     return enough
 
 
@@ -169,9 +169,9 @@ def _agreement(
 ) -> Verdict:
     kept = found == wanted
     value, count = float(kept.mean()), len(kept)
-    ends = {"": wilson(value, count, -_ONE_SIDED)}
+    ends = {"": wilson(value, count, -ONE_SIDED)}
     of_classes = _of_classes(found[:, None], wanted, _CLASS)
-    ends |= {f"class {label}": wilson(*each, _ONE_SIDED) for label, each in of_classes.items()}
+    ends |= {f"class {label}": wilson(*each, ONE_SIDED) for label, each in of_classes.items()}
     where = min(ends, key=lambda name: ends[name])
     rarest = min((share for share, _ in _of_classes(others, wanted, _RARE_CLASS).values()), default=1.0)
     differs = None if kept.all() else int(kept.argmin())
@@ -215,7 +215,7 @@ def closeness(outputs: Reals, clear: Reals) -> Verdict:
 def _error(lost: Reals) -> tuple[float, float]:
     """The worst root mean square of squared errors [samples, numbers], and the upper end of its confidence interval."""
     mean = lost.mean(axis=0)
-    upper = mean + _ONE_SIDED * lost.std(axis=0) / math.sqrt(len(lost))
+    upper = mean + ONE_SIDED * lost.std(axis=0) / math.sqrt(len(lost))
     return math.sqrt(float(mean.max())), math.sqrt(float(upper.max()))
 
 
@@ -225,7 +225,7 @@ def _tenths(error: Reals, clear: Reals) -> tuple[float, float]:
     for own, values in zip(error.T, clear.T, strict=True):
         for tenth in np.array_split(np.argsort(values, kind="stable"), min(_TENTHS, len(values) // _IN_TENTH) or 1):
             inside = own[tenth]
-            worst = max(worst, abs(float(inside.mean())) - _ONE_SIDED * float(inside.std()) / math.sqrt(len(inside)))
+            worst = max(worst, abs(float(inside.mean())) - ONE_SIDED * float(inside.std()) / math.sqrt(len(inside)))
     return worst, worst
 
 
@@ -253,7 +253,7 @@ def cosine(outputs: Reals, clear: Reals) -> Verdict:
         np.square(np.where(pairs, _cosines(clear + times * (outputs - clear)) - wanted, 0.0)).sum(axis=1) / (count - 1)
         for times in (1, 2)
     )
-    upper = lost.mean() + 2 * _ONE_SIDED * lost.std() / math.sqrt(count)  # of a mean over pairs, which share samples
+    upper = lost.mean() + 2 * ONE_SIDED * lost.std() / math.sqrt(count)  # of a mean over pairs, which share samples
     counts = max(1.0, _COSINES / spread) if spread > _EXACT else 1.0
     worst, most, twice = (counts * math.sqrt(float(each)) for each in (lost.mean(), upper, doubled.mean()))
     if worst < _EXACT:
@@ -282,11 +282,3 @@ def labels(shares: Reals, clear: Reals) -> NDArray[np.int64]:
     if shares.shape[1] > 1 and float(((clear > _LABEL).sum(axis=1) == 1).mean()) > 1 - _FAR:
         return np.asarray(shares.argmax(axis=1, keepdims=True))
     return (shares > _LABEL).astype(np.int64)
-
-
-def wilson(share: float, count: int, deviations: float) -> float:
-    """End of Wilson's interval for a share, so many standard deviations off. Source: [Wil27]."""
-    square = deviations**2
-    middle = share + square / (2 * count)
-    spread = deviations * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
-    return max(0.0, min(1.0, (middle + spread) / (1 + square / count)))
