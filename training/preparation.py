@@ -9,12 +9,17 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final, cast
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
 from torch import fx
 
 from cloakwork.fhe_core.parameters import offered_sets, require_common_mask, require_structured_keys
 from cloakwork.fhe_core.parameters import parameter_set as set_of
 from cloakwork.models.criteria.choose_set import bootstrap_cost
+from cloakwork.models.errors import ImportFaultError
+from cloakwork.models.original.differences import difference
+from cloakwork.models.original.onnx_file import answers_of
 from cloakwork.models.passes.choose_parameters import approximate_sets
 from cloakwork.training import export
 from cloakwork.training.instruments import instrumented
@@ -27,6 +32,7 @@ from cloakwork.training.tracing import UnsupportedModuleError, traced
 __all__ = ["Prepared", "UnsupportedModuleError", "compile_options", "prepare"]
 
 _OPSET: Final = 17
+_TRIED: Final = 4  # drawn inputs with which a file is tried
 _SETTLED_EVERY: Final = 4  # batches
 _HOPEFUL: Final = 0.35  # of the output's spread: an error before training that training makes small enough
 _SEED: Final = 20261122
@@ -86,15 +92,16 @@ class Prepared(torch.nn.Module):
         return copy
 
     def to_onnx(self) -> onnx.ModelProto:
-        """Float weights, batch normalisation folded; one input of any batch size."""
+        """Float weights, batch normalisation folded; one input of any batch size. ImportFaultError where the file says something else."""
         kind = next((p.dtype for p in self.parameters()), torch.float32)
-        example = torch.zeros(2, *self.input_shape, dtype=kind)
+        plain = self.plain().cpu()
+        example = torch.randn(_TRIED, *self.input_shape, dtype=kind, generator=torch.Generator().manual_seed(_SEED))
         buffer = io.BytesIO()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the exporter says that it is the old one
             torch.onnx.export(
-                self.plain().cpu(),
-                (example,),
+                plain,
+                (example[:2],),
                 cast(Any, buffer),
                 dynamo=False,
                 input_names=["input"],
@@ -102,7 +109,11 @@ class Prepared(torch.nn.Module):
                 dynamic_axes={"input": {0: "batch"}, "output": {0: "batch"}},
                 opset_version=_OPSET,
             )
-        return onnx.load_from_string(buffer.getvalue())
+        model = onnx.load_from_string(buffer.getvalue())
+        said = answers_of(model, ["output"], {"input": example.numpy()})
+        if said is not None:
+            _judge(_clear(plain, example[: said.samples]), said.outputs["output"], "exported")
+        return model
 
     def export(self, path: str | Path) -> None:
         """Writes the trained network as ONNX, for `compile_onnx` or `cloakwork compile`."""
@@ -127,6 +138,7 @@ def prepare(
     Raises:
         UnsupportedModuleError: names every step that cannot be simulated.
         ParameterError: no parameter set has this name, or it has a structured secret and nobody asked for one.
+        ImportFaultError: without noise the copy says something else than the module in evaluation.
     """
     given = None if parameter_set is None else LookupNoise.of(parameter_set)
     if parameter_set is not None:
@@ -142,6 +154,7 @@ def prepare(
     _learn_ranges(network, example)
     prepared = Prepared(network, given or _cheapest_hopeful(network, example, names), tuple(example.shape[1:]))
     _use(network, prepared.noise)
+    _judge(_clear(module, example), _clear(prepared.plain(), example), "prepared")
     return prepared.train(module.training)
 
 
@@ -155,6 +168,24 @@ def compile_options(model: Prepared | torch.nn.Sequential) -> dict[str, Any]:
         return export.compile_options(model)
     structured = set_of(model.parameter_set).structured_secret
     return {"candidates": [model.parameter_set], **({"structured_keys": True} if structured else {})}
+
+
+def _clear(module: torch.nn.Module, x: Tensor) -> NDArray[Any]:
+    """What a module says in evaluation; it stays in the mode in which it is."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            return np.asarray(module(x).detach().cpu().numpy())
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def _judge(wanted: NDArray[Any], found: NDArray[Any], made: str) -> None:
+    wrong = difference(wanted, found)
+    if wrong is not None:
+        raise ImportFaultError(f"module: as {made} it {wrong.text}: this is a fault of cloakwork, please report it")
 
 
 def _check_example(example: Any) -> None:
