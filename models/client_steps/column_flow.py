@@ -7,7 +7,7 @@ fit this order, or makes columns of several, is appended to the table (`apply`);
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -53,7 +53,7 @@ class Codes:
     size: int = 0  # of numbers, where each has an indicator
 
     @classmethod
-    def of(cls, known: Sequence[Any], numbers: Sequence[float], unseen: float | str, size: int = 0) -> Codes:
+    def of(cls, known: Sequence[Any], numbers: Iterable[float], unseen: float | str, size: int = 0) -> Codes:
         """Args: known: as an encoder has them; numbers: NaN leaves a missing value. UnsupportedNode for other categories."""
         values = [category.item() if isinstance(category, np.generic) else category for category in known]
         plain = tuple(None if is_missing(value) else value for value in values)
@@ -82,7 +82,9 @@ class Codes:
     def of_filled(self, value: Category) -> Codes:
         """For a column whose missing values become this category before."""
         number: float | str | None = dict(zip(self.known, self.numbers, strict=True)).get(value, self.unseen)
-        pairs = [(c, n) for c, n in zip(self.known, self.numbers, strict=True) if c is not None]
+        pairs: list[tuple[Category, float | None]] = [
+            (c, n) for c, n in zip(self.known, self.numbers, strict=True) if c is not None
+        ]
         if not isinstance(number, str):  # else a missing value is refused as unseen ones are
             pairs.append((None, number))
         return replace(self, known=tuple(c for c, _ in pairs), numbers=tuple(n for _, n in pairs))

@@ -22,7 +22,7 @@ from cloakwork.models.client_steps.columns import (
     Standardise,
 )
 from cloakwork.models.client_steps.features import Binarise, Function, Present, Quantiles, Splines
-from cloakwork.models.client_steps.first import REFUSE, Categories
+from cloakwork.models.client_steps.first import REFUSE, Categories, Columns
 from cloakwork.models.client_steps.kinds import InputStep
 from cloakwork.models.client_steps.nested import Append
 from cloakwork.models.client_steps.running import run_input_steps
@@ -45,8 +45,8 @@ def known_ranges(steps: Sequence[InputStep], samples: Any, width: int) -> tuple[
         ends = _of_counts(first, run_input_steps((first,), samples[:_COUNTED]))
     elif isinstance(first, Categories):
         ends = _of_categories(first)
-    elif others and hasattr(first, "count"):
-        ends = _unknown(int(first.count))
+    elif others and isinstance(first, Columns):
+        ends = _unknown(first.count)
     for step in others:
         ends = _after(step, ends)
     low, high = ends
@@ -150,4 +150,4 @@ def _one_hot(step: OneHot, ends: _Ends) -> _Ends:
 
 def _width_after(step: InputStep, width: int) -> int:
     """How many columns a step makes of so many."""
-    return int(step(np.zeros((0, width))).shape[1])  # type: ignore[arg-type, operator]
+    return int(step(np.zeros((0, width))).shape[1])  # type: ignore[operator]

@@ -95,11 +95,16 @@ def _each_by_itself(model: TreeEnsemble | LinearModel) -> TreeEnsemble | LinearM
     return replace(model, transform="decision", after=_apart(model.labels))
 
 
+def _least_value(model: TreeEnsemble) -> float:
+    assert model.base is not None
+    return float(min(model.base.min(), *(tree.values.min() for tree in model.trees)))
+
+
 def _shared(model: TreeEnsemble | LinearModel) -> TreeEnsemble | LinearModel:
     """Scores that a node after the model divides by the sum of their sizes. UnsupportedNode where that is not the sum itself."""
     if model.labels is None or model.outputs == 1 or model.transform not in ("none", "decision"):
         return model
-    if isinstance(model, LinearModel) or min(model.base.min(), *(tree.values.min() for tree in model.trees)) < 0:
+    if isinstance(model, LinearModel) or _least_value(model) < 0:
         raise UnsupportedNode("has scores of either sign that a Normalizer divides; leave the Normalizer out")
     sums = {round(float(total), 5) for tree in model.trees for total in tree.values[tree.leaves].sum(axis=1)}
     return model if len(sums) == 1 and _adds_up_to_one(model, *sums) else replace(model, transform="shares")

@@ -85,7 +85,7 @@ def _members(
 ) -> tuple[list[Model], tuple[InputStep, ...]]:
     features = int(estimator.n_features_in_)
     everything = [np.arange(features)] * len(members)
-    chosen = columns or [None] * len(members)
+    chosen: Sequence[NDArray[np.int64] | None] = columns or [None] * len(members)
     parts = [read(member, own) for member, own in zip(members, chosen, strict=True)]
     return on_one_table(parts, columns or everything, features, estimator)
 

@@ -116,7 +116,7 @@ def _zero_is_missing(estimator: Any, name: str, given: Given | None) -> bool:
     """Whether zeros take the way of missing values: XGBoost holds what a sparse matrix leaves out for missing, not for 0."""
     if name not in _XGBOOST:
         return False
-    samples = None if given is None else given()
+    samples: Any = None if given is None else given()
     if not hasattr(samples, "tocsr"):
         return bool(estimator.missing == 0)
     if np.isnan(estimator.missing) and bool((samples.tocsr().data == 0).any()):
