@@ -30,6 +30,7 @@ _SIGNAL: Final = 0.5  # an error of one of many numbers counts so much: who read
 _CLASS: Final = 10  # decisions for a class, at least, to be judged by itself
 _RARE_CLASS: Final = 5  # the same, for a more accurate program to be looked for
 _DRAWS: Final = 64  # errors that each sample is tried with
+_MOST_NUMBERS: Final = 1 << 23  # of all of these together
 _FAR, _TIMES_FAR = (
     0.1,
     3,
@@ -153,7 +154,7 @@ def agreement(outputs: Reals, clear: Reals, decide: Decide) -> Verdict:
 
 def _with_errors_of_others(outputs: Reals, clear: Reals, decide: Decide) -> NDArray[np.int64]:
     """[decisions, samples, draws]: as there would be if samples had the errors of others; few of a rare class say more of it then."""
-    draws = min(_DRAWS, len(clear))
+    draws = max(1, min(_DRAWS, len(clear), _MOST_NUMBERS // clear.size))
     errors = (outputs - clear)[np.linspace(0, len(clear) - 1, draws).astype(np.int64)]
     mixed = (clear[:, None] + errors[None]).reshape(-1, clear.shape[1])
     return np.moveaxis(decide(mixed).reshape(len(clear), draws, -1), -1, 0)

@@ -38,7 +38,7 @@ joined = [
     ("MatMul", ["embedding", "u"], ["s"]), ("Softmax", ["s"], ["probabilities"]),
 ]
 outputs = ["probabilities", "embedding"]
-save("two.onnx", joined, {"image": 4, "table": 3}, outputs, w=weights(4, 6), v=weights(3, 6), u=weights(6, 4))
+save("two.onnx", joined, {"image": 4, "table": 3}, outputs, w=np.abs(weights(4, 6)) + bright[0, :, None], v=weights(3, 6) / 3, u=weights(6, 4))
 
 samples = rng.integers(0, 16, (300, 4)).astype(np.float32)
 samples[0], samples[1] = 0, 15
