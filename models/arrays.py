@@ -18,6 +18,15 @@ def dense(x: Any) -> Any:
     return x.toarray() if callable(getattr(x, "toarray", None)) else x
 
 
+def some_rows(samples: Any, most: int) -> Any:
+    """So many rows, evenly spaced, of an array, a frame, a sparse matrix or a list."""
+    count = samples.shape[0] if hasattr(samples, "shape") else len(samples)
+    rows = np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
+    if hasattr(samples, "iloc"):
+        return samples.iloc[rows]
+    return samples[rows] if hasattr(samples, "shape") else [samples[row] for row in rows]
+
+
 def missing_values(array: NDArray[Any]) -> NDArray[np.bool_]:
     """Which objects of an array say that a value is missing."""
     return np.asarray(np.frompyfunc(is_missing, 1, 1)(array), dtype=np.bool_)

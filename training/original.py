@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.models.arrays import some_rows
 from cloakwork.models.client_steps import InputStep, run_input_steps
 from cloakwork.models.client_steps.checks import Stage
 from cloakwork.models.compiled import CompiledModel
@@ -75,6 +76,7 @@ def judged(estimator: Any, compiled: CompiledModel, samples: Any, accuracy: floa
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibratedRangeWarning)  # ranges that were given are narrower; it was said
         found = np.asarray(compiled.predict(chosen, "simulate", seed=_SEED))
+    found = found.reshape(wanted.shape) if found.size == wanted.size else found
     told = agreement_of(wanted, found)
     if told.told == "labels" and told.value < accuracy:
         wrong = difference(wanted, found)
@@ -113,14 +115,6 @@ def without_program(estimator: Any) -> Any:
     for name in programs:
         vars(result).pop(name, None)
     return result
-
-
-def some_rows(samples: Any, most: int) -> Any:
-    """So many rows, evenly spaced, of a table, a frame, a list of texts or a sparse matrix."""
-    from sklearn.utils import _safe_indexing
-
-    count = samples.shape[0] if hasattr(samples, "shape") else len(samples)
-    return _safe_indexing(samples, np.unique(np.linspace(0, count - 1, min(count, most)).astype(int)))
 
 
 def _compare(

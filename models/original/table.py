@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from cloakwork.models.arrays import some_rows
 from cloakwork.models.client_steps.checks import Stage
 from cloakwork.models.errors import ImportFaultError, ShapeError
 from cloakwork.models.onnx_import.ends import given_inputs
@@ -20,6 +21,7 @@ Answered = Callable[[Any, Stage], NDArray[Any]]
 """What was imported says of samples, in real numbers, up to a stage."""
 
 _MOST: Final = 300  # samples
+_TIE: Final = 1e-5
 _FEW: Final = 0.02  # labels of samples that lie between two
 
 
@@ -33,9 +35,8 @@ def judge_table(model: onnx.ModelProto, imported: Answered, samples: Any) -> Non
     if way is None:
         return
     by, run = way
-    count = samples.shape[0] if hasattr(samples, "shape") else len(samples)
-    rows = np.unique(np.linspace(0, count - 1, min(count, _MOST)).astype(int))
-    chosen = samples.iloc[rows] if hasattr(samples, "iloc") else np.asarray(samples)[rows]
+    chosen = some_rows(samples, _MOST)
+    chosen = chosen if hasattr(chosen, "iloc") else np.asarray(chosen)
     numbers = (
         not hasattr(chosen, "iloc") and chosen.ndim == 2 and chosen.dtype.kind in "fiu" and np.isfinite(chosen).all()
     )
@@ -53,9 +54,10 @@ def judge_table(model: onnx.ModelProto, imported: Answered, samples: Any) -> Non
 def _compare(model: onnx.ModelProto, by: str, said: list[Any], found: dict[str, NDArray[Any]]) -> None:
     first = np.asarray(said[0])
     labels = found["labels"].reshape(first.shape) if found["labels"].size == first.size else found["labels"]
-    wrong = difference(first, labels, share=0.0 if first.dtype.kind == "f" else _FEW)
-    for other in said[1:]:
-        numbers = _numbers(other)
+    answers = [_numbers(other) for other in said[1:]]
+    sure = _sure(answers, len(first))
+    wrong = difference(first, labels) if first.dtype.kind == "f" else difference(first[sure], labels[sure], share=_FEW)
+    for numbers in answers:
         alike = [
             each
             for each in (found["probabilities"], found["scores"])
@@ -69,6 +71,16 @@ def _compare(model: onnx.ModelProto, by: str, said: list[Any], found: dict[str, 
             f"model: as imported '{model.graph.name}' {wrong.text}, by {by}: this is a fault of cloakwork, please report it; compile the fitted "
             "estimator itself, with cloakwork.training.sklearn_compiler.compile_estimator"
         )
+
+
+def _sure(answers: list[NDArray[Any] | None], count: int) -> NDArray[np.bool_]:
+    """Samples of which no two scores are equal: a logistic function of large numbers saturates, and the label is any."""
+    found = np.ones(count, dtype=np.bool_)
+    for numbers in answers:
+        if numbers is not None and numbers.shape[1] > 1:
+            ordered = np.sort(numbers, axis=1)
+            found &= ordered[:, -1] - ordered[:, -2] > _TIE
+    return found
 
 
 def _inputs(model: onnx.ModelProto, table: Any) -> dict[str, NDArray[Any]]:

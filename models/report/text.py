@@ -12,7 +12,7 @@ from cloakwork.models.errors import printable, some
 from cloakwork.models.forecast.cache import measured_profiles
 from cloakwork.models.graph.lookup_parts import DIRECT
 from cloakwork.models.program import Program
-from cloakwork.models.program.facts import CheckFacts, GridFacts, OriginalFacts, TreeFacts, VerdictFacts
+from cloakwork.models.program.facts import CheckFacts, GridFacts, Measure, OriginalFacts, TreeFacts, VerdictFacts
 from cloakwork.models.report.costs import Report
 from cloakwork.models.report.layers import Layer
 
@@ -103,12 +103,18 @@ def _grid(grid: GridFacts) -> list[str]:
     sent = f"{grid.sent} bits" if grid.digit_bits is None else f"{grid.sent} numbers of {grid.digit_bits} bits"
     lines = [f"public grid: {grid.bits} bits, {grid.points} points ({kinds}), {sent} sent for a sample"]
     if grid.agreement is not None:
-        of = "spread" if grid.measure == "closeness" else "variance"  # by earlier releases
-        kept = "decide as before on" if grid.measure == "agreement" else f"keep of the {of} of their values"
+        kept = _KEPT[grid.measure or "agreement"]
         lines.append(
             f"on the grid, before leaf values are rounded, the trees {kept} {100 * grid.agreement:.1f} % ({grid.samples} calibration samples)"
         )
     return lines
+
+
+_KEPT: Final[Mapping[Measure, str]] = {
+    "agreement": "decide as before on",
+    "closeness": "keep the values within 3 % of their spread on",
+    "determination": "keep of the variance of their values",  # by earlier releases
+}
 
 
 def _tensors(fields: dict[str, Any]) -> list[str]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from cloakwork.fhe_core.parameters import ParameterSet
-from cloakwork.models.client_steps import InputStep, Positions
+from cloakwork.models.arrays import some_rows
+from cloakwork.models.client_steps import InputStep, Positions, run_input_steps, run_output_steps
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.tree_comparisons import Comparisons, Grids
+from cloakwork.models.errors import CompileError, NoParameterSetError
 from cloakwork.models.program import Program
 from cloakwork.models.program.contents import SALT_BYTES
 from cloakwork.models.program.facts import GridFacts
@@ -50,11 +54,11 @@ def compile_ensemble(
             the range, rounded outwards. "integers", "categories", "uniform", or "quantiles" of the samples, which tell clients about them. Or
             such kinds, or the points themselves, of some features by name or number.
         grid_bits: at most 2^grid_bits - 1 points for a feature, 1 to 16; None: 6, or 8 where 6 change more than 1 % of the calibration samples'
-            labels (or values by 3 % of their spread), or 10 or 12 where 8 do not reach the accuracy. With comparisons="grid" features of more than
+            labels (or values), or 10 or 12 where 8 do not reach the accuracy. With comparisons="grid" features of more than
             255 points take a look-up for each threshold that leaves' look-ups have no room for.
         feature_ranges: (lowest, highest) of features by name or number, in place of what the samples show.
-        accuracy: least share of calibration samples with the label that they have without the grid; of values, one less the error (root mean
-            square) as a share of their spread. 0: any, with a warning.
+        accuracy: least share of calibration samples with the label that they have without the grid, or with values within 3 % of their spread.
+            0: any, with a warning.
         leaf_bits: of the leaf values' integers; None: 8 (6 where trees are averaged), fewer where the noise leaves no room, and fewer
             where an answer would have more than 1 MB: 5 at least, or 3 for an average of 1,000 trees, whose errors average out.
         p_fail_log2: log2 of the largest probability that a look-up, or the decoding of an output, is wrong.
@@ -80,11 +84,50 @@ def compile_ensemble(
     options.check()
     compiled = compile_labels if encrypted_argmax else compile_scores
     if comparisons == "client":
-        return CompiledModel.checked(compiled(ensemble, options))
+        return CompiledModel.checked(_fine_enough(ensemble, compiled, options))
     found = on_grid(ensemble, options)
-    program = compiled(found.ensemble, replace(options, grids=found.grids, step=found.step))
+    program = _fine_enough(found.ensemble, compiled, replace(options, grids=found.grids, step=found.step))
     facts = replace(program.facts, grid=_with_sent(found.facts, program))
     return CompiledModel.checked(replace(program, facts=facts, salt=secrets.token_bytes(SALT_BYTES)))
+
+
+def _fine_enough(
+    ensemble: TreeEnsemble, compiled: Callable[[TreeEnsemble, TreeOptions], Program], options: TreeOptions
+) -> Program:
+    """With more bits of leaf values than usual where these change labels of more calibration samples than the accuracy allows."""
+    program = compiled(ensemble, options)
+    rows = (
+        None
+        if options.calibration is None or options.leaf_bits is not None
+        else some_rows(options.calibration, _COMPARED)
+    )
+    if rows is None or (ensemble.labels is None and ensemble.after is None):
+        return program
+    wanted = run_output_steps(
+        ensemble.output_steps, ensemble.scores(run_input_steps(options.first_steps(ensemble), rows))
+    )
+    kept, usual = _kept(program, rows, wanted), program.facts.trees
+    assert usual is not None
+    for more in _MORE_LEAF_BITS:
+        if kept >= options.accuracy:
+            break
+        try:
+            finer = compiled(ensemble, replace(options, leaf_bits=usual.leaf_bits + more))
+        except (CompileError, NoParameterSetError):  # no room for them
+            break
+        better = _kept(finer, rows, wanted)
+        program, kept = (finer, better) if better > kept else (program, kept)
+    return program
+
+
+def _kept(program: Program, rows: Any, wanted: Any) -> float:
+    """The share of samples with the same answer."""
+    found = CompiledModel(program).predict(rows)
+    return float(np.mean((np.reshape(found, np.shape(wanted)) == wanted).reshape(len(wanted), -1).all(axis=1)))
+
+
+_MORE_LEAF_BITS: Final = (2, 4)
+_COMPARED: Final = 300  # calibration samples
 
 
 def _with_sent(facts: GridFacts, program: Program) -> GridFacts:

@@ -25,6 +25,7 @@ from cloakwork.models.trees.snapping import snapped
 ENOUGH_AGREEMENT: Final = 0.98  # with less there is a warning
 _WANTED: Final = 0.99  # for which more bits are tried, where they cost next to nothing
 _CHEAP_BITS: Final = 8
+_NEAR, _FAR = 0.03, 0.15  # of the spread of values
 _COMPARED: Final = 2000  # calibration samples
 _MOST_NAMED: Final = 3
 
@@ -118,17 +119,21 @@ def _facts(
 
 
 def agreement(ensemble: TreeEnsemble, other: TreeEnsemble, samples: Reals) -> tuple[Measure, float]:
-    """The share of samples (2,000 of many) with the same label; of values one less the error (root mean square) as a share of their spread, the worst
-    output's."""
+    """The share of samples (2,000 of many) with the same label; or whose values stay within 3 % of their spread, while the error (root mean square)
+    of all is at most 15 % of it: a threshold that moves changes the values of few samples, by much."""
     chosen = samples[np.linspace(0, len(samples) - 1, min(_COMPARED, len(samples))).astype(int)]
     clear, found = (np.asarray(run_output_steps(each.output_steps, each.scores(chosen))) for each in (ensemble, other))
     told = agreement_of(clear, found)
-    return "agreement" if told.told == "labels" else "closeness", told.value
+    if told.told == "labels":
+        return "agreement", told.value
+    spread = np.asarray(clear.std(axis=0))
+    kept = float((np.abs(found - clear) <= _NEAR * spread).reshape(len(clear), -1).all(axis=1).mean())
+    return "closeness", kept if told.value >= 1 - _FAR else min(kept, told.value)
 
 
 def _text(facts: GridFacts, worst: list[str]) -> str:
     assert facts.agreement is not None
-    kept = "decide as before on" if facts.measure == "agreement" else "keep of the spread of their values"
+    kept = "decide as before on" if facts.measure == "agreement" else "keep the values within 3 % of their spread on"
     where = f", most by the grid of {some(worst)}" if worst else ""
     return (
         f"public grid of {facts.bits} bits: on {facts.samples} calibration samples the trees {kept} {100 * facts.agreement:.1f} %{where}; more "

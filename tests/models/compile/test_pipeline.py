@@ -126,7 +126,7 @@ def _table_model(node: NodeProto) -> ModelProto:
 
 
 TREE_OPTIONS: dict[str, Any] = {
-    "profile": "exact", "accuracy": 0.9, "allow_loss": True, "weight_bits": 4, "margin": 0.1, "exact": ExactSettings(4), "task": "regression",
+    "profile": "exact", "allow_loss": True, "weight_bits": 4, "margin": 0.1, "exact": ExactSettings(4), "task": "regression",
     "outputs": ["variable"],
 }  # fmt: skip
 
@@ -145,7 +145,7 @@ def test_trees_take_the_sets_to_choose_from(tree: ModelProto) -> None:
     assert steps == ["compile_ensemble"]
 
 
-LINEAR_OPTIONS = {name: value for name, value in TREE_OPTIONS.items() if name not in ("accuracy", "margin")}
+LINEAR_OPTIONS = {name: value for name, value in TREE_OPTIONS.items() if name != "margin"}
 
 
 @pytest.mark.parametrize("option", [*LINEAR_OPTIONS, "candidates"])

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloakwork.models.compiler import CompiledModel
-from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError
+from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, NoParameterSetError
 from cloakwork.models.runtime.simulate import simulate
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
@@ -140,5 +140,8 @@ def test_a_named_set_that_has_to_round_them_says_so():
     from cloakwork.training.sklearn_compiler import compile_estimator
 
     fitted, x = boosted(100)
-    with pytest.warns(AccuracyWarning, match=r"one look-up of lut4 tells their sums apart, by .* of a score at most"):
+    told = r"one look-up of lut4 tells their sums apart, by .* of a score at most"
+    with pytest.warns(AccuracyWarning, match=told), pytest.raises(AccuracyError, match="decides as it on 35.8 %"):
         compile_estimator(fitted, x[::2], encrypted_argmax=True, candidates=["lut4"])
+    with pytest.warns(AccuracyWarning, match=told):
+        compile_estimator(fitted, x[::2], encrypted_argmax=True, candidates=["lut4"], accuracy=0)

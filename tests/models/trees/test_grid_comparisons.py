@@ -216,7 +216,7 @@ def test_the_report_says_what_the_client_is_told(tmp_path):
     assert told[1]["thresholds of the model"] == exact.report()["comparison_bits"]
     grid = on_grid.report()["grid"]
     assert (grid["bits"], grid["points"], grid["kinds"]) == (6, 4 * 41, {"integers": 4})
-    assert (grid["measure"], grid["agreement"], grid["samples"]) == ("determination", 1.0, 300)
+    assert (grid["measure"], grid["agreement"], grid["samples"]) == ("closeness", 1.0, 300)
     assert on_grid.report()["bootstraps"] == exact.report()["bootstraps"]
     text = str(on_grid)
     assert "public grid: 6 bits, 164 points (4 integers), 164 bits sent for a sample" in text

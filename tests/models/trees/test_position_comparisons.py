@@ -252,7 +252,9 @@ def test_the_report_counts_every_level(name, bits):
     random = np.random.default_rng(2)
     ensemble = TreeEnsemble(tuple(random_tree(random, 4, 5, 1, 1000) for _ in range(6)), 4)
     x = random.normal(500, 200, (300, 4))
-    model = compile_ensemble(ensemble, comparisons="server", calibration=x, grid_bits=bits, candidates=[name])
+    model = compile_ensemble(
+        ensemble, comparisons="server", calibration=x, grid_bits=bits, candidates=[name], accuracy=0.9
+    )
     facts, graph = model.report(), model.program.graph
     by_layer = {layer["name"]: layer for layer in facts["layers"]}
     signs = [own for own in by_layer if own.startswith("comparisons")]
