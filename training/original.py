@@ -16,8 +16,9 @@ from cloakwork.models.arrays import some_rows
 from cloakwork.models.client_steps import InputStep, run_input_steps
 from cloakwork.models.client_steps.checks import Stage
 from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.criteria.intervals import ONE_SIDED, wilson
 from cloakwork.models.errors import AccuracyError, CalibratedRangeWarning, ImportFaultError, ShapeError
-from cloakwork.models.original.agreement import agreement_of
+from cloakwork.models.original.agreement import agreement_of, kept
 from cloakwork.models.original.differences import Difference, difference
 from cloakwork.models.original.edges import edges_of
 from cloakwork.models.original.table import Answered
@@ -78,12 +79,13 @@ def judged(estimator: Any, compiled: CompiledModel, samples: Any, accuracy: floa
         found = np.asarray(compiled.predict(chosen, "simulate", seed=_SEED))
     found = found.reshape(wanted.shape) if found.size == wanted.size else found
     told = agreement_of(wanted, found)
-    if told.told == "labels" and told.value < accuracy:
+    if compiled.program.facts.check is None and (share := kept(wanted, found)) < accuracy:  # networks have been checked
         wrong = difference(wanted, found)
-        assert wrong is not None
+        says = "decides as it" if told.told == "labels" else "gives its values, within 3 % of their spread,"
         raise AccuracyError(
-            f"{type(estimator).__name__}: the encrypted model decides as it on {100 * told.value:.1f} % of {told.samples} calibration samples "
-            f"(at least {100 * told.at_least:.1f} %), {100 * accuracy:g} % were asked for (accuracy=); it {wrong.text}"
+            f"{type(estimator).__name__}: the encrypted model {says} on {100 * share:.1f} % of {told.samples} calibration samples (at least "
+            f"{100 * wilson(share, told.samples, -ONE_SIDED):.1f} %), {100 * accuracy:g} % were asked for (accuracy=)"
+            f"{'' if wrong is None else f'; it {wrong.text}'}"
         )
     facts = replace(compiled.program.facts, original=told)
     return replace(compiled, program=replace(compiled.program, facts=facts))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import some_rows
@@ -16,6 +17,7 @@ from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.tree_comparisons import Comparisons, Grids
 from cloakwork.models.errors import CompileError, NoParameterSetError
+from cloakwork.models.original.agreement import kept
 from cloakwork.models.program import Program
 from cloakwork.models.program.contents import SALT_BYTES
 from cloakwork.models.program.facts import GridFacts
@@ -94,36 +96,28 @@ def compile_ensemble(
 def _fine_enough(
     ensemble: TreeEnsemble, compiled: Callable[[TreeEnsemble, TreeOptions], Program], options: TreeOptions
 ) -> Program:
-    """With more bits of leaf values than usual where these change labels of more calibration samples than the accuracy allows."""
+    """With more bits of leaf values than usual where these change the answers to more calibration samples than the accuracy allows."""
     program = compiled(ensemble, options)
-    rows = (
-        None
-        if options.calibration is None or options.leaf_bits is not None
-        else some_rows(options.calibration, _COMPARED)
-    )
-    if rows is None or (ensemble.labels is None and ensemble.after is None):
+    if options.calibration is None or options.leaf_bits is not None:
         return program
-    wanted = run_output_steps(
-        ensemble.output_steps, ensemble.scores(run_input_steps(options.first_steps(ensemble), rows))
-    )
-    kept, usual = _kept(program, rows, wanted), program.facts.trees
-    assert usual is not None
+    rows, usual = some_rows(options.calibration, _COMPARED), program.facts.trees
+    features = run_input_steps(options.first_steps(ensemble), rows)
+    wanted = np.asarray(run_output_steps(ensemble.output_steps, ensemble.scores(features)))
+    best = _kept(program, rows, wanted)
     for more in _MORE_LEAF_BITS:
-        if kept >= options.accuracy:
+        if best >= options.accuracy or usual is None:
             break
         try:
             finer = compiled(ensemble, replace(options, leaf_bits=usual.leaf_bits + more))
         except (CompileError, NoParameterSetError):  # no room for them
             break
         better = _kept(finer, rows, wanted)
-        program, kept = (finer, better) if better > kept else (program, kept)
+        program, best = (finer, better) if better > best else (program, best)
     return program
 
 
-def _kept(program: Program, rows: Any, wanted: Any) -> float:
-    """The share of samples with the same answer."""
-    found = CompiledModel(program).predict(rows)
-    return float(np.mean((np.reshape(found, np.shape(wanted)) == wanted).reshape(len(wanted), -1).all(axis=1)))
+def _kept(program: Program, rows: Any, wanted: NDArray[Any]) -> float:
+    return kept(wanted, np.asarray(CompiledModel(program).predict(rows)))
 
 
 _MORE_LEAF_BITS: Final = (2, 4)

@@ -10,11 +10,11 @@ from typing import Final
 
 import numpy as np
 
-from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.arrays import Indices, Reals, some_rows
 from cloakwork.models.client_steps import Thermometer, column_labels, run_input_steps, run_output_steps
 from cloakwork.models.criteria.tree_comparisons import GRID_BITS
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, some
-from cloakwork.models.original.agreement import agreement_of
+from cloakwork.models.original.agreement import kept
 from cloakwork.models.program.facts import GridFacts, Measure
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.grid_bits import grid_step
@@ -25,7 +25,6 @@ from cloakwork.models.trees.snapping import snapped
 ENOUGH_AGREEMENT: Final = 0.98  # with less there is a warning
 _WANTED: Final = 0.99  # for which more bits are tried, where they cost next to nothing
 _CHEAP_BITS: Final = 8
-_NEAR, _FAR = 0.03, 0.15  # of the spread of values
 _COMPARED: Final = 2000  # calibration samples
 _MOST_NAMED: Final = 3
 
@@ -119,16 +118,10 @@ def _facts(
 
 
 def agreement(ensemble: TreeEnsemble, other: TreeEnsemble, samples: Reals) -> tuple[Measure, float]:
-    """The share of samples (2,000 of many) with the same label; or whose values stay within 3 % of their spread, while the error (root mean square)
-    of all is at most 15 % of it: a threshold that moves changes the values of few samples, by much."""
-    chosen = samples[np.linspace(0, len(samples) - 1, min(_COMPARED, len(samples))).astype(int)]
+    """What `kept` of original/agreement.py says of the samples (2,000 of many)."""
+    chosen = some_rows(samples, _COMPARED)
     clear, found = (np.asarray(run_output_steps(each.output_steps, each.scores(chosen))) for each in (ensemble, other))
-    told = agreement_of(clear, found)
-    if told.told == "labels":
-        return "agreement", told.value
-    spread = np.asarray(clear.std(axis=0))
-    kept = float((np.abs(found - clear) <= _NEAR * spread).reshape(len(clear), -1).all(axis=1).mean())
-    return "closeness", kept if told.value >= 1 - _FAR else min(kept, told.value)
+    return "closeness" if clear.dtype.kind == "f" else "agreement", kept(clear, found)
 
 
 def _text(facts: GridFacts, worst: list[str]) -> str:

@@ -34,7 +34,8 @@ def end_of(stranger: Stranger) -> str:
     if stranger.classifies:
         assert (found == wanted).mean() >= 0.9
     else:
-        assert np.abs(found - wanted).mean() <= 0.15 * max(np.abs(wanted - np.median(wanted)).mean(), 1e-6)
+        spread = float(np.asarray(stranger.fitted.predict(stranger.samples)).std())
+        assert (np.abs(found - wanted) <= 0.05 * spread + 1e-6 * np.abs(wanted)).mean() >= 0.85
     return "right"
 
 
