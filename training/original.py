@@ -7,6 +7,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from cloakwork.models.client_steps import InputStep, run_input_steps
 from cloakwork.models.client_steps.checks import Stage
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.intervals import ONE_SIDED, wilson
-from cloakwork.models.errors import AccuracyError, CalibratedRangeWarning, ImportFaultError, ShapeError
+from cloakwork.models.errors import AccuracyError, CalibratedRangeWarning, CompileError, ImportFaultError, ShapeError
 from cloakwork.models.original.agreement import agreement_of, kept
 from cloakwork.models.original.differences import Difference, difference
 from cloakwork.models.original.edges import edges_of
@@ -29,6 +30,7 @@ _FEW: Final = 12  # rows that are made edges of
 _SEED: Final = 20261129
 _TIE: Final = 1e-3  # of probabilities that are equal: the label goes either way
 _UNSEEN: Final = "a category that nobody has seen"
+_MOST_COLUMNS: Final = 16  # that are looked at one by one
 
 
 def judge_import(
@@ -45,8 +47,9 @@ def judge_import(
     Raises:
         ImportFaultError: they differ; names the step.
     """
-    judge = without_program(estimator)
+    judge, samples = without_program(estimator), as_fitted(estimator, samples)
     chosen = some_rows(samples, MOST)
+    _check_that_it_answers(judge, chosen)
     with contextlib.suppress(ShapeError):  # samples that the imported steps refuse: compiling says so better
         _compare(estimator, judge, imported, chosen, "calibration sample", steps, transformed)
     for edges in _edges(some_rows(samples, _FEW), samples):
@@ -72,7 +75,7 @@ def judged(estimator: Any, compiled: CompiledModel, samples: Any, accuracy: floa
     Raises:
         AccuracyError: on less than this share of them it gives the same label.
     """
-    chosen = some_rows(samples, MOST)
+    chosen = some_rows(as_fitted(estimator, samples), MOST)
     wanted = answers_of(without_program(estimator), chosen)["labels"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibratedRangeWarning)  # ranges that were given are narrower; it was said
@@ -81,9 +84,9 @@ def judged(estimator: Any, compiled: CompiledModel, samples: Any, accuracy: floa
     told = agreement_of(wanted, found)
     if compiled.program.facts.check is None and (share := kept(wanted, found)) < accuracy:  # networks have been checked
         wrong = difference(wanted, found)
-        says = "decides as it" if told.told == "labels" else "gives its values, within 3 % of their spread,"
+        says = "decides as it on" if told.told == "labels" else "keeps its values (docs/trees.md) to"
         raise AccuracyError(
-            f"{type(estimator).__name__}: the encrypted model {says} on {100 * share:.1f} % of {told.samples} calibration samples (at least "
+            f"{type(estimator).__name__}: the encrypted model {says} {100 * share:.1f} % of {told.samples} calibration samples (at least "
             f"{100 * wilson(share, told.samples, -ONE_SIDED):.1f} %), {100 * accuracy:g} % were asked for (accuracy=)"
             f"{'' if wrong is None else f'; it {wrong.text}'}"
         )
@@ -100,6 +103,31 @@ def answers_of(judge: Any, samples: Any) -> Answers:
     elif hasattr(judge, "classes_") and callable(getattr(judge, "decision_function", None)):
         found["scores"] = np.asarray(_quietly(judge.decision_function, samples))
     return found
+
+
+def as_fitted(estimator: Any, samples: Any) -> Any:
+    """With the names of columns that it was fitted on: steps may choose columns by them."""
+    names = getattr(estimator, "feature_names_in_", None)
+    if (
+        names is None
+        or not isinstance(samples, np.ndarray)
+        or samples.shape[1:] != (len(names),)
+        or find_spec("pandas") is None
+    ):
+        return samples
+    from pandas import DataFrame
+
+    return DataFrame(samples, columns=names)
+
+
+def _check_that_it_answers(judge: Any, samples: Any) -> None:
+    try:
+        answers_of(judge, some_rows(samples, 1))
+    except Exception as error:  # whatever the user's object raises
+        line = " ".join(str(error).split())[:200]
+        raise CompileError(
+            f"calibration: {type(judge).__name__} itself refuses these samples ({type(error).__name__}: {line}); give samples as it was fitted on"
+        ) from error
 
 
 def without_program(estimator: Any) -> Any:
@@ -170,7 +198,7 @@ def _wrong_step(steps: tuple[InputStep, ...], transformed: Any, samples: Any) ->
 
 
 def _edges(rows: Any, samples: Any) -> Iterator[Any]:
-    """Groups of samples at the edges of typical ones: ends of ranges and values outside, zeros, missing values, categories nobody has seen."""
+    """Groups of samples at the edges of typical ones: ends of ranges and values outside, zeros, missing values, words and categories that are new."""
     if hasattr(rows, "columns"):
         yield from _edges_of_frame(rows, samples)
         return
@@ -178,33 +206,40 @@ def _edges(rows: Any, samples: Any) -> Iterator[Any]:
         yield from (type(rows)(edges) for edges in _edges(rows.toarray(), samples.toarray()))
         return
     table = np.asarray(samples)
+    if table.ndim == 1 and table.dtype.kind in "OU":
+        yield type(rows)([_UNSEEN, ""]) if isinstance(rows, list) else np.array([_UNSEEN, ""], dtype=object)
     if table.ndim != 2 or table.dtype.kind not in "fiu":
         return
-    edges = edges_of(table.astype(np.float64))
-    yield edges[np.isfinite(edges).all(axis=1)]
-    if np.isnan(table.astype(np.float64)).any():
-        yield np.where(np.isnan(table).any(axis=0), np.nan, np.asarray(rows, dtype=np.float64))
+    numbers = table.astype(np.float64)
+    missing = np.isnan(numbers)
+    known = numbers[~missing.any(axis=1)]
+    if len(known):
+        yield edges_of(known)
+    if missing.any():
+        yield np.where(missing.any(axis=0), np.nan, np.asarray(rows, dtype=np.float64))
 
 
 def _edges_of_frame(rows: Any, samples: Any) -> Iterator[Any]:
     numbers = [name for name in rows.columns if samples[name].dtype.kind in "fiu"]
-    for low_or_high in ("min", "max"):
+    for end in (
+        lambda low, high: low,
+        lambda low, high: high,
+        lambda low, high: 0 * low,
+        lambda low, high: high + (high - low) // 4,
+    ):
         made = rows.copy()
         for name in numbers:
-            made[name] = getattr(samples[name], low_or_high)()
+            made[name] = end(samples[name].min(), samples[name].max())
         yield made
-    texts = [
-        name for name in rows.columns if samples[name].dtype.kind == "O" or str(samples[name].dtype).startswith("str")
-    ]
-    for name in texts:
+    texts = [name for name in rows.columns if samples[name].dtype.kind == "O" or "str" in str(samples[name].dtype)]
+    for name in texts[:_MOST_COLUMNS]:
         made = rows.copy()
         made[name] = _UNSEEN
         yield made
-    for name in rows.columns:
-        if samples[name].isna().any():
-            made = rows.copy()
-            made.loc[:, name] = samples[name][samples[name].isna()].iloc[0]
-            yield made
+    for name in [name for name in rows.columns if samples[name].isna().any()][:_MOST_COLUMNS]:
+        made = rows.copy()
+        made.loc[:, name] = samples[name][samples[name].isna()].iloc[0]
+        yield made
 
 
 def _last(estimator: Any) -> Any:

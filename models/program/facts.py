@@ -80,7 +80,7 @@ class TreeFacts(_Record):
 @dataclass(frozen=True)
 class GridFacts(_Record):
     """Of the public grid with which clients compare features, or on which they say where theirs are. `measure`, `agreement` and `samples` say how the
-    trees on the grid agree with the original ones; "closeness" here is the share of samples whose values stay within 3 % of their spread."""
+    trees on the grid agree with the original ones; "closeness" as `kept` of original/agreement.py."""
 
     bits: int
     points: int  # of all features

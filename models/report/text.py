@@ -112,7 +112,7 @@ def _grid(grid: GridFacts) -> list[str]:
 
 _KEPT: Final[Mapping[Measure, str]] = {
     "agreement": "decide as before on",
-    "closeness": "keep the values within 3 % of their spread on",
+    "closeness": "keep their values to",
     "determination": "keep of the variance of their values",  # by earlier releases
 }
 

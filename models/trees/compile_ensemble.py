@@ -59,8 +59,8 @@ def compile_ensemble(
             labels (or values), or 10 or 12 where 8 do not reach the accuracy. With comparisons="grid" features of more than
             255 points take a look-up for each threshold that leaves' look-ups have no room for.
         feature_ranges: (lowest, highest) of features by name or number, in place of what the samples show.
-        accuracy: least share of calibration samples with the label that they have without the grid, or with values within 3 % of their spread.
-            0: any, with a warning.
+        accuracy: least share of calibration samples with the label that they have without the grid; of values, see `kept` of
+            models/original/agreement.py. 0: any, with a warning.
         leaf_bits: of the leaf values' integers; None: 8 (6 where trees are averaged), fewer where the noise leaves no room, and fewer
             where an answer would have more than 1 MB: 5 at least, or 3 for an average of 1,000 trees, whose errors average out.
         p_fail_log2: log2 of the largest probability that a look-up, or the decoding of an output, is wrong.

@@ -126,7 +126,7 @@ def agreement(ensemble: TreeEnsemble, other: TreeEnsemble, samples: Reals) -> tu
 
 def _text(facts: GridFacts, worst: list[str]) -> str:
     assert facts.agreement is not None
-    kept = "decide as before on" if facts.measure == "agreement" else "keep the values within 3 % of their spread on"
+    kept = "decide as before on" if facts.measure == "agreement" else "keep their values to"
     where = f", most by the grid of {some(worst)}" if worst else ""
     return (
         f"public grid of {facts.bits} bits: on {facts.samples} calibration samples the trees {kept} {100 * facts.agreement:.1f} %{where}; more "

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn import compose, ensemble, linear_model, neural_network, pipeline, preprocessing
 
-from cloakwork.models.errors import AccuracyError, ImportFaultError
+from cloakwork.models.errors import AccuracyError, CompileError, ImportFaultError
 from cloakwork.training import sklearn_compiler
 from cloakwork.training.estimators import LogisticRegression
 from cloakwork.training.importers import linear, networks, sklearn_trees
@@ -118,3 +118,24 @@ def test_cloakworks_own_estimators_are_asked_in_clear() -> None:
     assert hasattr(fitted, "compiled_")
     assert not hasattr(judge.steps[-1][1], "compiled_")
     assert str(fitted.compile(X)).startswith("as your model: 100.0 % of labels (200 samples, at least 98.7 %)")
+
+
+def test_samples_without_the_names_that_steps_choose_columns_by() -> None:
+    frame = pd.DataFrame(X, columns=["a b", "c", "d"])
+    columns = compose.ColumnTransformer([("some", preprocessing.StandardScaler(), ["a b", "d"])])
+    fitted = pipeline.make_pipeline(columns, linear_model.Ridge()).fit(frame, VALUES)
+    with pytest.raises(ValueError, match="columns using strings"):
+        fitted.predict(X)
+    assert compile_estimator(fitted, X).program.facts.original is not None
+
+
+def test_samples_that_the_object_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Any, X: Any) -> Any:
+        raise ValueError("not today")
+
+    fitted = linear_model.LogisticRegression().fit(X, LABELS)
+    monkeypatch.setattr(linear_model.LogisticRegression, "predict_proba", refuse)
+    with pytest.raises(
+        CompileError, match=r"LogisticRegression itself refuses these samples \(ValueError: not today\)"
+    ):
+        compile_estimator(fitted, X)
