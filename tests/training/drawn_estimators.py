@@ -3,9 +3,10 @@ loaded. What is drawn is fitted as its owner would; options that a library itsel
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +28,7 @@ from sklearn import (
     svm,
     tree,
 )
-from sklearn.base import is_classifier
+from sklearn.base import clone, is_classifier
 
 ROWS: Final = 240
 FRESH: Final = 80  # samples that nothing has seen
@@ -38,6 +39,7 @@ _TRIES: Final = 20
 class Stranger:
     name: str
     fitted: Any
+    target: np.ndarray
     samples: Any  # that it was fitted on
     fresh: Any
 
@@ -63,8 +65,24 @@ def drawn_estimator(seed: int) -> Stranger:
             except Exception:  # whatever a library raises on options that do not go together
                 continue
         shown = " ".join(repr(made).split())
-        return Stranger(f"{kind}, {target}: {shown}", fitted, _rows(table, 0, ROWS), _rows(table, ROWS, ROWS + FRESH))
+        return Stranger(
+            f"{kind}, {target}: {shown}", fitted, y[:ROWS], _rows(table, 0, ROWS), _rows(table, ROWS, ROWS + FRESH)
+        )
     raise AssertionError(f"seed {seed}: nothing that can be fitted was drawn")
+
+
+def smallest(stranger: Stranger, fails: Callable[[Stranger], bool]) -> Stranger:
+    """The same with as few transformers as still fail."""
+    steps = getattr(stranger.fitted, "steps", [])
+    for i in range(len(steps) - 1):
+        made = clone(pipeline.Pipeline([*steps[:i], *steps[i + 1 :]]))
+        with warnings.catch_warnings(), contextlib.suppress(Exception):  # a table that the rest does not take
+            warnings.simplefilter("ignore")
+            fitted = made.fit(stranger.samples, stranger.target)
+            fewer = replace(stranger, name=" ".join(repr(made).split()), fitted=fitted)
+            if fails(fewer):
+                return smallest(fewer, fails)
+    return stranger
 
 
 def pick(rng: np.random.Generator, *values: Any) -> Any:

@@ -12,7 +12,7 @@ from cases import case
 pytest.importorskip("pandas", reason="pandas is not installed")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
-from drawn_estimators import Stranger, drawn_estimator
+from drawn_estimators import Stranger, drawn_estimator, smallest
 
 from cloakwork.models.errors import CompileError, ImportFaultError, ShapeError
 from cloakwork.training.sklearn_compiler import compile_estimator
@@ -39,6 +39,14 @@ def end_of(stranger: Stranger) -> str:
     return "right"
 
 
+def fails(stranger: Stranger) -> bool:
+    try:
+        end_of(stranger)
+    except Exception:
+        return True
+    return False
+
+
 @pytest.mark.parametrize(
     "seeds",
     [
@@ -52,8 +60,17 @@ def test_drawn_estimators_answer_as_themselves(seeds: range, record_property: py
     ends: Counter[str] = Counter()
     for seed in seeds:
         stranger = drawn_estimator(seed)
-        with case(f"seed {seed}: {stranger.name}"):
+        try:
             ends[end_of(stranger)] += 1
+        except Exception:
+            with case("seed", seed, smallest(stranger, fails).name):
+                raise
     for end, count in ends.items():
         record_property(end, count)
     assert ends["right"] >= 0.6 * len(seeds), ends
+
+
+def test_what_fails_is_told_with_as_few_steps_as_fail() -> None:
+    stranger = next(each for each in map(drawn_estimator, range(100)) if len(getattr(each.fitted, "steps", [])) > 2)
+    found = smallest(stranger, lambda each: len(getattr(each.fitted, "steps", [])) > 1)
+    assert len(found.fitted.steps) == 2

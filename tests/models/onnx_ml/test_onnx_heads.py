@@ -197,7 +197,7 @@ def test_graphs_of_catboost(classes: int) -> None:
     assert (compile_onnx(model, X, trees=EXACT).predict(X) == labels).mean() > 0.97
 
 
-@pytest.mark.tier("release")  # no dependency of this package: it writes what the tests above have made by hand
+@pytest.mark.tier("all")  # no dependency of this package: it writes what the tests above have made by hand
 def test_catboost_itself() -> None:
     catboost = pytest.importorskip("catboost", reason="`pip install catboost` runs this")
     from cloakwork.training.sklearn_compiler import compile_estimator
