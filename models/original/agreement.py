@@ -37,7 +37,7 @@ def kept(wanted: NDArray[Any], found: NDArray[Any]) -> float:
     found = found.reshape(wanted.shape)
     told = agreement_of(wanted, found)
     if told.told == "labels" or told.value < 1 - _FAR:
-        return told.value
+        return max(0.0, told.value)
     near = _NEAR * wanted.std(axis=0) + _ROUNDING * np.abs(wanted)
     share = float((np.abs(found - wanted) <= near).reshape(len(wanted), -1).all(axis=1).mean())
     return max(share, told.value)

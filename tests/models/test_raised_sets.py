@@ -44,7 +44,9 @@ def network(sets: list[str], **options: Any) -> CompiledModel:
 KINDS: dict[str, Callable[[list[str]], CompiledModel]] = {
     "network": network,
     "exact network": lambda sets: network(sets, profile="exact", exact=EXACT),
-    "forest": lambda sets: compile_ensemble(FOREST, calibration=SAMPLES[:, :3], candidates=sets),
+    "forest": lambda sets: compile_ensemble(
+        FOREST, calibration=SAMPLES[:, :3], candidates=sets, grid_bits=6, accuracy=0.8
+    ),
     "linear model": lambda sets: compile_linear(LINEAR, SAMPLES, parameters=sets[-1]),
 }
 
