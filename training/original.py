@@ -221,15 +221,16 @@ def _edges(rows: Any, samples: Any) -> Iterator[Any]:
 
 def _edges_of_frame(rows: Any, samples: Any) -> Iterator[Any]:
     numbers = [name for name in rows.columns if samples[name].dtype.kind in "fiu"]
-    for end in (
-        lambda low, high: low,
-        lambda low, high: high,
-        lambda low, high: 0 * low,
-        lambda low, high: high + (high - low) // 4,
+    ends = [(samples[name].min(), samples[name].max()) for name in numbers]
+    for at in (
+        [low for low, _ in ends],
+        [high for _, high in ends],
+        [0 * low for low, _ in ends],
+        [high + (high - low) // 4 for low, high in ends],
     ):
         made = rows.copy()
-        for name in numbers:
-            made[name] = end(samples[name].min(), samples[name].max())
+        for name, value in zip(numbers, at, strict=True):
+            made[name] = value
         yield made
     texts = [name for name in rows.columns if samples[name].dtype.kind == "O" or "str" in str(samples[name].dtype)]
     for name in texts[:_MOST_COLUMNS]:

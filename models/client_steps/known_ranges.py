@@ -150,4 +150,4 @@ def _one_hot(step: OneHot, ends: _Ends) -> _Ends:
 
 def _width_after(step: InputStep, width: int) -> int:
     """How many columns a step makes of so many."""
-    return int(step(np.zeros((0, width))).shape[1])  # type: ignore[operator]
+    return int(step(np.zeros((0, width))).shape[1])

@@ -193,7 +193,7 @@ def _with_room(c: Compilation, bounded: Graph) -> Graph:
 def carry(c: Compilation) -> Compilation:
     """Bounded again: rows that read lines have ranges of their own."""
     assert c.stats is not None and c.graph.lower is not None and c.graph.upper is not None
-    if c.samples is None or (carried := carry_lines(c.graph, c.stats)) is None:
+    if c.fitted is None or (carried := carry_lines(c.graph, c.stats)) is None:
         return c
     own = wires(c.graph.input)
     entering = float(c.graph.lower[own].min()), float(c.graph.upper[own].max())
