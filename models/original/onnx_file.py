@@ -44,25 +44,35 @@ def answers_of(model: onnx.ModelProto, outputs: list[str], samples: Tensors) -> 
         return None
     by, run = way
     inputs = {each.name: each for each in given_inputs(model.graph, {t.name: t for t in model.graph.initializer})}
+    batch = _batch(inputs)
+    for at_once in (batch,) if batch else (None, 1):  # a file may say that it takes any number, and mean one
+        with contextlib.suppress(
+            Exception
+        ):  # whatever a run-time of others raises on a model that it has no kernel for
+            return Answers(*_all(run, outputs, inputs, samples, at_once), by)
+    return None
+
+
+def _all(
+    run: Run, outputs: list[str], inputs: Mapping[str, onnx.ValueInfoProto], samples: Tensors, at_once: int | None
+) -> tuple[Tensors, int]:
+    """Answers, and how many there are. ValueError where they are not one for each sample."""
     count = len(next(iter(samples.values())))
-    at_once = _batch(inputs)
     parts: list[list[NDArray[Any]]] = []
     done, started = 0, time.perf_counter()
     step = at_once or _FIRST
-    try:
-        while done < count:
-            parts.append(_run_some(run, outputs, inputs, samples, slice(done, min(done + step, count)), at_once))
-            done = min(done + step, count)
-            spent = time.perf_counter() - started
-            if done >= _FIRST and spent > _SECONDS:
-                break
-            if at_once is None:
-                step = max(_FIRST, int(done * _SECONDS / max(spent, 1e-3)))
-    except Exception:  # whatever a run-time of others raises on a model that it has no kernel for
-        return None
-    return Answers(
-        {name: np.concatenate(found) for name, found in zip(outputs, zip(*parts, strict=True), strict=True)}, done, by
-    )
+    while done < count:
+        parts.append(_run_some(run, outputs, inputs, samples, slice(done, min(done + step, count)), at_once))
+        done = min(done + step, count)
+        spent = time.perf_counter() - started
+        if done >= _FIRST and spent > _SECONDS:
+            break
+        if at_once is None:
+            step = max(_FIRST, int(done * _SECONDS / max(spent, 1e-3)))
+    answers = {name: np.concatenate(found) for name, found in zip(outputs, zip(*parts, strict=True), strict=True)}
+    if any(len(answer) != done for answer in answers.values()):
+        raise ValueError("expected an answer for each sample")
+    return answers, done
 
 
 def opened(model: onnx.ModelProto) -> tuple[str, Run] | None:

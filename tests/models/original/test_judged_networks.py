@@ -79,6 +79,14 @@ def test_a_file_for_one_sample_at_a_time() -> None:
     )
 
 
+def test_a_file_that_takes_one_sample_whatever_it_says() -> None:
+    """A Reshape that was exported for one sample makes one row of many."""
+    layers = [helper.make_node("Reshape", ["x", "one"], ["row"]), helper.make_node("Relu", ["row"], ["y"])]
+    said = onnx_file.answers_of(model(layers, [4], {"one": np.array([1, -1])}), ["y"], {"x": SAMPLES[:20]})
+    assert said is not None
+    np.testing.assert_array_equal(said.outputs["y"], np.maximum(SAMPLES[:20], 0))
+
+
 def test_samples_that_are_not_of_the_files_type_are_not_judged_by_it() -> None:
     """A boolean input that gets shares is another model to ONNX Runtime."""
     proto = model([helper.make_node("Cast", ["x"], ["y"], to=onnx.TensorProto.FLOAT)], [4])
