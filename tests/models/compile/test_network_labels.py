@@ -116,7 +116,8 @@ def test_iris_encrypted(sessions: Sessions) -> None:
 def test_two_classes_by_one_logit_get_a_score_each() -> None:
     estimator, train, held_out = pipeline(load_breast_cancer, 8)
     names = np.array(["malignant", "benign"])
-    estimator.steps[-1][1].classes_ = names
+    last = estimator.steps[-1][1]
+    last.classes_ = last._label_binarizer.classes_ = names
     made = compile_estimator(estimator, train, encrypted_argmax=True)
     report = made.report()
     assert (

@@ -209,7 +209,7 @@ def test_catboost_itself() -> None:
     for classes in (2, 3):
         x, y = samples(classes, text=True)
         member = catboost.CatBoostClassifier(**options).fit(x, y)
-        assert (compile_estimator(member, x).predict(x) == np.ravel(member.predict(x))).mean() > 0.97, classes
+        assert (np.ravel(compile_estimator(member, x).predict(x)) == np.ravel(member.predict(x))).mean() > 0.97, classes
 
 
 def test_two_results_without_a_label_are_refused() -> None:
