@@ -52,18 +52,21 @@ def judge_table(model: onnx.ModelProto, imported: Answered, samples: Any) -> Non
 
 
 def _compare(model: onnx.ModelProto, by: str, said: list[Any], found: dict[str, NDArray[Any]]) -> None:
-    first = np.asarray(said[0])
-    labels = found["labels"].reshape(first.shape) if found["labels"].size == first.size else found["labels"]
-    answers = [_numbers(other) for other in said[1:]]
-    sure = _sure(answers, len(first))
-    wrong = difference(first, labels) if first.dtype.kind == "f" else difference(first[sure], labels[sure], share=_FEW)
-    for numbers in answers:
+    """The label or value comes first, where the file tells it; scores or probabilities of classes are compared with what has their shape."""
+    first, numbers = np.asarray(said[0]), [_numbers(answer) for answer in said]
+    wrong = None
+    if first.size == found["labels"].size:
+        labels = found["labels"].reshape(first.shape)
+        sure = _sure(numbers, len(first))
+        wrong = (
+            difference(first, labels) if first.dtype.kind == "f" else difference(first[sure], labels[sure], share=_FEW)
+        )
+        numbers = numbers[1:]
+    for each in numbers:
         alike = [
-            each
-            for each in (found["probabilities"], found["scores"])
-            if numbers is not None and each.shape == numbers.shape
+            own for own in (found["probabilities"], found["scores"]) if each is not None and own.shape == each.shape
         ]
-        differences = [difference(numbers, each) for each in alike if numbers is not None]
+        differences = [difference(each, own) for own in alike if each is not None]
         if differences and None not in differences:
             wrong = wrong or differences[0]
     if wrong is not None:
