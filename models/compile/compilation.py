@@ -41,7 +41,7 @@ class Compilation:
     plain: the graph without straight parts beside look-ups, and its statistics, until one of the two is taken.
     program, loss, doubt: at the end; in words, what it falls short of the accuracy by, and what the samples do not say.
     model: the file; None where it is not run beside.
-    judged: whether it was run, and says what the graph says.
+    judged: whether it was run, and says what the graph says to the rounding of float32.
     narrowed: in words, why the program takes fewer inputs than the model; None where it takes all of them.
     """
 

@@ -76,8 +76,8 @@ def judge(c: Compilation) -> Compilation:
         return c
     model, options = c.model, c.options
     original = Original.of(model, c.imported, c.given, chosen_outputs(model.graph, options.outputs))
-    said = None if original is None else judge_import(original, c.clear, lambda part: _imported(part, options))
-    return replace(c, judged=said is not None)
+    judged = original is not None and judge_import(original, c.clear, lambda part: _imported(part, options))
+    return replace(c, judged=judged)
 
 
 def _imported(part: onnx.ModelProto, options: Options) -> Clear:

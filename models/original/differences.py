@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _OF_SPREAD: Final = 2e-3  # float32 in one place and float64 in another, through many layers
-_OF_VALUE: Final = 1e-3
+_OF_VALUE: Final = 1e-5  # values far from zero differ little from each other, and that is what counts
+_OF_ALL: Final = 0.01  # of the spread of all numbers, that of one that hardly varies counts as
 _SMALLEST: Final = 1e-6
 
 
@@ -19,47 +21,50 @@ class Difference:
 
     sample: int
     expected: str
-    found: str
+    answer: str
     count: int
     samples: int
 
     @property
     def text(self) -> str:
-        return f"gives {self.found} where the model says {self.expected} (sample {self.sample}; {self.count} of {self.samples} samples differ)"
+        return f"gives {self.answer} where the model says {self.expected} (sample {self.sample}; {self.count} of {self.samples} samples differ)"
 
 
 def difference(
-    expected: NDArray[Any], found: NDArray[Any], *, share: float = 0.0, loose: float = 1.0
+    expected: NDArray[Any], answer: NDArray[Any], *, share: float = 0.0, loose: float = 1.0
 ) -> Difference | None:
     """None where both say the same. Samples of which the expected answer is not finite count for nothing.
 
     Args:
-        expected, found: [samples, ..], numbers or labels.
+        expected, answer: [samples, ..], numbers or labels.
         share: of the samples that may differ.
         loose: by how much more than rounding of float32 numbers may differ.
     """
     count = len(expected)
-    if found.shape != expected.shape:
-        wanted, got = (f"an answer of shape {list(each.shape)}" for each in (expected, found))
-        return Difference(0, wanted, got, count, count)
-    if expected.dtype.kind in "fc" or found.dtype.kind in "fc":
-        differs = _numbers_differ(expected.reshape(count, -1), found.reshape(count, -1), loose)
+    if not count:
+        return None
+    if answer.shape != expected.shape:
+        said, ours = (f"an answer of shape {list(each.shape)}" for each in (expected, answer))
+        return Difference(0, said, ours, count, count)
+    if expected.dtype.kind in "fc" or answer.dtype.kind in "fc":
+        differs = _numbers_differ(expected.reshape(count, -1), answer.reshape(count, -1), loose)
     else:
-        differs = (expected != found).reshape(count, -1).any(axis=1)
+        differs = (expected != answer).reshape(count, -1).any(axis=1)
     many = int(differs.sum())
-    if not many or many <= share * count:
+    if many <= math.ceil(share * count):
         return None
     first = int(np.argmax(differs))
-    return Difference(first, _shown(expected[first]), _shown(found[first]), many, count)
+    return Difference(first, _shown(expected[first]), _shown(answer[first]), many, count)
 
 
-def _numbers_differ(expected: NDArray[Any], found: NDArray[Any], loose: float) -> NDArray[np.bool_]:
-    wanted, got = expected.astype(np.float64), found.astype(np.float64)
-    known = np.isfinite(wanted).all(axis=1)
-    spread = float(wanted[known].std()) if known.any() else 0.0
+def _numbers_differ(expected: NDArray[Any], answer: NDArray[Any], loose: float) -> NDArray[np.bool_]:
+    said, ours = expected.astype(np.float64), answer.astype(np.float64)
+    known = np.isfinite(said).all(axis=1)
+    each, every = (said[known].std(axis=0), said[known].std()) if known.any() else (np.zeros(said.shape[1]), 0.0)
+    spread = np.maximum(each, _OF_ALL * every)
     with np.errstate(invalid="ignore"):
-        allowed = loose * (_OF_SPREAD * spread + _OF_VALUE * np.abs(wanted) + _SMALLEST)
-        return np.asarray(known & ~(np.abs(got - wanted) <= allowed).all(axis=1))
+        allowed = loose * (_OF_SPREAD * spread + _OF_VALUE * np.abs(said) + _SMALLEST)
+        return np.asarray(known & ~(np.abs(ours - said) <= allowed).all(axis=1))
 
 
 def _shown(answer: NDArray[Any]) -> str:

@@ -64,7 +64,10 @@ GridOption = Annotated[
     ),
 ]
 GridBits = Annotated[
-    int | None, typer.Option("--grid-bits", help=f"{_TREES_HELP}at most 2^BITS - 1 grid points a feature. Default 6.")
+    int | None,
+    typer.Option(
+        "--grid-bits", help=f"{_TREES_HELP}at most 2^BITS - 1 grid points a feature. Without it 6 to 12, by need."
+    ),
 ]
 EncryptedArgmax = Annotated[
     bool,

@@ -13,6 +13,15 @@ def test_rounding_of_float32_is_no_difference():
     assert difference(x, x.astype(np.float32).astype(np.float64)) is None
 
 
+def test_small_changes_of_large_values_and_of_one_number_among_larger_ones() -> None:
+    """A temperature in kelvin, a probability beside an income."""
+    kelvin = np.random.default_rng(5).normal(300, 2, (100, 1))
+    assert difference(kelvin, kelvin + 0.1) is not None
+    both = np.random.default_rng(6).normal(0, (1000, 0.1), (100, 2))
+    assert difference(both, both + np.array([0, 0.1])) is not None
+    assert difference(both, both.astype(np.float32).astype(np.float64)) is None
+
+
 def test_the_first_sample_that_differs_is_told():
     x = np.arange(20.0)[:, None]
     found = x.copy()

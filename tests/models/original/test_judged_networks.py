@@ -40,10 +40,35 @@ def compiled(proto: onnx.ModelProto) -> Any:
 def test_a_right_import_is_judged_by_onnx_runtime() -> None:
     original = Original.of(network(), import_onnx(network()), SAMPLES, ["y"])
     assert original is not None
-    said = judge_import(original, lambda x: clear_answers(import_onnx(network()), x), lambda part: None)
+    assert judge_import(original, lambda x: clear_answers(import_onnx(network()), x), import_again)
+    said = onnx_file.answers_of(original.model, ["y"], original.samples)
     assert said is not None
     assert said.by == "ONNX Runtime"
     assert said.samples == len(SAMPLES) + original.edges
+
+
+def test_values_on_a_step_may_go_either_way_in_few_samples_but_nothing_is_told_then() -> None:
+    """The report says "as your model" where the graph says what the file says; what the program keeps of the graph is another question."""
+    proto = model([*LAYERS[:2], helper.make_node("Round", ["bent"], ["y"])], [4], WEIGHTS)
+    original = Original.of(proto, import_onnx(proto), SAMPLES, ["y"])
+    assert original is not None
+    calls: list[int] = []
+
+    def but_one(x: np.ndarray) -> np.ndarray:
+        calls.append(len(x))
+        answers = clear_answers(import_onnx(proto), x)
+        answers[0] += len(calls) == 1
+        return answers
+
+    assert not judge_import(original, but_one, import_again)
+    calls.clear()
+    with pytest.raises(ImportFaultError, match="as imported it gives"):
+        judge_import(Original(network(), ["y"], original.samples, original.edges), but_one, import_again)
+
+
+def import_again(part: onnx.ModelProto) -> Callable[[np.ndarray], np.ndarray]:
+    graph = import_onnx(part)
+    return lambda x: np.asarray(clear_answers(graph, x))
 
 
 def test_a_function_that_is_imported_wrongly_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

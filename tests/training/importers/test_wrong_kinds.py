@@ -200,9 +200,9 @@ def test_a_network_of_counts() -> None:
     counts = np.random.default_rng(1).poisson(np.exp(Y + 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = neural_network.MLPRegressor((6,), max_iter=150, random_state=0)
+        fitted = neural_network.MLPRegressor(hidden_layer_sizes=(6,), max_iter=150, random_state=0)
         if not hasattr(fitted, "loss") or "loss" not in fitted.get_params():
-            pytest.skip("scikit-learn before 1.7 has squares alone")
+            pytest.skip("scikit-learn 1.7 and newer have other losses of MLPRegressor")
         fitted.set_params(loss="poisson").fit(X, counts)
     found, expected = compile_estimator(fitted, X).predict(X), fitted.predict(X)
     assert np.abs(found - expected).mean() < 0.05 * expected.mean()
