@@ -6,7 +6,6 @@ import contextlib
 import copy
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -16,10 +15,9 @@ from numpy.typing import NDArray
 from cloakwork.models.arrays import some_rows
 from cloakwork.models.client_steps import InputStep, run_input_steps
 from cloakwork.models.client_steps.checks import Stage
+from cloakwork.models.compile.tables import judged
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.criteria.intervals import ONE_SIDED, wilson
-from cloakwork.models.errors import AccuracyError, CalibratedRangeWarning, CompileError, ImportFaultError, ShapeError
-from cloakwork.models.original.agreement import agreement_of, kept
+from cloakwork.models.errors import CompileError, ImportFaultError, ShapeError
 from cloakwork.models.original.differences import Difference, difference
 from cloakwork.models.original.edges import edges_of
 from cloakwork.models.original.table import Answered
@@ -27,7 +25,6 @@ from cloakwork.models.original.table import Answered
 Answers = dict[Stage, NDArray[Any]]
 MOST: Final = 300  # samples
 _FEW: Final = 12  # rows that are made edges of
-_SEED: Final = 20261129
 _TIE: Final = 1e-3  # of probabilities that are equal: the label goes either way
 _UNSEEN: Final = "a category that nobody has seen"
 _MOST_COLUMNS: Final = 16  # that are looked at one by one
@@ -69,29 +66,11 @@ def judge_import(
             continue
 
 
-def judged(estimator: Any, compiled: CompiledModel, samples: Any, accuracy: float) -> CompiledModel:
-    """The program with how it answers as the user's object does, on calibration samples, with the noise of encryption.
-
-    Raises:
-        AccuracyError: on less than this share of them it gives the same label.
-    """
+def compared(estimator: Any, compiled: CompiledModel, samples: Any, accuracy: float) -> CompiledModel:
+    """The program with how it answers as the user's object does, on calibration samples. AccuracyError: see `judged`."""
     chosen = some_rows(as_fitted(estimator, samples), MOST)
-    wanted = answers_of(without_program(estimator), chosen)["labels"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibratedRangeWarning)  # ranges that were given are narrower; it was said
-        found = np.asarray(compiled.predict(chosen, "simulate", seed=_SEED))
-    found = found.reshape(wanted.shape) if found.size == wanted.size else found
-    told = agreement_of(wanted, found)
-    if compiled.program.facts.check is None and (share := kept(wanted, found)) < accuracy:  # networks have been checked
-        wrong = difference(wanted, found)
-        says = "decides as it on" if told.told == "labels" else "keeps its values (docs/trees.md) to"
-        raise AccuracyError(
-            f"{type(estimator).__name__}: the encrypted model {says} {100 * share:.1f} % of {told.samples} calibration samples (at least "
-            f"{100 * wilson(share, told.samples, -ONE_SIDED):.1f} %), {100 * accuracy:g} % were asked for (accuracy=)"
-            f"{'' if wrong is None else f'; it {wrong.text}'}"
-        )
-    facts = replace(compiled.program.facts, original=told)
-    return replace(compiled, program=replace(compiled.program, facts=facts))
+    expected = answers_of(without_program(estimator), chosen)["labels"]
+    return judged(compiled, type(estimator).__name__, chosen, expected, accuracy)
 
 
 def answers_of(judge: Any, samples: Any) -> Answers:

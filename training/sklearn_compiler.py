@@ -20,20 +20,17 @@ from cloakwork.models.client_steps import (
     Transform,
     final_steps,
     run_input_steps,
-    run_output_steps,
 )
 from cloakwork.models.compile.labels import after_network, with_score_of_each
 from cloakwork.models.compile.options import DEFAULT_ACCURACY
 from cloakwork.models.compile.scaled_columns import ScaledColumns
+from cloakwork.models.compile.tables import imported_answers
 from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.models.criteria.feature_ranges import OPTION
 from cloakwork.models.criteria.noise_limits import AUTO, noise_limits
 from cloakwork.models.errors import CompileError, ShapeError, some
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
-from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.original.table import Answered
-from cloakwork.models.runtime.interpreter import interpret
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers.combining import makes_missing
@@ -42,7 +39,7 @@ from cloakwork.training.importers.networks import OUTPUTS
 from cloakwork.training.importers.nodes import unwrapped
 from cloakwork.training.importers.preprocessing import given_to_last, split_pipeline
 from cloakwork.training.importers.ties import above_ties
-from cloakwork.training.original import judge_import, judged
+from cloakwork.training.original import compared, judge_import
 
 
 def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> CompiledModel:
@@ -77,31 +74,20 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
         steps = (*(steps or (_columns(last, given, missing and makes_missing(part.steps)),)), *part.steps)
     _check_options(model, last, options)
     first = steps or (_columns(last, given, isinstance(model, TreeEnsemble) and model.takes_missing),)
-    judge_import(brought, _imported(model, last, first), given_samples, first, _transformed(estimator))
+    after = _network_results(last) if isinstance(model, onnx.ModelProto) else ()
+    judge_import(brought, imported_answers(model, first, after), given_samples, first, _transformed(estimator))
     if isinstance(model, LinearModel):
         compiled = compile_linear(model, calibration, preprocessing=steps or None, **options)
     elif isinstance(model, TreeEnsemble):
         compiled = compile_ensemble(model, preprocessing=steps or None, calibration=calibration, **options)
     else:
         compiled = _compile_network(model, last, first, calibration, options)
-    return judged(brought, compiled, given_samples, _least(options))
+    return compared(brought, compiled, given_samples, _least(options))
 
 
 def _least(options: dict[str, Any]) -> float:
     """The accuracy that was asked for; any, where a loss is allowed."""
     return 0.0 if options.get("allow_loss") else float(options.get("accuracy", DEFAULT_ACCURACY) or 0.0)
-
-
-def _imported(model: Imported, last: Any, steps: tuple[InputStep, ...]) -> Answered:
-    """What a model says of samples as the user has them, in real numbers."""
-    if isinstance(model, onnx.ModelProto):
-        graph, after = import_onnx(model), _network_results(last)
-        return lambda samples, stage: run_output_steps(
-            after, interpret(graph, run_input_steps(steps, dense(samples))), stage
-        )
-    return lambda samples, stage: run_output_steps(
-        model.output_steps, model.scores(run_input_steps(steps, dense(samples))), stage
-    )
 
 
 def _transformed(estimator: Any) -> Callable[[Any], Any] | None:

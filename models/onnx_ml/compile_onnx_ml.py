@@ -9,22 +9,22 @@ from typing import Any, Final
 import onnx
 
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.client_steps import InputStep, run_input_steps, run_output_steps
+from cloakwork.models.client_steps import InputStep
 from cloakwork.models.compile.labels import after_network, threshold_of, with_exact_profile, with_score_of_each
 from cloakwork.models.compile.network import compile_network
 from cloakwork.models.compile.options import Options
 from cloakwork.models.compile.pipeline import OnStep
 from cloakwork.models.compile.scaled_columns import ScaledColumns
+from cloakwork.models.compile.tables import imported_answers, judged
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.feature_ranges import OPTION
 from cloakwork.models.criteria.tree_comparisons import TreeComparisons
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
-from cloakwork.models.onnx_import.importer import import_onnx, load_onnx
+from cloakwork.models.onnx_import.importer import load_onnx
 from cloakwork.models.onnx_ml.importer import Network, import_onnx_ml
-from cloakwork.models.original.table import Answered, judge_table
-from cloakwork.models.runtime.interpreter import interpret
+from cloakwork.models.original.table import judge_table
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
 
@@ -50,8 +50,24 @@ def compile_onnx_ml(
         raise CompileError(
             f"model: its tables are not valid ONNX-ML ({type(error).__name__}: {line}); export it again"
         ) from error
+    said = None
     if calibration is not None and not isinstance(calibration, Calibration):
-        judge_table(load_onnx(model), _imported(found, steps), calibration)
+        clear, after = (found.model, found.after) if isinstance(found, Network) else (found, ())
+        said = judge_table(load_onnx(model), imported_answers(clear, steps, after), calibration)
+    compiled = _compiled(found, steps, calibration, options, on_step)
+    if said is None:
+        return compiled
+    least = 0.0 if options.allow_loss else options.accuracy or 0.0
+    return judged(compiled, "model", said.samples, said.labels, least)
+
+
+def _compiled(
+    found: TreeEnsemble | LinearModel | Network,
+    steps: tuple[InputStep, ...],
+    calibration: Any,
+    options: Options,
+    on_step: OnStep | None,
+) -> CompiledModel:
     if isinstance(found, Network):
         return _compile_network(found, steps, calibration, options, on_step)
     if isinstance(found, TreeEnsemble):
@@ -74,16 +90,6 @@ def compile_onnx_ml(
     if on_step is not None:
         on_step("compile_ensemble" if isinstance(found, TreeEnsemble) else "compile_linear", compiled.program.graph)
     return compiled
-
-
-def _imported(found: TreeEnsemble | LinearModel | Network, steps: tuple[InputStep, ...]) -> Answered:
-    """What a model says of samples as the user has them, in real numbers."""
-    if isinstance(found, Network):
-        graph, after = import_onnx(found.model), found.after
-        return lambda samples, stage: run_output_steps(after, interpret(graph, run_input_steps(steps, samples)), stage)
-    return lambda samples, stage: run_output_steps(
-        found.output_steps, found.scores(run_input_steps(steps, samples)), stage
-    )
 
 
 def _with_any_accuracy(taken: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,48 +16,76 @@ from cloakwork.models.errors import ImportFaultError, ShapeError
 from cloakwork.models.onnx_import.ends import given_inputs
 from cloakwork.models.original.differences import difference
 from cloakwork.models.original.edges import edges_of
-from cloakwork.models.original.onnx_file import opened, type_of
+from cloakwork.models.original.onnx_file import Run, opened, type_of
 
 Answered = Callable[[Any, Stage], NDArray[Any]]
 """What was imported says of samples, in real numbers, up to a stage."""
 
 _MOST: Final = 300  # samples
+_STAGES: Final[tuple[Stage, ...]] = ("labels", "probabilities", "scores")
 _TIE: Final = 1e-5
 _FEW: Final = 0.02  # labels of samples that lie between two
 
 
-def judge_table(model: onnx.ModelProto, imported: Answered, samples: Any) -> None:
-    """ImportFaultError where they differ. Files that nobody here can run, and samples that the file does not take, are left alone.
+@dataclass(frozen=True, eq=False)
+class Said:
+    """The first answer of a file to samples: labels, or values. Samples between two labels are left out: either is right."""
+
+    samples: Any
+    labels: NDArray[Any]
+
+
+def judge_table(model: onnx.ModelProto, imported: Answered, samples: Any) -> Said | None:
+    """What the file says of calibration samples; None where nobody here can run it, where it does not take them, or tells scores and no label.
 
     Args:
         samples: for calibration: an array or a frame [samples, columns].
+
+    Raises:
+        ImportFaultError: what was imported says something else.
     """
     way = opened(model)
     if way is None:
-        return
-    by, run = way
+        return None
     chosen = some_rows(samples, _MOST)
     chosen = chosen if hasattr(chosen, "iloc") else np.asarray(chosen)
-    numbers = (
-        not hasattr(chosen, "iloc") and chosen.ndim == 2 and chosen.dtype.kind in "fiu" and np.isfinite(chosen).all()
-    )
-    for table in (chosen, *([edges_of(chosen.astype(np.float64))] if numbers else [])):
-        try:
-            said = run([each.name for each in model.graph.output], _inputs(model, table))
-            found = {stage: np.asarray(imported(table, stage)) for stage in ("labels", "probabilities", "scores")}
-        except ShapeError:
-            return
-        except Exception:  # whatever a run-time of others raises on samples that it does not take
-            return
-        _compare(model, by, said, found)
+    first = _judge(model, way, imported, chosen)
+    numbers = not hasattr(chosen, "iloc") and chosen.ndim == 2 and chosen.dtype.kind in "fiu"
+    if numbers and np.isfinite(chosen).all():
+        _judge(model, way, imported, edges_of(chosen.astype(np.float64)))
+    if first is None:
+        return None
+    labels, sure = first
+    rows = np.flatnonzero(sure)
+    return Said(chosen.iloc[rows] if hasattr(chosen, "iloc") else chosen[rows], labels[rows]) if len(rows) else None
 
 
-def _compare(model: onnx.ModelProto, by: str, said: list[Any], found: dict[str, NDArray[Any]]) -> None:
+def _judge(
+    model: onnx.ModelProto, way: tuple[str, Run], imported: Answered, table: Any
+) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
+    """The labels or values that the file gives, if it does, and which of them are sure."""
+    by, run = way
+    try:
+        said = run([each.name for each in model.graph.output], _inputs(model, table))
+    except Exception:  # whatever a run-time of others raises on samples that it does not take
+        return None
+    try:
+        answers = {stage: np.asarray(imported(table, stage)) for stage in _STAGES}
+    except ShapeError:  # samples that the imported steps refuse: compiling says so better
+        return None
+    _compare(model, by, said, answers)
+    first = np.asarray(said[0])
+    if first.size != answers["labels"].size:
+        return None
+    return first.reshape(answers["labels"].shape), _sure([_numbers(answer) for answer in said], len(first))
+
+
+def _compare(model: onnx.ModelProto, by: str, said: list[Any], answers: Mapping[Stage, NDArray[Any]]) -> None:
     """The label or value comes first, where the file tells it; scores or probabilities of classes are compared with what has their shape."""
     first, numbers = np.asarray(said[0]), [_numbers(answer) for answer in said]
     wrong = None
-    if first.size == found["labels"].size:
-        labels = found["labels"].reshape(first.shape)
+    if first.size == answers["labels"].size:
+        labels = answers["labels"].reshape(first.shape)
         sure = _sure(numbers, len(first))
         wrong = (
             difference(first, labels) if first.dtype.kind == "f" else difference(first[sure], labels[sure], share=_FEW)
@@ -64,7 +93,7 @@ def _compare(model: onnx.ModelProto, by: str, said: list[Any], found: dict[str, 
         numbers = numbers[1:]
     for each in numbers:
         alike = [
-            own for own in (found["probabilities"], found["scores"]) if each is not None and own.shape == each.shape
+            own for own in (answers["probabilities"], answers["scores"]) if each is not None and own.shape == each.shape
         ]
         differences = [difference(each, own) for own in alike if each is not None]
         if differences and None not in differences:
@@ -78,12 +107,12 @@ def _compare(model: onnx.ModelProto, by: str, said: list[Any], found: dict[str, 
 
 def _sure(answers: list[NDArray[Any] | None], count: int) -> NDArray[np.bool_]:
     """Samples of which no two scores are equal: a logistic function of large numbers saturates, and the label is any."""
-    found = np.ones(count, dtype=np.bool_)
+    sure = np.ones(count, dtype=np.bool_)
     for numbers in answers:
         if numbers is not None and numbers.shape[1] > 1:
             ordered = np.sort(numbers, axis=1)
-            found &= ordered[:, -1] - ordered[:, -2] > _TIE
-    return found
+            sure &= ordered[:, -1] - ordered[:, -2] > _TIE
+    return sure
 
 
 def _inputs(model: onnx.ModelProto, table: Any) -> dict[str, NDArray[Any]]:

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from sklearn import compose, ensemble, linear_model, neural_network, pipeline, preprocessing
 
+from cloakwork.models.compile import tables
 from cloakwork.models.errors import AccuracyError, CompileError, ImportFaultError
 from cloakwork.training import sklearn_compiler
 from cloakwork.training.estimators import LogisticRegression
@@ -81,7 +82,7 @@ def test_faults_that_typical_samples_do_not_show(monkeypatch: pytest.MonkeyPatch
     columns = compose.ColumnTransformer([("place", encoder, ["place"])], remainder="passthrough")
     fitted = pipeline.make_pipeline(columns, linear_model.LogisticRegression()).fit(frame, LABELS)
     assert compile_estimator(fitted, frame).program.facts.original is not None
-    right = sklearn_compiler.run_input_steps
+    right = tables.run_input_steps
 
     def wrong(chain: Any, samples: Any, *more: Any) -> Any:
         known = samples["place"].isin(["north", "south"]) if hasattr(samples, "columns") else True
@@ -90,7 +91,7 @@ def test_faults_that_typical_samples_do_not_show(monkeypatch: pytest.MonkeyPatch
             samples.assign(place=samples["place"].where(known, "north")) if hasattr(samples, "columns") else samples,
         )
 
-    monkeypatch.setattr(sklearn_compiler, "run_input_steps", wrong)
+    monkeypatch.setattr(tables, "run_input_steps", wrong)
     with pytest.raises(ImportFaultError, match="a sample at the edges of the calibration samples"):
         compile_estimator(fitted, frame)
 

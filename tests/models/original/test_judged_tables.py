@@ -46,3 +46,19 @@ def test_a_file_tells_labels_or_scores_or_both(outputs: tuple[str, ...], monkeyp
     monkeypatch.setattr(compile_onnx_ml, "import_onnx_ml", wrong)
     with pytest.raises(ImportFaultError, match=r"as imported 'table' gives .* by ONNX Runtime"):
         compile_onnx(classifier(*outputs), X)
+
+
+def test_the_program_is_compared_with_the_file_too() -> None:
+    made = compile_onnx(classifier("label", "scores"), X)
+    assert str(made).startswith("as your model: 100.0 % of labels (100 samples, at least 97.4 %)")
+    only_scores = compile_onnx(classifier("scores"), X)
+    assert only_scores.program.facts.original is None
+
+
+def test_a_fault_of_ours_is_not_taken_for_samples_that_nobody_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: LinearModel, x: np.ndarray) -> np.ndarray:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(LinearModel, "scores", broken)
+    with pytest.raises(ZeroDivisionError):
+        compile_onnx(classifier("label", "scores"), X)
