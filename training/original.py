@@ -6,7 +6,6 @@ import contextlib
 import copy
 import warnings
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from cloakwork.models.errors import CompileError, ImportFaultError, ShapeError
 from cloakwork.models.original.differences import Difference, difference
 from cloakwork.models.original.edges import edges_of
 from cloakwork.models.original.table import Answered
+from cloakwork.training.importers.nodes import as_fitted
 
 Answers = dict[Stage, NDArray[Any]]
 MOST: Final = 300  # samples
@@ -82,21 +82,6 @@ def answers_of(judge: Any, samples: Any) -> Answers:
     elif hasattr(judge, "classes_") and callable(getattr(judge, "decision_function", None)):
         found["scores"] = np.asarray(_quietly(judge.decision_function, samples))
     return found
-
-
-def as_fitted(estimator: Any, samples: Any) -> Any:
-    """With the names of columns that it was fitted on: steps may choose columns by them."""
-    names = getattr(estimator, "feature_names_in_", None)
-    if (
-        names is None
-        or not isinstance(samples, np.ndarray)
-        or samples.shape[1:] != (len(names),)
-        or find_spec("pandas") is None
-    ):
-        return samples
-    from pandas import DataFrame
-
-    return DataFrame(samples, columns=names)
 
 
 def _check_that_it_answers(judge: Any, samples: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +29,21 @@ def nearest_of(name: str, known: Iterable[str]) -> str:
     """For a message: the known names most like a name, or how to see them all."""
     near = get_close_matches(name, list(known), n=3, cutoff=0.5)
     return f"nearest: {', '.join(near)}" if near else "nothing of a name like it can run"
+
+
+def as_fitted(estimator: Any, samples: Any) -> Any:
+    """With the names of columns that it was fitted on: steps may choose columns by them."""
+    names = getattr(estimator, "feature_names_in_", None)
+    if (
+        names is None
+        or not isinstance(samples, np.ndarray)
+        or samples.shape[1:] != (len(names),)
+        or find_spec("pandas") is None
+    ):
+        return samples
+    from pandas import DataFrame
+
+    return DataFrame(samples, columns=names)
 
 
 def unwrapped(estimator: Any) -> Any:

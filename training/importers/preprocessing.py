@@ -15,7 +15,7 @@ from cloakwork.models.client_steps.column_flow import Codes, ColumnFlow, Recipe
 from cloakwork.models.client_steps.first import REFUSE
 from cloakwork.models.errors import UnsupportedNode, UnsupportedOperatorError
 from cloakwork.training.importers import features
-from cloakwork.training.importers.nodes import check_own_methods, nearest_of, unsupported_option, unwrapped
+from cloakwork.training.importers.nodes import as_fitted, check_own_methods, nearest_of, unsupported_option, unwrapped
 from cloakwork.training.importers.texts import VECTORIZERS, vectorized, weighted
 
 
@@ -44,11 +44,7 @@ def given_to_last(estimator: Any, samples: Any) -> Any:
     from sklearn.pipeline import Pipeline
 
     given = samples[:_ENOUGH]
-    names = getattr(estimator, "feature_names_in_", None)
-    if isinstance(estimator, Pipeline) and names is not None and not hasattr(given, "columns"):
-        from pandas import DataFrame  # which had the names
-
-        given = DataFrame(given, columns=names)
+    given = as_fitted(estimator, given) if isinstance(estimator, Pipeline) else given
     while isinstance(estimator, Pipeline):
         for _, step in estimator.steps[:-1]:
             given = given if _passes(step) else step.transform(given)
