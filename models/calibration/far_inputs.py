@@ -23,7 +23,7 @@ _TIMES: Final = (1.5, 2.0, 4.0)  # as far from the mean as samples are
 
 
 def far_answers(graph: Graph, samples: Reals | None) -> tuple[Reals, Reals]:
-    """Least and largest values [numbers of the output]. Args: graph: with ranges, levelled; samples: [samples, ..], None: corners alone."""
+    """Least and largest values [numbers of the output]. Args: graph: with ranges, levelled; samples: [samples, ..], None: only corners."""
     machine = _Tables(graph, far_inputs(graph, samples))
     answers = execute_graph(schedule(graph), machine).reshape(-1, graph.output.size)
     return answers.min(axis=0), answers.max(axis=0)

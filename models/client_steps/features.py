@@ -252,7 +252,7 @@ class Splines:
         local = _spline_values(x, knots, piece, degree)
         result = np.zeros((len(x), count))
         result[np.arange(len(x))[:, None], piece[:, None] - degree + np.arange(degree + 1)] = local
-        if self.outside == "constant":  # beyond the ends the outermost splines alone count, of degree 0 none
+        if self.outside == "constant":  # beyond the ends only the outermost splines count, of degree 0 none
             result[below, degree:] = 0.0
             result[above, : count - degree] = 0.0
         if self.outside == "periodic" and degree:

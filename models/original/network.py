@@ -148,7 +148,7 @@ def _first_wrong(original: Original, import_again: Import) -> str:
 
 
 def _is_right(original: Original, name: str, import_again: Import) -> bool:
-    """Whether the file up to here says what was imported; what cannot be run or imported alone is taken for right."""
+    """Whether the file up to here says what was imported; what cannot be run or imported by itself is taken for right."""
     model = onnx.ModelProto()
     model.CopyFrom(original.model)
     del model.graph.output[:]

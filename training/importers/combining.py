@@ -87,7 +87,7 @@ def summed(models: Sequence[Model], owner: Any) -> Model:
         base = base + part.base
     if any(
         tree.missing_left is not None for tree in joined
-    ):  # of one member's features alone; those of others have none
+    ):  # only of one member's features; those of others have none
         joined = [tree if tree.missing_left is not None else _complete(tree) for tree in joined]
     return TreeEnsemble(tuple(joined), first.features, base=base, strict=first.strict, single=first.single)
 

@@ -90,7 +90,7 @@ def _read(estimator: Any, name: str, given: Given | None) -> Part:
 
 
 def _only_class(estimator: Any, name: str) -> Any:
-    """The classes of a classifier of scikit-learn that saw one alone; None for others."""
+    """The classes of a classifier of scikit-learn that saw only one; None for others."""
     classes = getattr(estimator, "classes_", None)
     single = isinstance(classes, np.ndarray) and classes.shape == (1,)
     return classes if single and not name.startswith(_OF_TWO) else None
@@ -295,7 +295,7 @@ def _network(estimator: Any, name: str) -> onnx.ModelProto:
 
 
 def labels_of(estimator: Any) -> Any:
-    """Classes; None for regressors. One alone twice: some tell the probability of a second one that they never predict."""
+    """Classes; None for regressors. A single one twice: some tell the probability of a second one that they never predict."""
     labels = getattr(estimator, "classes_", None)
     return np.repeat(labels, 2) if isinstance(labels, np.ndarray) and labels.shape == (1,) else labels
 

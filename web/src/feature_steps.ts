@@ -159,7 +159,7 @@ function splines(values: Float64Array, knots: Float64Array, degree: number, outs
     const piece = clip(searchSorted(knots, x, true) - 1, degree, count - 1);
     splineValues(x, knots, piece, degree).forEach((value, r) => {
       const at = piece - degree + r;
-      // Beyond the ends the outermost splines alone count, of degree 0 none.
+      // Beyond the ends only the outermost splines count, of degree 0 none.
       const counts = outside !== "constant" || (given < low ? at < degree : given > high ? at >= count - degree : true);
       if (counts) (found[at] as Float64Array)[row] = value;
     });
