@@ -13,11 +13,11 @@ from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.compile.network import clear_errors, compile_network
 from cloakwork.models.compile.options import DEFAULT_ACCURACY, ExactSettings, Options
 from cloakwork.models.compile.pipeline import PREPARING, RESTRUCTURING, OnStep, begin, stages
-from cloakwork.models.compile.verdicts import Task
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.noise_limits import AUTO, PROFILES, Profile
 from cloakwork.models.criteria.tree_comparisons import TreeComparisons
+from cloakwork.models.criteria.verdicts import Task
 from cloakwork.models.errors import CompileError
 from cloakwork.models.onnx_import.context import Rounding
 from cloakwork.models.onnx_import.importer import is_table_model, load_onnx

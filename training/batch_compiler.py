@@ -2,55 +2,76 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
-from cloakwork.models.arrays import dense
+from cloakwork.models.arrays import Reals, dense
 from cloakwork.models.batches.build import compile_batch
+from cloakwork.models.batches.folding import Model
 from cloakwork.models.batches.model import BatchModel
-from cloakwork.models.client_steps import Columns
-from cloakwork.models.errors import CompileError, UnsupportedOperatorError
+from cloakwork.models.client_steps import Columns, run_input_steps
+from cloakwork.models.compile.options import DEFAULT_ACCURACY
+from cloakwork.models.errors import AccuracyWarning, CompileError, UnsupportedOperatorError
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.training.importers.estimator import feature_names, import_part
 from cloakwork.training.importers.kernels import CLASSIFIERS, REGRESSORS, kernel_part
 from cloakwork.training.importers.nodes import check_own_methods, unwrapped
 from cloakwork.training.importers.preprocessing import split_pipeline
+from cloakwork.training.original import compared_batch
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.client import ClientKey
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
 
 
-def compile_estimator_batch(estimator: Any, calibration: Any, *, samples: int, **options: Any) -> BatchModel:
+def compile_estimator_batch(
+    estimator: Any, calibration: Any, *, samples: int, accuracy: float = DEFAULT_ACCURACY, **options: Any
+) -> BatchModel:
     """Reads the numbers of a fitted estimator and compiles them; scales and projections before it become part of it, other steps the client's.
 
     Args:
         calibration: typical samples [samples, columns], such as the training data.
         samples: how many are scored at once.
+        accuracy: least share of calibration samples with the label that the estimator itself gives; of values, see `verdict_of` of
+            models/original/agreement.py. 0: any.
         options: of `models.batches.build.compile_batch`: `way`, `bits`, `feature_ranges`, `margin`.
 
+    Warns:
+        AccuracyWarning: the samples are too few to show the accuracy.
+
     Raises:
+        AccuracyError: less is kept.
         CompileError: not fitted, no samples.
+        ImportFaultError: the imported model says something else than the estimator.
         UnsupportedOperatorError: an estimator that is neither linear nor a support vector machine, or a step without a counterpart.
     """
-    calibration = dense(calibration)
+    given, calibration = calibration, dense(calibration)
     if calibration is None or len(calibration) == 0:
         raise CompileError("calibration: expected typical samples, such as the training data, got none")
     steps, last = split_pipeline(unwrapped(estimator))
     machine = kernel_part(last) if _machine(last) else None
-    own = steps or (Columns(_columns(last), feature_names(last)),)
+    steps = steps or (Columns(_columns(last), feature_names(last)),)
+    model: Model
     if machine is not None:
-        return compile_batch(
-            machine.model, calibration, samples=samples, after=machine.after, preprocessing=own, **options
-        )
-    part = import_part(last)
-    if not isinstance(part.model, LinearModel):
-        raise UnsupportedOperatorError(
-            f"{type(last).__name__}: batches are of linear models and support vector machines; compile others by compile_estimator"
-        )
-    return compile_batch(part.model, calibration, samples=samples, preprocessing=(*own, *part.steps), **options)
+        model, after = machine.model, machine.after
+    else:
+        part = import_part(last)
+        if not isinstance(part.model, LinearModel):
+            raise UnsupportedOperatorError(
+                f"{type(last).__name__}: batches are of linear models and support vector machines; compile others by compile_estimator"
+            )
+        model, after, steps = part.model, None, (*steps, *part.steps)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AccuracyWarning)  # the estimator itself is asked below
+        batch = compile_batch(model, calibration, samples=samples, after=after, preprocessing=steps, **options)
+
+    def scores(rows: Any) -> Reals:
+        return model.scores(run_input_steps(steps, dense(rows)))
+
+    return compared_batch(estimator, batch, scores, given, accuracy)
 
 
 def generate_keys(model: BatchModel) -> tuple[ClientKey] | tuple[LevelledClientKey, ...]:

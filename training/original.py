@@ -6,20 +6,24 @@ import contextlib
 import copy
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.models.arrays import some_rows
+from cloakwork.models.arrays import Reals, some_rows
+from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.client_steps import InputStep, run_input_steps
 from cloakwork.models.client_steps.checks import Stage
-from cloakwork.models.compile.tables import judged
+from cloakwork.models.compile.tables import judged, settled
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, ImportFaultError, ShapeError
+from cloakwork.models.original.agreement import STAGES
 from cloakwork.models.original.differences import Difference, difference
 from cloakwork.models.original.edges import edges_of
 from cloakwork.models.original.table import Answered
+from cloakwork.models.program.facts import OriginalFacts
 from cloakwork.training.importers.nodes import as_fitted
 
 Answers = dict[Stage, NDArray[Any]]
@@ -68,9 +72,50 @@ def judge_import(
 
 def compared(estimator: Any, compiled: CompiledModel, samples: Any, accuracy: float) -> CompiledModel:
     """The program with how it answers as the user's object does, on calibration samples. AccuracyError: see `judged`."""
-    chosen = some_rows(as_fitted(estimator, samples), MOST)
-    expected = answers_of(without_program(estimator), chosen)["labels"]
-    return judged(compiled, type(estimator).__name__, chosen, expected, accuracy)
+    return judged(compiled, type(estimator).__name__, _labels(estimator, samples), accuracy)
+
+
+def compared_batch(
+    estimator: Any, batch: BatchModel, scores: Callable[[Any], Reals], samples: Any, accuracy: float
+) -> BatchModel:
+    """The same of a batch.
+
+    Args:
+        scores: that were imported, of samples as the user has them [samples, scores], in real numbers.
+
+    Raises:
+        ImportFaultError: they decide otherwise than the user's object.
+        AccuracyError: see `settled`.
+    """
+    name, decides = type(estimator).__name__, batch.client.decide
+    for rows, expected in _labels(estimator, samples):
+        answers = decides(scores(rows))
+        wrong = difference(expected, answers.reshape(expected.shape) if answers.size == expected.size else answers)
+        if wrong is not None:
+            raise ImportFaultError(_fault(name, wrong.text, "predict", f"{name} itself"))
+    original = settled(name, _labels(estimator, samples), batch.predict, accuracy)
+    return replace(batch, original=original)
+
+
+def compared_answers(
+    estimator: Any,
+    samples: Any,
+    expected: Callable[[Any], Any],
+    answers: Callable[[Any], NDArray[Any]],
+    accuracy: float,
+) -> OriginalFacts:
+    """How a compiled thing without a program answers as the estimator's own `predict`. AccuracyError: see `settled`."""
+    chosen = (some_rows(samples, most) for most in STAGES)
+    original = ((rows, np.asarray(_quietly(expected, rows))) for rows in chosen)
+    return settled(type(estimator).__name__, original, answers, accuracy)
+
+
+def _labels(estimator: Any, samples: Any) -> Iterator[tuple[Any, NDArray[Any]]]:
+    """Labels or values that the user's object gives: to few samples, then to more."""
+    judge, samples = without_program(estimator), as_fitted(estimator, samples)
+    for most in STAGES:
+        rows = some_rows(samples, most)
+        yield rows, answers_of(judge, rows)["labels"]
 
 
 def answers_of(judge: Any, samples: Any) -> Answers:
@@ -129,10 +174,14 @@ def _compare(
             where = _wrong_step(steps, transformed, samples) or f"{type(_last(estimator)).__name__} itself"
             method = {"probabilities": "predict_proba", "scores": "decision_function", "labels": "predict"}[stage]
             text = wrong.text.replace(f"sample {wrong.sample};", f"{which} {wrong.sample};")
-            raise ImportFaultError(
-                f"{type(estimator).__name__}: as imported it {text}, by its own {method}; the step that differs is {where}. This is a fault of "
-                "cloakwork, please report it; leave that step or option out, or apply it to the table yourself"
-            )
+            raise ImportFaultError(_fault(type(estimator).__name__, text, method, where))
+
+
+def _fault(name: str, text: str, method: str, where: str) -> str:
+    return (
+        f"{name}: as imported it {text}, by its own {method}; the step that differs is {where}. This is a fault of cloakwork, please report it; "
+        "leave that step or option out, or apply it to the table yourself"
+    )
 
 
 def _difference(said: Answers, found: NDArray[Any], stage: Stage) -> Difference | None:

@@ -21,6 +21,7 @@ from cloakwork.models.batches.scorer import BatchScorer
 from cloakwork.models.client_steps import Stage
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
+from cloakwork.models.program.facts import OriginalFacts
 from cloakwork.models.report.costs import sample_p_fail_log2
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class BatchModel:
         samples: for how many it was compiled.
         considered: the chosen way first.
         reason: of the choice.
+        original: how it answers as the user's own model; None: that was not asked.
     """
 
     client: BatchClient
@@ -65,6 +67,7 @@ class BatchModel:
     samples: int
     considered: tuple[Alternative, ...]
     reason: str
+    original: OriginalFacts | None = None
 
     @property
     def way(self) -> Way:
@@ -189,13 +192,15 @@ class BatchModel:
             "evaluation_keys": self.single is not None or self.client.products or self.client.packing == "query",
             "feature_range": self.client.limit if self.single is None else None,
             "agreement": chosen.agreement,
+            "original": None if self.original is None else self.original.to_fields(),
             "client_learns": _learns(self.client),
             "server_learns": "nothing of the samples",
         }
 
     def __str__(self) -> str:
         found = self.report()
-        lines = [f"{found['way']}: {found['kind']}", found["reason"]]
+        lines = [] if self.original is None else [self.original.text]
+        lines += [f"{found['way']}: {found['kind']}", found["reason"]]
         lines += [
             f"{each['way']}, {each['kind']}: {each['milliseconds_a_sample']:.3g} ms a sample (server {each['server_ms']:.3g}, client "
             f"{each['client_ms']:.3g}, transfer {each['transfer_ms']:.3g}), {each['up_bytes']:.0f} bytes up, {each['down_bytes']:.0f} down"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import named_outputs
-from cloakwork.models.compile.verdicts import (
+from cloakwork.models.criteria.intervals import wilson
+from cloakwork.models.criteria.verdicts import (
     TASKS,
     Task,
     Verdict,
@@ -26,7 +27,6 @@ from cloakwork.models.compile.verdicts import (
     labels_kept,
     samples_for,
 )
-from cloakwork.models.criteria.intervals import wilson
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.graph.client_functions import Functions
 from cloakwork.models.graph.ir import Graph, Linear, Part, places, source_nodes, wires
@@ -41,12 +41,11 @@ _DECIDING: Final = (ArgMax, Hardmax, LogSoftmax, Softmax, TopK, TopKIndices)
 _SHARES: Final = frozenset(
     {"Equal", "Greater", "GreaterOrEqual", "HardSigmoid", "Less", "LessOrEqual", "Not", "Sigmoid"}
 )  # functions that end in a share, or a decision
-_SEED, _CENTRING_SEED, _HOLDING_SEED = 20261122, 20261123, 20261124
+_SEED, _CENTRING_SEED = 20261122, 20261123
 _MOST_LOOKUPS = 1 << 21  # samples times look-ups of one check
-_FEWEST, _MOST = 200, 500  # samples
+_MORE_LOOKUPS = 1 << 24  # of one that would be accurate enough, if so few samples could show it
+_FEWEST, _MOST, _MANY = 200, 500, 2000  # samples
 _FEW = 60  # samples that show a value so far from what is wanted that more would say the same
-_TO_DIVIDE = 200  # samples, at least, of which ranges and roundings do not see some
-_UNSEEN = 1 / 3  # of these
 _RARE = 0.02  # of the samples: what no second class reaches, is no classification
 _SIDE = 0.01  # of the samples on either side of the middle of a number that may be a logit
 _COPIED = 0.5  # correlation of an output with the input in the same place
@@ -100,6 +99,10 @@ class Check:
 
     def leaves_no_doubt(self, accuracy: float) -> bool:
         return all(verdict.leaves_no_doubt(accuracy) for verdict in self.outputs.values())
+
+    def looks_accurate(self, accuracy: float) -> bool:
+        """On these samples, which are too few to show it."""
+        return not self.holds(accuracy) and all(verdict.value >= accuracy for verdict in self.outputs.values())
 
     def is_far_from(self, accuracy: float) -> bool:
         return any(verdict.is_far_from(accuracy) for verdict in self.outputs.values())
@@ -182,6 +185,7 @@ class Reference:
         numbers: of these samples among those that were given [samples].
         unseen: which of them ranges and roundings have not seen [samples].
         fitted: samples that these have seen, and their outputs.
+        wider: the same with more samples; None: there are no more.
     """
 
     graph: Graph
@@ -191,6 +195,7 @@ class Reference:
     numbers: NDArray[np.int64]
     unseen: NDArray[np.bool_]
     fitted: tuple[Reals, Reals]
+    wider: Callable[[], Reference] | None = None
 
     @classmethod
     def of(
@@ -200,24 +205,28 @@ class Reference:
         task: Task | Mapping[str, Task] | None,
         accuracy: float = 0.0,
         unseen: NDArray[np.bool_] | None = None,
+        most_lookups: int = _MOST_LOOKUPS,
     ) -> Reference:
         """Args:
         task: what the output is for, or each by its name; None: see `task_of`.
         accuracy: that the samples are to show.
         unseen: of the samples, those that ranges and roundings do not see; None: they see all.
+        most_lookups: of one check, if it has more than 200 samples.
         """
         tasks = _tasks(graph, task)
         held = np.zeros(len(samples), dtype=bool) if unseen is None else unseen
         enough = max(_FEWEST, samples_for(accuracy))
-        most = max(_FEWEST, min(max(_MOST, enough), _MOST_LOOKUPS // max(1, graph.bootstraps)))
+        is_wide = most_lookups > _MOST_LOOKUPS
+        most = max(_FEWEST, min(max(_MANY if is_wide else _MOST, enough), most_lookups // max(1, graph.bootstraps)))
         mixed = np.random.default_rng(_SEED).permutation(len(samples))
         mixed = mixed[np.argsort(~held[mixed], kind="stable")]  # unseen ones first
-        count = int(held.sum()) if enough <= int(held.sum()) else len(samples)
+        count = int(held.sum()) if enough <= int(held.sum()) and not is_wide else len(samples)
         chosen = np.sort(mixed[: min(most, count)])
         fitted = np.sort(mixed[held.sum() :][:most])
         every = np.union1d(chosen, fitted)
         outputs = interpret(graph, samples[every]).reshape(len(every), -1)
         checked, seen = (np.searchsorted(every, each) for each in (chosen, fitted))
+        wider = cache(lambda: cls.of(graph, samples, task, accuracy, unseen, _MORE_LOOKUPS))
         parts = graph.outputs or (Part("", graph.output.shape, graph.client_steps),)
         heads = tuple(
             _head(part, place, tasks.get(part.name), outputs[:, place], samples[every])
@@ -231,6 +240,7 @@ class Reference:
             chosen,
             held[chosen],
             (samples[fitted], outputs[seen]),
+            None if is_wide or len(chosen) == len(samples) else wider,
         )
 
     def few(self) -> Reference | None:
@@ -243,6 +253,7 @@ class Reference:
             outputs=self.outputs[:_FEW],
             numbers=self.numbers[:_FEW],
             unseen=np.zeros(_FEW, dtype=bool),
+            wider=None,
         )
 
     @property
@@ -254,14 +265,6 @@ class Reference:
     def variance(self) -> float:
         """Of the outputs together, in the units in which statistics.output_weights count them."""
         return float((self.outputs.var(axis=0) * np.square(output_weights(self.graph, self.outputs))).sum())
-
-
-def held_out(count: int) -> NDArray[np.bool_]:
-    """Which of so many samples [count] ranges and roundings do not see: some, if there are enough, and always the same."""
-    unseen = np.zeros(count, dtype=bool)
-    if count >= _TO_DIVIDE:
-        unseen[np.random.default_rng(_HOLDING_SEED).permutation(count)[: min(_MOST, int(_UNSEEN * count))]] = True
-    return unseen
 
 
 def check_accuracy(program: Program, reference: Reference) -> Check:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cloakwork.models.compile.accuracy import Check, Losses, Reference, centred, check_accuracy, losses
-from cloakwork.models.compile.verdicts import Verdict
 from cloakwork.models.criteria.choose_set import bootstrap_cost
+from cloakwork.models.criteria.verdicts import Verdict
 from cloakwork.models.errors import AccuracyError, NoParameterSetError
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import CheckFacts, VerdictFacts
@@ -76,14 +76,17 @@ def first_accurate(
 
 
 def _checked(program: Program, reference: Reference, accuracy: float) -> tuple[Program, Check]:
-    """The program, centred, and its check; as it is and checked on a few samples alone when these say enough."""
+    """The program, centred, and its check: on a few samples if these say enough; on more than usual if these could show the accuracy."""
     few = reference.few()
     if few is not None:
         check = check_accuracy(program, few)
         if check.is_far_from(accuracy):
             return program, check
     program = centred(program, reference)
-    return program, check_accuracy(program, reference)
+    check = check_accuracy(program, reference)
+    if reference.wider is not None and check.looks_accurate(accuracy):
+        check = check_accuracy(program, reference.wider())
+    return program, check
 
 
 def _with_facts(program: Program, check: Check, lost: Losses, accuracy: float) -> Program:

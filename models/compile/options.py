@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
 from cloakwork.fhe_core.parameters import ParameterSet, offered_sets, parameter_set
-from cloakwork.models.compile.verdicts import Task
 from cloakwork.models.criteria.choose_set import named_sets
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.noise_limits import AUTO, NoiseLimits, Profile, noise_limits
 from cloakwork.models.criteria.slots import COMPARISON_CANDIDATES
 from cloakwork.models.criteria.tree_comparisons import TreeComparisons
+from cloakwork.models.criteria.verdicts import Task
 from cloakwork.models.errors import CompileError
 from cloakwork.models.onnx_import.context import Rounding
 

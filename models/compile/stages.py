@@ -13,7 +13,7 @@ from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.client_steps import Quantise, Rescale, Tensors
 from cloakwork.models.client_steps.feature_tables import feature_labels
 from cloakwork.models.client_steps.range_report import RangeReport
-from cloakwork.models.compile.accuracy import Reference, held_out
+from cloakwork.models.compile.accuracy import Reference
 from cloakwork.models.compile.approximate import approximate_programs, search_of
 from cloakwork.models.compile.compilation import Compilation, Transformation
 from cloakwork.models.compile.exact import exact_programs
@@ -22,6 +22,7 @@ from cloakwork.models.compile.first_accurate import first_accurate
 from cloakwork.models.compile.options import Options
 from cloakwork.models.criteria.feature_ranges import OPTION, ranges_by_number
 from cloakwork.models.criteria.noise_limits import on_layers
+from cloakwork.models.criteria.verdicts import held_out
 from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.graph.ir import Graph, places, wires
 from cloakwork.models.onnx_import.ends import chosen_outputs

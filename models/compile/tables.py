@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import onnx
@@ -15,15 +15,18 @@ from cloakwork.models.arrays import dense
 from cloakwork.models.client_steps import InputStep, OutputStep, run_input_steps, run_output_steps
 from cloakwork.models.client_steps.scored_model import ScoredModel
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.criteria.intervals import ONE_SIDED, wilson
-from cloakwork.models.errors import AccuracyError, CalibratedRangeWarning
+from cloakwork.models.criteria.verdicts import Verdict
+from cloakwork.models.errors import AccuracyError, AccuracyWarning, CalibratedRangeWarning
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.original.agreement import agreement_of, kept
-from cloakwork.models.original.differences import difference
+from cloakwork.models.original.agreement import facts_of, verdict_of
+from cloakwork.models.original.differences import Difference, difference
 from cloakwork.models.original.table import Answered
+from cloakwork.models.program.facts import OriginalFacts
 from cloakwork.models.runtime.interpreter import interpret
 
+Original: TypeAlias = Iterable[tuple[Any, NDArray[Any]]]
 _SEED: Final = 20261129
+_CALLERS: Final = 5  # to the user's line
 
 
 def imported_answers(
@@ -40,29 +43,64 @@ def imported_answers(
     )
 
 
-def judged(compiled: CompiledModel, name: str, samples: Any, expected: NDArray[Any], accuracy: float) -> CompiledModel:
+def judged(compiled: CompiledModel, name: str, original: Original, accuracy: float) -> CompiledModel:
     """The program with how it answers as the user's model does, with the noise of encryption.
 
     Args:
+        accuracy: see `settled`; networks have been checked before.
+    """
+
+    def answers(samples: Any) -> NDArray[Any]:
+        return np.asarray(compiled.predict(samples, "simulate", seed=_SEED))
+
+    facts = compiled.program.facts
+    as_original = settled(name, original, answers, accuracy if facts.check is None else None)
+    if facts.grid is not None and facts.grid.at_least is not None and as_original.told == "labels":
+        as_original = replace(as_original, at_least=min(as_original.at_least, facts.grid.at_least))
+    return replace(compiled, program=replace(compiled.program, facts=replace(facts, original=as_original)))
+
+
+def settled(
+    name: str, original: Original, answers: Callable[[Any], NDArray[Any]], accuracy: float | None
+) -> OriginalFacts:
+    """How answers compare with those of the user's model.
+
+    Args:
         name: of the model, for messages.
-        samples, expected: labels or values that the model itself gives to them.
-        accuracy: that is asked for, see `kept`; networks have been checked before.
+        original: samples and the labels or values that the model itself gives to them: first of few samples, then of more, if fewer do not show the
+            accuracy.
+        answers: of the program, to samples.
+        accuracy: that is asked for, see `verdict_of`; None: it is not checked.
+
+    Warns:
+        AccuracyWarning: the samples are too few to show it.
 
     Raises:
-        AccuracyError: less is kept.
+        AccuracyError: less is kept, at the lower end of its confidence interval.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibratedRangeWarning)  # ranges that were given are narrower; it was said
-        answers = np.asarray(compiled.predict(samples, "simulate", seed=_SEED))
-    answers = answers.reshape(expected.shape) if answers.size == expected.size else answers
-    told = agreement_of(expected, answers)
-    if compiled.program.facts.check is None and (share := kept(expected, answers)) < accuracy:
-        wrong = difference(expected, answers)
-        says = "decides as it on" if told.told == "labels" else "keeps its values (docs/trees.md) to"
-        raise AccuracyError(
-            f"{name}: the encrypted model {says} {100 * share:.1f} % of {told.samples} calibration samples (at least "
-            f"{100 * wilson(share, told.samples, -ONE_SIDED):.1f} %), {100 * accuracy:g} % were asked for (accuracy=)"
-            f"{'' if wrong is None else f'; it {wrong.text}'}"
+    for samples, expected in original:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibratedRangeWarning)  # ranges that were given are narrower; it was said
+            own = answers(samples)
+        own = own.reshape(expected.shape) if own.size == expected.size else own
+        verdict = verdict_of(expected, own)
+        if accuracy is None or verdict.holds(accuracy) or verdict.value < accuracy:
+            break
+    if accuracy is not None and not verdict.reaches(accuracy):
+        raise AccuracyError(_loss(name, verdict, accuracy, difference(expected, own)))
+    if accuracy is not None and not verdict.holds(accuracy):
+        text = (
+            f"{name}: {verdict.samples} calibration samples show that the encrypted model keeps at least {100 * verdict.at_least:.1f} %, not the "
+            f"{100 * accuracy:g} % that were asked for (accuracy=); give {verdict.samples_for(accuracy)} or more, or ask for less"
         )
-    facts = replace(compiled.program.facts, original=told)
-    return replace(compiled, program=replace(compiled.program, facts=facts))
+        warnings.warn(text, AccuracyWarning, stacklevel=_CALLERS)
+    return facts_of(expected, own)
+
+
+def _loss(name: str, verdict: Verdict, accuracy: float, wrong: Difference | None) -> str:
+    says = "decides as it on" if verdict.measure == "agreement" else "keeps its values (docs/trees.md) to"
+    end = f"for {verdict.where} at most" if verdict.where else "at least"
+    return (
+        f"{name}: the encrypted model {says} {100 * verdict.value:.1f} % of {verdict.samples} calibration samples ({end} "
+        f"{100 * verdict.at_least:.1f} %), {100 * accuracy:g} % were asked for (accuracy=){'' if wrong is None else f'; it {wrong.text}'}"
+    )

@@ -42,6 +42,7 @@ from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.linear.linear_program import linear_program
 from cloakwork.models.linear.linear_quantisation import Effects, LinearQuantisation, quantise_linear
 from cloakwork.models.linear.linear_winner import effects_of_labels, linear_labels
+from cloakwork.models.original.agreement import verdict_of
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts, LinearFacts
 from cloakwork.models.report import Report
@@ -52,7 +53,6 @@ STRUCTURED_SET: Final = "lut3_block"  # the same
 DEFAULT_P_FAIL_LOG2: Final = -128.0
 DEFAULT_ACCURACY: Final = 0.97
 _COMPARED: Final = 2000  # calibration samples
-_FEW: Final = 2
 
 
 def compile_linear(
@@ -159,18 +159,13 @@ def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], made: str, accurac
     Args:
         made: how, for the message.
     """
-    if clear.dtype.kind == "f":
-        deviation = float(np.std(clear))
-        error = float(np.sqrt(np.mean(np.square(found - clear)))) / deviation if deviation > 0 else 0.0
-        reached, wrong = 1 - error, error > 0
-        what = "keeps {:.1%} of the deviation of its values"
-    else:
-        differing = int((found != clear).sum())
-        reached, wrong = 1 - differing / clear.size, differing > _FEW  # of few samples one or two say nothing
-        what = "agrees with the model in clear on {:.1%} of the calibration samples"
-    if not wrong or reached >= (accuracy or DEFAULT_ACCURACY):
+    verdict = verdict_of(clear, found)
+    if verdict.reaches(accuracy) if accuracy else verdict.value >= DEFAULT_ACCURACY:
         return
-    found_out = f"linear model: with {made} it {what.format(max(reached, 0.0))}"
+    what = "agrees with the model in clear on {:.1%} of the calibration samples (at least {:.1%})"
+    if verdict.measure == "closeness":
+        what = "keeps {:.1%} of the deviation of its values (at least {:.1%})"
+    found_out = f"linear model: with {made} it {what.format(verdict.value, verdict.at_least)}"
     reason = (
         "its weights, times the range of their features, are of too different sizes, or given ranges too narrow. Scale or leave out features, "
         "regularise more (GaussianNB: a larger var_smoothing)"

@@ -18,6 +18,7 @@ from cloakwork.models.neighbours.prepared import PreparedTable
 from cloakwork.models.neighbours.quantise import SmallIntegers, row_ranges, score_factor
 from cloakwork.models.neighbours.scorer import NeighbourScorer, queries_at_once
 from cloakwork.models.neighbours.sets import full_answer_bytes
+from cloakwork.models.program.facts import OriginalFacts
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
@@ -39,6 +40,7 @@ class NeighbourIndex:
         bits: of the integers, with sign.
         agreement: share of rows of the table (400 at most) whose other rows decide for them as unrounded distances would; of a regressor, within
             a hundredth of the values' spread.
+        original: how it answers as the user's own estimator; None: that was not asked.
     """
 
     client: NeighbourClient
@@ -46,6 +48,7 @@ class NeighbourIndex:
     offsets: Integers
     bits: int
     agreement: float
+    original: OriginalFacts | None = None
 
     @classmethod
     def build(
@@ -181,6 +184,7 @@ class NeighbourIndex:
             "query_bytes": query_bytes,
             "answer_bytes": answer_bytes,
             "agreement": self.agreement,
+            "original": None if self.original is None else self.original.to_fields(),
             **of_cells,
             "table_bytes": 4 * size * blocks * client.level * features,
             "client_learns": learned,

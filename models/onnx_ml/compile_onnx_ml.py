@@ -58,7 +58,7 @@ def compile_onnx_ml(
     if said is None:
         return compiled
     least = 0.0 if options.allow_loss else options.accuracy or 0.0
-    return judged(compiled, "model", said.samples, said.labels, least)
+    return judged(compiled, "model", [(said.samples, said.labels)], least)
 
 
 def _compiled(

@@ -2,42 +2,120 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Reals
 from cloakwork.models.criteria.intervals import ONE_SIDED, wilson
+from cloakwork.models.criteria.verdicts import Verdict, judged, labels_kept, root_mean_square
 from cloakwork.models.program.facts import OriginalFacts
 
+STAGES: Final = (300, 2000)  # calibration samples: more if fewer do not show the accuracy
 _NEAR, _FAR = 0.03, 0.15  # of the spread of values
 _ROUNDING: Final = 1e-6  # of a value: sums in float32
 
 
-def agreement_of(expected: NDArray[Any], answers: NDArray[Any]) -> OriginalFacts:
+Answers = tuple[NDArray[Any], NDArray[Any]]
+"""Of the model and of the program, [samples] or [samples, outputs] each."""
+
+
+def facts_of(expected: NDArray[Any], answers: NDArray[Any]) -> OriginalFacts:
     """Of labels the share that are the same; of values one less the error (root mean square) as a share of their spread, the worst output's.
 
     Args:
         expected, answers: [samples] or [samples, outputs].
     """
     count = len(expected)
+    if expected.dtype.kind == "f":
+        verdict = _by_error(expected, answers)
+        return OriginalFacts("values", verdict.value, verdict.at_least, count)
+    clear, labels = _as_labels(expected, answers)
+    same = float((clear == labels).mean())
+    return OriginalFacts("labels", same, wilson(same, count, -ONE_SIDED), count)
+
+
+def verdict_of(expected: NDArray[Any], answers: NDArray[Any], unseen: Answers | None = None) -> Verdict:
+    """Of labels: the share that are the same, and F1 of each class.
+
+    Of values: one less the error (root mean square) as a share of their spread; or, if that error is at most 15 %, the share of samples whose values
+    stay within 3 % of it: a threshold of a tree that moves changes the values of few samples, by much.
+
+    Args:
+        unseen: expected answers and answers to samples that ranges and roundings have not seen.
+    """
+    of_all, of_unseen = (expected, answers), unseen
     if expected.dtype.kind != "f":
-        same = float((expected == answers).reshape(count, -1).all(axis=1).mean())
-        return OriginalFacts("labels", same, wilson(same, count, -ONE_SIDED), count)
-    clear, values = expected.reshape(count, -1).astype(np.float64), answers.reshape(count, -1).astype(np.float64)
-    spread, error = clear.std(axis=0), np.sqrt(np.square(values - clear).mean(axis=0))
-    varies = spread > _ROUNDING * np.abs(clear).max(axis=0, initial=0.0)
-    kept = 1 - float((error[varies] / spread[varies]).max(initial=0.0))
-    return OriginalFacts("values", kept, kept, count)
+        return _both(_by_labels, of_all, of_unseen)
+    by_error = _both(_by_error, of_all, of_unseen)
+    if by_error.value < 1 - _FAR:
+        return by_error
+    return max((by_error, _both(_by_share, of_all, of_unseen)), key=lambda each: each.worth)
 
 
-def kept(expected: NDArray[Any], answers: NDArray[Any]) -> float:
-    """Of labels the share that are the same. Of values one less the error (root mean square) as a share of their spread; or, where that is at most
-    15 %, the share of samples whose values stay within 3 % of it: a threshold of a tree that moves changes the values of few samples, by much."""
-    answers = answers.reshape(expected.shape)
-    told = agreement_of(expected, answers)
-    if told.told == "labels" or told.value < 1 - _FAR:
-        return max(0.0, told.value)
-    near = _NEAR * expected.std(axis=0) + _ROUNDING * np.abs(expected)
-    share = float((np.abs(answers - expected) <= near).reshape(len(expected), -1).all(axis=1).mean())
-    return max(share, told.value)
+def first_sure(verdicts: Iterable[Verdict], accuracy: float) -> Verdict:
+    """Of verdicts on more and more samples: the first that more samples would not change."""
+    verdict = None
+    for verdict in verdicts:
+        if verdict.holds(accuracy) or verdict.value < accuracy:
+            break
+    assert verdict is not None
+    return verdict
+
+
+def _both(
+    judge: Callable[[NDArray[Any], NDArray[Any]], Verdict], of_all: Answers, of_unseen: Answers | None
+) -> Verdict:
+    verdict = judge(*of_all)
+    return verdict if of_unseen is None else judged(verdict, judge(*of_unseen))
+
+
+def _by_labels(expected: NDArray[Any], answers: NDArray[Any]) -> Verdict:
+    clear, labels = _as_labels(expected, answers)
+    return labels_kept(labels, clear)
+
+
+def _by_share(expected: NDArray[Any], answers: NDArray[Any]) -> Verdict:
+    clear, values = _as_numbers(expected, answers)
+    near = _NEAR * clear.std(axis=0) + _ROUNDING * np.abs(clear)
+    distant = (np.abs(values - clear) > near).any(axis=1)
+    share, count = 1 - float(distant.mean()), len(clear)
+    differs = int(distant.argmax()) if distant.any() else None
+    return Verdict("closeness", share, wilson(share, count, -ONE_SIDED), share, count, differs=differs, is_share=True)
+
+
+def _by_error(expected: NDArray[Any], answers: NDArray[Any]) -> Verdict:
+    """Outputs that are constant count by their size."""
+    clear, values = _as_numbers(expected, answers)
+    error, spread = values - clear, clear.std(axis=0)
+    size = np.abs(clear).max(axis=0, initial=0.0)
+    spread = np.where(spread > _ROUNDING * size, spread, size)
+    counts = spread > 0
+    if not counts.any():
+        return Verdict("closeness", 1.0, 1.0, 1.0, len(clear))
+    lost = np.square(error[:, counts] / spread[counts])
+    worst, most = root_mean_square(lost)
+    differs = int(lost.max(axis=1).argmax())
+    kept, at_least, doubled = (max(0.0, 1 - each) for each in (worst, most, 2 * worst))
+    return Verdict("closeness", kept, at_least, doubled, len(clear), differs=differs)
+
+
+def _as_numbers(*answers: NDArray[Any]) -> tuple[Reals, Reals]:
+    """[samples, outputs] each."""
+    first, second = (each.reshape(len(each), -1).astype(np.float64) for each in answers)
+    return first, second
+
+
+def _as_labels(*answers: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """[samples] each; texts where one has objects or texts, or several labels of a sample."""
+    first, second = map(_joined, answers)
+    texts = any(each.dtype.kind in "OUS" for each in (first, second))
+    return (first.astype(str), second.astype(str)) if texts else (first, second)
+
+
+def _joined(labels: NDArray[Any]) -> NDArray[Any]:
+    if labels.ndim < 2:
+        return labels
+    return np.array([" ".join(map(str, row)) for row in labels.reshape(len(labels), -1).tolist()])

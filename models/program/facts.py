@@ -21,7 +21,12 @@ Numbers: TypeAlias = Mapping[str, float]
 Counts: TypeAlias = Mapping[str, int]
 Texts: TypeAlias = tuple[str, ...]
 
-AGREEMENT_FIELDS: Final = ("measure", "agreement", "samples")  # of GridFacts, which depend on the thresholds
+AGREEMENT_FIELDS: Final = (
+    "measure",
+    "agreement",
+    "samples",
+    "at_least",
+)  # of GridFacts, which depend on the thresholds
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class TreeFacts(_Record):
 @dataclass(frozen=True)
 class GridFacts(_Record):
     """Of the public grid with which clients compare features, or on which they say where theirs are. `measure`, `agreement` and `samples` say how the
-    trees on the grid agree with the original ones; "closeness" as `kept` of original/agreement.py."""
+    trees on the grid agree with the original ones; "closeness" as `verdict_of` of original/agreement.py."""
 
     bits: int
     points: int  # of all features
@@ -90,6 +95,9 @@ class GridFacts(_Record):
     agreement: float | None = None
     samples: int | None = None
     digit_bits: int | None = None  # of positions, which the server compares; None: clients send comparisons
+    at_least: float | None = (
+        None  # lower end of the agreement's confidence interval; None: by a release that did not say it
+    )
 
 
 @dataclass(frozen=True)
@@ -155,8 +163,16 @@ class OriginalFacts(_Record):
 
     told: Told
     value: float
-    at_least: float  # of labels: the lower end of its interval at 95 %
+    at_least: float  # the lower end of its confidence interval of 95 %
     samples: int
+
+    @property
+    def text(self) -> str:
+        kept, at_least = 100 * self.value, 100 * self.at_least
+        if self.told == "labels":
+            return f"as your model: {kept:.1f} % of labels ({self.samples} samples, at least {at_least:.1f} %)"
+        what, of = ("values", " of their spread") if self.told == "values" else ("cosines between pairs", "")
+        return f"as your model: {what} off by {100 - kept:.2g} %{of} ({self.samples} samples, at most {100 - at_least:.2g} %)"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from cloakwork.models.errors import printable, some
 from cloakwork.models.forecast.cache import measured_profiles
 from cloakwork.models.graph.lookup_parts import DIRECT
 from cloakwork.models.program import Program
-from cloakwork.models.program.facts import CheckFacts, GridFacts, Measure, OriginalFacts, TreeFacts, VerdictFacts
+from cloakwork.models.program.facts import CheckFacts, GridFacts, Measure, TreeFacts, VerdictFacts
 from cloakwork.models.report.costs import Report
 from cloakwork.models.report.layers import Layer
 
@@ -27,7 +27,7 @@ def report_text(program: Program) -> str:
     found, params = Report.of(program), program.parameters
     fields = found.to_fields()
     lines = [
-        *([_as_original(program.facts.original)] if program.facts.original else []),
+        *([program.facts.original.text] if program.facts.original else []),
         f"program {program.digest.hex()[:16]}",
         f"parameter set {params.name}: {params.security_bits} bits of security, keys of {fields['upload_bytes'] / 2**20:.1f} MiB",
         *([parameters.structure_of(params)] if params.structured_secret else []),
@@ -48,13 +48,6 @@ def report_text(program: Program) -> str:
     if program.graph.client_steps:
         lines.append(f"the client does: {', '.join(step.title for step in program.graph.client_steps)}")
     return "\n".join(map(printable, lines))
-
-
-def _as_original(facts: OriginalFacts) -> str:
-    if facts.told == "labels":
-        return f"as your model: {100 * facts.value:.1f} % of labels ({facts.samples} samples, at least {100 * facts.at_least:.1f} %)"
-    what, of = ("values", " of their spread") if facts.told == "values" else ("cosines between pairs", "")
-    return f"as your model: {what} off by {100 * (1 - facts.value):.2g} %{of} ({facts.samples} samples)"
 
 
 def _unit(params: parameters.ParameterSet) -> str:

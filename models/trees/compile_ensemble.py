@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import some_rows
@@ -16,8 +15,9 @@ from cloakwork.models.client_steps import InputStep, Positions, run_input_steps,
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.tree_comparisons import Comparisons, Grids
+from cloakwork.models.criteria.verdicts import Verdict
 from cloakwork.models.errors import CompileError, NoParameterSetError
-from cloakwork.models.original.agreement import kept
+from cloakwork.models.original.agreement import STAGES, first_sure, verdict_of
 from cloakwork.models.program import Program
 from cloakwork.models.program.contents import SALT_BYTES
 from cloakwork.models.program.facts import GridFacts
@@ -59,8 +59,8 @@ def compile_ensemble(
             labels (or values), or 10 or 12 where 8 do not reach the accuracy. With comparisons="grid" features of more than
             255 points take a look-up for each threshold that leaves' look-ups have no room for.
         feature_ranges: (lowest, highest) of features by name or number, in place of what the samples show.
-        accuracy: least share of calibration samples with the label that they have without the grid; of values, see `kept` of
-            models/original/agreement.py. 0: any, with a warning.
+        accuracy: least share of calibration samples with the label that they have without the grid, at the lower end of its confidence interval if
+            they are enough to show it; of values, see `verdict_of` of models/original/agreement.py. 0: any, with a warning.
         leaf_bits: of the leaf values' integers; None: 8 (6 where trees are averaged), fewer where the noise leaves no room, and fewer
             where an answer would have more than 1 MB: 5 at least, or 3 for an average of 1,000 trees, whose errors average out.
         p_fail_log2: log2 of the largest probability that a look-up, or the decoding of an output, is wrong.
@@ -100,28 +100,33 @@ def _fine_enough(
     program = compiled(ensemble, options)
     if options.calibration is None or options.leaf_bits is not None:
         return program
-    rows, usual = some_rows(options.calibration, _COMPARED), program.facts.trees
-    features = run_input_steps(options.first_steps(ensemble), rows)
-    wanted = np.asarray(run_output_steps(ensemble.output_steps, ensemble.scores(features)))
-    best = _kept(program, rows, wanted)
+    usual = program.facts.trees
+    verdict = _verdict(program, ensemble, options)
     for more in _MORE_LEAF_BITS:
-        if best >= options.accuracy or usual is None:
+        if verdict.reaches(options.accuracy) or usual is None:
             break
         try:
             finer = compiled(ensemble, replace(options, leaf_bits=usual.leaf_bits + more))
         except (CompileError, NoParameterSetError):  # no room for them
             break
-        better = _kept(finer, rows, wanted)
-        program, best = (finer, better) if better > best else (program, best)
+        better = _verdict(finer, ensemble, options)
+        program, verdict = (finer, better) if better.worth > verdict.worth else (program, verdict)
     return program
 
 
-def _kept(program: Program, rows: Any, wanted: NDArray[Any]) -> float:
-    return kept(wanted, np.asarray(CompiledModel(program).predict(rows)))
+def _verdict(program: Program, ensemble: TreeEnsemble, options: TreeOptions) -> Verdict:
+    """On calibration samples, against the ensemble that the program was made of."""
+    compiled, steps = CompiledModel(program), options.first_steps(ensemble)
+
+    def on_some(most: int) -> Verdict:
+        rows = some_rows(options.calibration, most)
+        clear = np.asarray(run_output_steps(ensemble.output_steps, ensemble.scores(run_input_steps(steps, rows))))
+        return verdict_of(clear, np.asarray(compiled.predict(rows)))
+
+    return first_sure(map(on_some, STAGES), options.accuracy)
 
 
 _MORE_LEAF_BITS: Final = (2, 4)
-_COMPARED: Final = 300  # calibration samples
 
 
 def _with_sent(facts: GridFacts, program: Program) -> GridFacts:

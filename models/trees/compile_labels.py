@@ -21,6 +21,7 @@ from cloakwork.models.client_steps.transforms import CLASS_TRANSFORMS, best_clas
 from cloakwork.models.criteria.choose_set import choose_set
 from cloakwork.models.criteria.slots import largest_slots, noise_limit_percent
 from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError
+from cloakwork.models.original.agreement import verdict_of
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts
 from cloakwork.models.trees.compile_scores import bit_source, compile_scores
@@ -33,7 +34,7 @@ from cloakwork.models.trees.flat_trees import Skeleton
 from cloakwork.models.trees.index_weights import MOST_SLOTS
 from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
 from cloakwork.models.trees.lookup_sums import index_of
-from cloakwork.models.trees.on_grid import ENOUGH_AGREEMENT, agreement, calibration_table
+from cloakwork.models.trees.on_grid import ENOUGH_AGREEMENT, answers_of, calibration_table
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.plan_facts import plan_facts
 from cloakwork.models.trees.plans import Plan
@@ -107,7 +108,8 @@ def _keeps_labels(
     rounded = replace(
         scalar, trees=trees, base=base, aggregation="sum", transform="decision", labels=ensemble.labels, after=None
     )
-    return agreement(ensemble, rounded, samples)[1] >= ENOUGH_AGREEMENT
+    verdict = verdict_of(*answers_of(ensemble, rounded, samples))
+    return verdict.value >= ENOUGH_AGREEMENT and verdict.reaches(options.accuracy)
 
 
 def _warning(plan: Plan) -> str:

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices, Reals, some_rows
 from cloakwork.models.client_steps import Thermometer, column_labels, run_input_steps, run_output_steps
 from cloakwork.models.criteria.tree_comparisons import GRID_BITS
+from cloakwork.models.criteria.verdicts import Verdict, held_out
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, some
-from cloakwork.models.original.agreement import kept
-from cloakwork.models.program.facts import GridFacts, Measure
+from cloakwork.models.original.agreement import Answers, verdict_of
+from cloakwork.models.program.facts import GridFacts
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.grid_bits import grid_step
 from cloakwork.models.trees.options import TreeOptions
@@ -36,6 +38,7 @@ class OnGrid:
     step: Thermometer | None  # of comparisons="grid"; else it follows from the parameter set
     facts: GridFacts  # but for what is sent
     moved: Indices  # samples that change sides, by feature
+    verdict: Verdict | None  # None: there are no samples
 
 
 def on_grid(ensemble: TreeEnsemble, options: TreeOptions) -> OnGrid:
@@ -52,22 +55,24 @@ def on_grid(ensemble: TreeEnsemble, options: TreeOptions) -> OnGrid:
     samples = calibration_table(ensemble, options)
     names = column_labels(first, np.zeros((1, ensemble.features))) or ()
     bits = GRID_BITS if options.grid_bits is None else (options.grid_bits,)
-    found = _with_bits(ensemble, options, samples, names, bits[0])
+    chosen = _with_bits(ensemble, options, samples, names, bits[0])
     for more in bits[1:]:
-        if not _is_coarse(found.facts, options, more):
+        if not _is_coarse(chosen.verdict, options.accuracy, more):
             break
         try:
             finer = _with_bits(ensemble, options, samples, names, more)
         except CompileError:  # more than a sample should have
             break
-        found = finer if _kept(finer.facts) > _kept(found.facts) else found
-    kept = _kept(found.facts)
-    if kept < max(options.accuracy, ENOUGH_AGREEMENT):
-        worst = [names[i] for i in np.argsort(-found.moved, kind="stable")[:_MOST_NAMED] if found.moved[i]]
-        if kept < options.accuracy:
-            raise AccuracyError(f"{_text(found.facts, worst)}; {100 * options.accuracy:g} % were asked for (accuracy=)")
-        warnings.warn(_text(found.facts, worst), AccuracyWarning, stacklevel=3)
-    return found
+        assert chosen.verdict is not None and finer.verdict is not None
+        chosen = finer if finer.verdict.worth > chosen.verdict.worth else chosen
+    verdict, accuracy = chosen.verdict, options.accuracy
+    if verdict is not None and (verdict.value < ENOUGH_AGREEMENT or not verdict.reaches(accuracy)):
+        worst = [names[i] for i in np.argsort(-chosen.moved, kind="stable")[:_MOST_NAMED] if chosen.moved[i]]
+        text = _text(verdict, chosen.facts.bits, worst)
+        if not verdict.reaches(accuracy):
+            raise AccuracyError(f"{text}; {100 * accuracy:g} % were asked for (accuracy=)")
+        warnings.warn(text, AccuracyWarning, stacklevel=3)
+    return chosen
 
 
 def _with_bits(
@@ -75,17 +80,37 @@ def _with_bits(
 ) -> OnGrid:
     grids = public_grid(samples, names, options.grid, options.feature_ranges, bits)
     step = grid_step(ensemble, grids, bits) if options.comparisons == "grid" else None
-    found = snapped(ensemble, grids, samples)
-    return OnGrid(found.ensemble, grids, step, _facts(ensemble, found.ensemble, grids, bits, samples), found.moved)
+    snap = snapped(ensemble, grids, samples)
+    verdict = None
+    if samples is not None:
+        unseen = held_out(len(samples))
+        of_unseen = _on_unseen(ensemble, options, samples, unseen, names, bits) if unseen.any() else None
+        verdict = verdict_of(*answers_of(ensemble, snap.ensemble, samples), of_unseen)
+    return OnGrid(snap.ensemble, grids, step, _facts(verdict, grids, bits), snap.moved, verdict)
 
 
-def _kept(facts: GridFacts) -> float:
-    return 1.0 if facts.agreement is None else facts.agreement
+def _on_unseen(
+    ensemble: TreeEnsemble,
+    options: TreeOptions,
+    samples: Reals,
+    unseen: NDArray[np.bool_],
+    names: Sequence[str],
+    bits: int,
+) -> Answers:
+    """Of a grid made from the other samples, within the ranges that these have: values beyond are another matter, of which clients are warned."""
+    seen = samples[~unseen]
+    grids = public_grid(seen, names, options.grid, options.feature_ranges, bits)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # features that are always missing
+        inside = np.clip(samples[unseen], np.nanmin(seen, axis=0), np.nanmax(seen, axis=0))
+    return answers_of(ensemble, snapped(ensemble, grids, seen).ensemble, inside)
 
 
-def _is_coarse(facts: GridFacts, options: TreeOptions, more: int) -> bool:
+def _is_coarse(verdict: Verdict | None, accuracy: float, more: int) -> bool:
     """Whether so many bits more are worth it: up to 8 they cost next to nothing."""
-    return _kept(facts) < (options.accuracy if more > _CHEAP_BITS else max(options.accuracy, _WANTED))
+    if verdict is None:
+        return False
+    return not verdict.reaches(accuracy) or (more <= _CHEAP_BITS and verdict.value < max(accuracy, _WANTED))
 
 
 def calibration_table(ensemble: TreeEnsemble, options: TreeOptions) -> Reals | None:
@@ -106,30 +131,29 @@ def calibration_table(ensemble: TreeEnsemble, options: TreeOptions) -> Reals | N
     return table
 
 
-def _facts(
-    ensemble: TreeEnsemble, moved: TreeEnsemble, grids: tuple[FeatureGrid, ...], bits: int, samples: Reals | None
-) -> GridFacts:
+def _facts(verdict: Verdict | None, grids: tuple[FeatureGrid, ...], bits: int) -> GridFacts:
     kinds = dict(sorted(Counter(grid.kind for grid in grids).items()))
     points = sum(grid.count for grid in grids)
-    if samples is None:
+    if verdict is None:
         return GridFacts(bits, points, 0, kinds)
-    measure, value = agreement(ensemble, moved, samples)
-    return GridFacts(bits, points, 0, kinds, measure, value, min(_COMPARED, len(samples)))
+    return GridFacts(bits, points, 0, kinds, verdict.measure, verdict.value, verdict.samples, at_least=verdict.at_least)
 
 
-def agreement(ensemble: TreeEnsemble, other: TreeEnsemble, samples: Reals) -> tuple[Measure, float]:
-    """What `kept` of original/agreement.py says of the samples (2,000 of many)."""
+def answers_of(ensemble: TreeEnsemble, other: TreeEnsemble, samples: Reals) -> Answers:
+    """Both's, on the samples, 2,000 of many."""
     chosen = some_rows(samples, _COMPARED)
-    clear, found = (np.asarray(run_output_steps(each.output_steps, each.scores(chosen))) for each in (ensemble, other))
-    return "closeness" if clear.dtype.kind == "f" else "agreement", kept(clear, found)
+    clear, answers = (
+        np.asarray(run_output_steps(each.output_steps, each.scores(chosen))) for each in (ensemble, other)
+    )
+    return clear, answers
 
 
-def _text(facts: GridFacts, worst: list[str]) -> str:
-    assert facts.agreement is not None
-    kept = "decide as before on" if facts.measure == "agreement" else "keep their values to"
+def _text(verdict: Verdict, bits: int, worst: list[str]) -> str:
+    kept = "decide as before on" if verdict.measure == "agreement" else "keep their values to"
     where = f", most by the grid of {some(worst)}" if worst else ""
+    at_least = f"{'of ' + verdict.where + ' at most' if verdict.where else 'at least'} {100 * verdict.at_least:.1f} %"
     return (
-        f"public grid of {facts.bits} bits: on {facts.samples} calibration samples the trees {kept} {100 * facts.agreement:.1f} %{where}; more "
-        "grid_bits help, and where few values lie far from the others grid='quantiles', which tells clients about the calibration data, or "
+        f"public grid of {bits} bits: on {verdict.samples} calibration samples the trees {kept} {100 * verdict.value:.1f} % ({at_least}){where}; "
+        "more grid_bits help, and where few values lie far from the others grid='quantiles', which tells clients about the calibration data, or "
         "feature_ranges"
     )

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import neighbors
 
+from cloakwork.models.arrays import Reals
+from cloakwork.models.compile.options import DEFAULT_ACCURACY
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.building import CellCount
 from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.training.estimators.originals import adopted
+from cloakwork.training.original import compared_answers
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
 
 Mode = Literal["disable", "execute"]
+_BETWEEN, _SEED = 400, 20261130  # points
 _OWN = ("index_", "_key")  # what fitting, cloning and pickling drop
+
+
+def between(table: NDArray[Any]) -> Reals:
+    """Points between random pairs of rows [points, features]: queries that no row answers by itself."""
+    rng = np.random.default_rng(_SEED)
+    first, second = table[rng.integers(len(table), size=(2, _BETWEEN))].astype(np.float64)
+    return np.asarray(first + rng.random((_BETWEEN, 1)) / 2 * (second - first))
 
 
 class _Neighbours:
@@ -40,15 +52,22 @@ class _Neighbours:
         bits: int | None = None,
         cells: CellCount = None,
         probes: int | None = None,
+        accuracy: float = DEFAULT_ACCURACY,
     ) -> NeighbourIndex:
         """Quantises the training samples into the server's table.
 
         Args:
-            X: not needed; for one signature with other estimators.
+            X: typical samples, on which the table is compared with this estimator itself; None: points between its training samples.
             bits: of features, 2 to 12; None: as many as decide as unrounded ones do.
             cells, probes: of large tables, whose answers shall be short; as `NeighbourIndex.build`.
+            accuracy: least share of these samples with the label that the estimator gives; of values, see `verdict_of` of
+                models/original/agreement.py. 0: any.
+
+        Warns:
+            AccuracyWarning: the samples are too few to show the accuracy.
 
         Raises:
+            AccuracyError: less is kept.
             CompileError: not fitted; weights that are a function, another metric than euclidean and cosine, several outputs, sparse samples.
         """
         table = getattr(self, "_fit_X", None)
@@ -69,7 +88,7 @@ class _Neighbours:
         if targets.ndim != 1:
             raise CompileError(f"{type(self).__name__}: expected one output, got {targets.shape[1]}")
         classes = getattr(self, "classes_", None)
-        self.index_ = NeighbourIndex.build(
+        index = NeighbourIndex.build(
             table,
             targets if classes is None else classes[targets],
             n_neighbors=self.n_neighbors,  # type: ignore[attr-defined]
@@ -80,6 +99,9 @@ class _Neighbours:
             cells=cells,
             probes=probes,
         )
+        samples = between(table) if X is None else X
+        original = compared_answers(self, samples, super().predict, index.predict, accuracy)  # type: ignore[misc]
+        self.index_ = replace(index, original=original)
         return self.index_
 
     def predict(

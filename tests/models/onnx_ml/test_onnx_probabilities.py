@@ -14,7 +14,7 @@ from cloakwork.models.compiler import TreeComparisons, compile_onnx
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.models.onnx_ml.importer import Network, import_onnx_ml
 
-X = np.random.default_rng(2).normal(size=(60, 2)).astype(np.float32)
+X = np.random.default_rng(2).normal(size=(200, 2)).astype(np.float32)
 ML = "ai.onnx.ml"
 
 
@@ -70,8 +70,9 @@ def test_probabilities_of_classes_by_themselves(make: Any, classes: int) -> None
         agrees(model([make(post, classes)], "p"))
         agrees(model(shared(make(post, classes)), "q"))
     options: dict[str, Any] = {"trees": TreeComparisons("client")} if make is trees else {}
-    told = compile_onnx(model([make("LOGISTIC", 3)], "p"), X, encrypted_argmax=True, **options)
-    assert (told.predict(X) == ReferenceEvaluator(model([make("LOGISTIC", 3)], "p")).run(None, {"x": X})[0]).all()
+    told = compile_onnx(model([make("LOGISTIC", 3)], "p"), X, encrypted_argmax=True, accuracy=0.95, **options)
+    expected = ReferenceEvaluator(model([make("LOGISTIC", 3)], "p")).run(None, {"x": X})[0]
+    assert (told.predict(X) == expected).mean() >= (1.0 if make is trees else 0.97)
 
 
 def test_shares_of_scores() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cloakwork.models.original.agreement import agreement_of
+from cloakwork.models.original.agreement import facts_of, first_sure, verdict_of
 from cloakwork.models.original.differences import difference
 from cloakwork.models.original.edges import edges_of
 
@@ -56,12 +56,67 @@ def test_edges_reach_the_ends_and_beyond_and_integers_do_not():
 
 def test_agreement_of_labels_has_a_lower_end():
     wanted = np.array([0] * 300)
-    told = agreement_of(wanted, np.array([0] * 297 + [1] * 3))
+    told = facts_of(wanted, np.array([0] * 297 + [1] * 3))
     assert (told.told, told.value, told.samples) == ("labels", 0.99, 300)
     assert told.at_least == pytest.approx(0.9752, abs=1e-4)
 
 
 def test_agreement_of_values_is_that_of_the_worst_output():
     wanted = np.random.default_rng(4).normal(size=(500, 2)) * [1, 100]
-    told = agreement_of(wanted, wanted + 0.1)
+    told = facts_of(wanted, wanted + 0.1)
     assert told.value == pytest.approx(1 - 0.1 / wanted[:, 0].std())
+
+
+def test_values_off_by_the_same_amount_are_off_by_their_largest_share_for_certain():
+    expected = np.random.default_rng(4).normal(size=(500, 2))
+    facts = facts_of(expected, expected + np.where(np.arange(500) % 50 == 0, 1.0, 0.0)[:, None])
+    assert facts.at_least < facts.value < 0.9
+
+
+def test_constant_values_count_by_their_size():
+    expected = np.array([[5.0, value] for value in range(100)])
+    assert verdict_of(expected, expected + np.array([0.5, 0])).value == pytest.approx(0.9)
+    assert verdict_of(expected * [0, 1], expected * [0, 1]).value == 1.0
+
+
+def test_a_threshold_that_moves_changes_the_values_of_few_samples():
+    expected = np.random.default_rng(6).normal(size=1000)
+    moved = expected + np.where(np.arange(1000) % 100 == 0, 1.0, 0.0)
+    verdict = verdict_of(expected, moved)
+    assert verdict.value == 0.99 and verdict.at_least == pytest.approx(0.9834, abs=1e-4) and verdict.holds(0.97)
+    assert verdict_of(expected, expected + 2.0).value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("expected", "answers"),
+    [
+        (np.array(["a", "b", "b"], dtype=object), np.array(["a", "b", "a"])),
+        (np.array([0, 1, 1], dtype=object), np.array([0, 1, 0])),
+        (np.array([[0, 1], [1, 1], [0, 0]]), np.array([[0, 1], [1, 1], [1, 0]])),
+        (np.array([True, False, False]), np.array([True, False, True])),
+    ],
+    ids=["texts", "objects", "several labels", "booleans"],
+)
+def test_labels_of_every_kind_are_compared(expected: np.ndarray, answers: np.ndarray) -> None:
+    assert verdict_of(expected, answers).value == facts_of(expected, answers).value == pytest.approx(2 / 3)
+
+
+def test_a_rare_class_that_is_lost_counts_by_itself():
+    expected = np.array([1] * 20 + [0] * 1980)
+    verdict = verdict_of(expected, np.array([1] * 12 + [0] * 1988))
+    assert verdict.value > 0.99 and verdict.where == "class 1" and not verdict.reaches(0.97)
+
+
+def test_more_samples_are_asked_until_they_show_the_accuracy():
+    asked = []
+
+    def on_some(count: int):
+        asked.append(count)
+        labels = np.zeros(count, dtype=int)
+        return verdict_of(labels, np.where(np.arange(count) % 60 == 0, 1, labels))
+
+    assert not first_sure(map(on_some, (300, 2000)), 0.97).value < 0.97 and asked == [300, 2000]
+    assert (
+        first_sure(map(on_some, (300, 2000)), 0.99).samples == 300
+        and first_sure(map(on_some, (300, 2000)), 0.9).samples == 300
+    )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cloakwork.models.client_steps import Thermometer
 from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.criteria.intervals import ONE_SIDED, wilson
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.repository import facts_of
@@ -246,7 +247,8 @@ def test_a_grid_that_is_too_coarse_warns_and_says_what_helps():
     fitted = tree_module.DecisionTreeClassifier(max_depth=5, random_state=0).fit(x, y)
     ensemble = of_sklearn_forest(fitted, feature_names=("income", "age"))
     with pytest.warns(
-        AccuracyWarning, match=r"decide as before on [0-9.]+ %, most by the grid of income, age; .*grid='quantiles'"
+        AccuracyWarning,
+        match=r"decide as before on [0-9.]+ % \([^)]*\), most by the grid of income, age; .*grid='quantiles'",
     ):
         coarse = compile_ensemble(ensemble, calibration=x, candidates=["lut3"], accuracy=0)
     assert coarse.program.facts.grid.agreement < 0.95
@@ -261,6 +263,20 @@ def test_a_grid_that_is_too_coarse_warns_and_says_what_helps():
         model = compile_ensemble(ensemble, calibration=x, candidates=["lut3"], **options)
         assert model.program.facts.grid.agreement >= 0.98
         assert (model.predict(x) == fitted.predict(x)).mean() >= 0.98
+
+
+def test_a_grid_is_judged_on_samples_that_it_has_not_seen():
+    """Categories that one sample each has: a grid of the others has no points beside them."""
+    tree_module = pytest.importorskip("sklearn.tree")
+    values = np.sqrt(np.arange(2, 18))
+    x = np.concatenate([values, np.full(240 - len(values), values[-1])])[:, None]
+    y = np.isin(x[:, 0], values[::2]).astype(int)
+    fitted = tree_module.DecisionTreeClassifier(random_state=0).fit(x, y)
+    grid = compile_ensemble(of_sklearn_forest(fitted), calibration=x, candidates=["lut3"]).program.facts.grid
+    assert grid.kinds == {"categories": 1} and grid.agreement == 1.0
+    assert grid.at_least < wilson(1.0, 240, -ONE_SIDED)
+    few = compile_ensemble(of_sklearn_forest(fitted), calibration=x[:199], candidates=["lut3"]).program.facts.grid
+    assert few.at_least == wilson(1.0, 199, -ONE_SIDED)  # too few to divide
 
 
 def test_infinite_and_missing_inputs():

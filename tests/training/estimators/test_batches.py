@@ -19,9 +19,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from cloakwork.models.errors import CompileError, UnsupportedOperatorError
+from cloakwork.models.errors import AccuracyError, CompileError, ImportFaultError, UnsupportedOperatorError
 from cloakwork.training import estimators
 from cloakwork.training.batch_compiler import compile_estimator_batch, generate_keys
+from cloakwork.training.importers import kernels
+from cloakwork.training.importers.kernels import dual_weights
 
 SAMPLES = 5000
 
@@ -136,7 +138,7 @@ def test_raw_units_and_odd_shapes() -> None:
     same(LinearDiscriminantAnalysis(), x, y, 0.98)
     same(make_pipeline(StandardScaler(), svm.SVC(kernel="poly", degree=2)), x, y, 0.98)
     same(linear_model.LinearRegression(), x[:, :1], y.astype(float))
-    same(svm.SVC(kernel="linear"), np.array([[0.0], [1.0]]), np.array([0, 1]))
+    same(svm.SVC(kernel="linear"), np.array([[0.0], [1.0]]), np.array([0, 1]), accuracy=0)
     constant = np.concatenate([x[:, :3] * [1000, 100, 10], np.full((300, 1), 7.0), np.zeros((300, 1))], axis=1)
     same(make_pipeline(StandardScaler(), svm.SVC()), constant, y)
     same(linear_model.Ridge(), constant, np.full(300, 3.5))
@@ -221,3 +223,18 @@ def test_what_cannot_be_compiled() -> None:
         estimators.SVC().fit(x, y).compile(x[:0])
     with pytest.raises(UnsupportedOperatorError, match="constant kernel"):
         estimators.SVC(kernel="poly", degree=0).fit(x, y).compile(x)
+
+
+def test_a_batch_is_judged_by_the_machine_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = load_iris(return_X_y=True)
+    fitted = make_pipeline(StandardScaler(), svm.SVC()).fit(x, y)
+    made = compile_estimator_batch(fitted, x, samples=SAMPLES)
+    assert made.original is not None and made.original.at_least > 0.97
+    assert str(made).startswith("as your model: ") and made.report()["original"]["samples"] == 150
+    with pytest.raises(
+        AccuracyError, match="SVC|Pipeline.*the encrypted model decides as it on .* 97 % were asked for"
+    ):
+        compile_estimator_batch(fitted, x, samples=SAMPLES, feature_ranges={2: (1.0, 2.0), 3: (0.1, 0.5)})
+    monkeypatch.setattr(kernels, "dual_weights", lambda machine: (-dual_weights(machine)[0], dual_weights(machine)[1]))
+    with pytest.raises(ImportFaultError, match="as imported it gives .* where the model says .* by its own predict"):
+        compile_estimator_batch(fitted, x, samples=SAMPLES)

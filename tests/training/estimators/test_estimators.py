@@ -210,7 +210,7 @@ def test_from_sklearn_of_every_class(name: str) -> None:
 
 
 def test_machines_and_neighbours_from_sklearn() -> None:
-    x, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80) % 2
+    x, y = np.random.default_rng(0).normal(size=(100, 3)), np.arange(100) % 2
     x[:, 0] += 2 * y
     for original in (svm.SVC(kernel="linear"), neighbors.KNeighborsClassifier()):
         fitted = original.fit(x, y)

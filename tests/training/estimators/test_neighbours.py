@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cloakwork.models.errors import CompileError
+from cloakwork.models.errors import AccuracyError, CompileError
 from cloakwork.training import estimators
 
 
@@ -47,7 +47,13 @@ def test_a_regressor() -> None:
     x = StandardScaler().fit_transform(x)
     ours = estimators.KNeighborsRegressor().fit(x, y)
     clear = ours.predict(x)
-    ours.compile()
+    with pytest.raises(
+        AccuracyError, match=r"KNeighborsRegressor: the encrypted model keeps its values .* to 9[0-9.]+ % of 400"
+    ):
+        ours.compile()
+    index = ours.compile(accuracy=0.9)
+    assert index.original is not None and index.original.value > 0.9
+    assert index.report()["original"]["value"] == index.original.value
     assert np.corrcoef(ours.predict(x), clear)[0, 1] > 0.98
     np.testing.assert_array_equal(ours.predict(x[:5], fhe="execute"), ours.predict(x[:5]))
 

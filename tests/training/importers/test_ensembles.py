@@ -188,7 +188,7 @@ def test_several_labels_of_a_sample(name: str) -> None:
     assert (results(member, x) == expected).all()
     shares = np.concatenate(member.predict_proba(x), axis=1)
     assert np.abs(results(member, x, "probabilities") - shares).max() < 1e-9
-    found = compile_estimator(member, x).predict(x)
+    found = compile_estimator(member, x, accuracy=0.95).predict(x)
     assert found.shape == expected.shape and (found == expected).mean() > 0.97
 
 

@@ -171,10 +171,10 @@ def test_an_encoder_without_a_rule_refuses_missing_values_as_unseen_ones() -> No
 
 @pytest.mark.parametrize("values", ["Float64", "Int64", "boolean", "float64"])
 def test_nullable_columns_of_pandas(values: str) -> None:
-    whole = pd.array([None if i % 4 == 0 else i % 2 for i in range(60)], dtype=values)
-    table = pd.DataFrame({"a": whole, "b": np.linspace(0, 1, 60)})
+    whole = pd.array([None if i % 4 == 0 else i % 2 for i in range(100)], dtype=values)
+    table = pd.DataFrame({"a": whole, "b": np.linspace(0, 1, 100)})
     agrees(imputer().fit(table), table)
-    y = np.arange(60) % 3 > 0
+    y = np.arange(100) % 3 > 0
     fitted = ensemble.HistGradientBoostingClassifier(max_iter=3).fit(table, y)
     assert (compile_estimator(fitted, table).predict(table) == fitted.predict(table)).all()
 
@@ -339,7 +339,7 @@ def test_what_a_class_of_the_users_does_is_not_guessed() -> None:
 
 
 def test_sparse_samples() -> None:
-    x = RNG.normal(size=(80, 3)) * (RNG.random((80, 3)) < 0.4)
+    x = RNG.normal(size=(100, 3)) * (RNG.random((100, 3)) < 0.4)
     fitted = linear_model.LogisticRegression().fit(sparse.csr_matrix(x), x[:, 0] > 0)
     for each in (sparse.csr_matrix(x), sparse.csc_array(x)):
         compiled = compile_estimator(fitted, each)

@@ -51,13 +51,13 @@ def test_an_isolation_forest_tells_outliers(contamination: Any) -> None:
     fitted = ensemble.IsolationForest(n_estimators=4, max_samples=12, contamination=contamination, random_state=0).fit(
         X
     )
-    compiled = compile_estimator(fitted, X, comparisons="client", accuracy=0.95)
+    compiled = compile_estimator(fitted, X, comparisons="client", accuracy=0.9)
     found = compiled.predict(X)
     assert set(found.tolist()) <= {-1, 1} and found.shape == (150,)
     assert (found == fitted.predict(X)).mean() > 0.95  # the offset lies between scores that are close
     assert np.abs(compiled.predict(X, output="probabilities")[:, 0] - fitted.score_samples(X)).max() < 0.02
     own = IsolationForest.from_sklearn(fitted)
-    own.compile(X, comparisons="client", accuracy=0.95)
+    own.compile(X, comparisons="client", accuracy=0.9)
     assert (own.predict(X) == found).all()
 
 
@@ -183,7 +183,7 @@ def test_labels_are_of_one_kind() -> None:
 )
 def test_a_target_of_one_column(estimator: Any) -> None:
     fitted = estimator.fit(X, np.exp(Y)[:, None])
-    found = compile_estimator(fitted, X).predict(X)
+    found = compile_estimator(fitted, X, accuracy=0.95).predict(X)
     expected = fitted.predict(X)
     assert found.shape == expected.shape
     assert np.abs(found - expected).mean() < 0.1

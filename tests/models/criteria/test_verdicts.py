@@ -10,19 +10,19 @@ import pytest
 from onnx import helper
 from onnx_models import mlp, model
 
-from cloakwork.models.compile.accuracy import held_out
-from cloakwork.models.compile.verdicts import (
+from cloakwork.models.compiler import compile_onnx
+from cloakwork.models.criteria.verdicts import (
     agreement,
     closeness,
     cosine,
     decisions,
+    held_out,
     judged,
     labels,
     labels_kept,
     samples_for,
     wilson,
 )
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import AccuracyError, AccuracyWarning
 
 NORMAL = np.random.default_rng(1).standard_normal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,8 @@ _FAR, _TIMES_FAR = (
     3,
 )  # from what is asked for, of shares, and of errors in multiples of what is allowed: more samples would say the same
 _LABEL = 0.5  # of a share
+_TO_DIVIDE: Final = 200  # samples, at least, of which ranges and roundings do not see some
+_UNSEEN, _MOST_UNSEEN, _HOLDING_SEED = 1 / 3, 500, 20261124
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Verdict:
         differs: the sample that differs most, or first; None: none does.
         where: what the lower end is of, if not of all samples.
         otherwise: by another measure, if the model does not say what its output is for.
+        is_share: whether the value is a share of samples, of values too.
     """
 
     measure: Measure
@@ -66,6 +69,7 @@ class Verdict:
     differs: int | None = None
     where: str = ""
     otherwise: Verdict | None = None
+    is_share: bool = False
 
     @property
     def worth(self) -> tuple[float, float, float]:
@@ -82,7 +86,7 @@ class Verdict:
 
     def samples_for(self, accuracy: float) -> int:
         """About how many samples would show it: of decisions, if a third of the allowed loss was found, else if the same error was."""
-        if self.measure == "agreement":
+        if self.measure == "agreement" or self.is_share:
             return samples_for(accuracy)
         found, most, allowed = (1 - each for each in (self.value, self.at_least, accuracy))
         if not found < allowed < most:
@@ -113,6 +117,15 @@ class Verdict:
         of = "of the spread of its values" if self.measure == "closeness" else "in cosines between pairs"
         error, most = 100 * (1 - self.value), 100 * (1 - self.at_least)
         return f"would be off by {error:.1f} % {of} on {samples} (at most {most:.1f} %{of_part})"
+
+
+def held_out(count: int) -> NDArray[np.bool_]:
+    """Which of so many samples [count] ranges and roundings do not see: some, if there are enough, and always the same."""
+    unseen = np.zeros(count, dtype=bool)
+    if count >= _TO_DIVIDE:
+        order = np.random.default_rng(_HOLDING_SEED).permutation(count)
+        unseen[order[: min(_MOST_UNSEEN, int(_UNSEEN * count))]] = True
+    return unseen
 
 
 def judged(found: Verdict, unseen: Verdict) -> Verdict:
@@ -160,14 +173,12 @@ def _with_errors_of_others(outputs: Reals, clear: Reals, decide: Decide) -> NDAr
     return np.moveaxis(decide(mixed).reshape(len(clear), draws, -1), -1, 0)
 
 
-def labels_kept(found: NDArray[np.int64], wanted: NDArray[np.int64]) -> Verdict:
+def labels_kept(found: NDArray[Any], wanted: NDArray[Any]) -> Verdict:
     """Of labels [samples] without the scores behind them."""
     return _agreement(found, found, wanted, found[:, None])
 
 
-def _agreement(
-    found: NDArray[np.int64], doubled: NDArray[np.int64], wanted: NDArray[np.int64], others: NDArray[np.int64]
-) -> Verdict:
+def _agreement(found: NDArray[Any], doubled: NDArray[Any], wanted: NDArray[Any], others: NDArray[Any]) -> Verdict:
     kept = found == wanted
     value, count = float(kept.mean()), len(kept)
     ends = {"": wilson(value, count, -ONE_SIDED)}
@@ -180,7 +191,7 @@ def _agreement(
     return Verdict("agreement", value, ends[where], twice, count, rarest, differs=differs, where=where)
 
 
-def _of_classes(found: NDArray[np.int64], wanted: NDArray[np.int64], fewest: int) -> dict[int, tuple[float, int]]:
+def _of_classes(found: NDArray[Any], wanted: NDArray[Any], fewest: int) -> dict[Any, tuple[float, int]]:
     """Of each class with enough decisions: F1 of the decisions for it [samples, draws] against those of the clear model, and how many these are."""
     shares = {}
     for label in np.unique(wanted).tolist():
@@ -200,7 +211,7 @@ def closeness(outputs: Reals, clear: Reals) -> Verdict:
     differs = int(lost.max(axis=1).argmax())
     if len(variance) > QUANTITIES:
         lost = _SIGNAL**2 * lost.mean(axis=1, keepdims=True)
-    found = {"": _error(lost)}
+    found = {"": root_mean_square(lost)}
     if len(variance) <= QUANTITIES:
         deviation = np.sqrt(variance[varies])
         found["a tenth of its values"] = _tenths(error[:, varies] / deviation, clear[:, varies])
@@ -213,7 +224,7 @@ def closeness(outputs: Reals, clear: Reals) -> Verdict:
     return Verdict("closeness", 1 - worst, 1 - most, 1 - 2 * worst, len(clear), differs=differs, where=where)
 
 
-def _error(lost: Reals) -> tuple[float, float]:
+def root_mean_square(lost: Reals) -> tuple[float, float]:
     """The worst root mean square of squared errors [samples, numbers], and the upper end of its confidence interval."""
     mean = lost.mean(axis=0)
     upper = mean + ONE_SIDED * lost.std(axis=0) / math.sqrt(len(lost))
@@ -239,7 +250,7 @@ def _interval(error: Reals, clear: Reals) -> tuple[float, float]:
     width = float(np.square(clear[:, ends[1]] - clear[:, ends[0]]).mean())
     if width <= 0:
         return 0.0, 0.0
-    return _error(_INTERVAL**2 * np.square(error[:, ends]) / width)
+    return root_mean_square(_INTERVAL**2 * np.square(error[:, ends]) / width)
 
 
 def cosine(outputs: Reals, clear: Reals) -> Verdict:
