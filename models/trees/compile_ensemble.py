@@ -86,23 +86,31 @@ def compile_ensemble(
     options.check()
     compiled = compile_labels if encrypted_argmax else compile_scores
     if comparisons == "client":
-        return CompiledModel.checked(_fine_enough(ensemble, compiled, options))
+        return CompiledModel.checked(_fine_enough(ensemble, ensemble, compiled, options))
     found = on_grid(ensemble, options)
-    program = _fine_enough(found.ensemble, compiled, replace(options, grids=found.grids, step=found.step))
+    program = _fine_enough(ensemble, found.ensemble, compiled, replace(options, grids=found.grids, step=found.step))
     facts = replace(program.facts, grid=_with_sent(found.facts, program))
     return CompiledModel.checked(replace(program, facts=facts, salt=secrets.token_bytes(SALT_BYTES)))
 
 
 def _fine_enough(
-    ensemble: TreeEnsemble, compiled: Callable[[TreeEnsemble, TreeOptions], Program], options: TreeOptions
+    original: TreeEnsemble,
+    ensemble: TreeEnsemble,
+    compiled: Callable[[TreeEnsemble, TreeOptions], Program],
+    options: TreeOptions,
 ) -> Program:
-    """With more bits of leaf values than usual where these change the answers to more calibration samples than the accuracy allows."""
+    """With more bits of leaf values than usual where these, after what the grid moves, change the answers to more calibration samples than the
+    accuracy allows.
+
+    Args:
+        original: without the grid.
+    """
     program = compiled(ensemble, options)
     if options.calibration is None or options.leaf_bits is not None:
         return program
     rows, usual = some_rows(options.calibration, _COMPARED), program.facts.trees
     features = run_input_steps(options.first_steps(ensemble), rows)
-    wanted = np.asarray(run_output_steps(ensemble.output_steps, ensemble.scores(features)))
+    wanted = np.asarray(run_output_steps(original.output_steps, original.scores(features)))
     best = _kept(program, rows, wanted)
     for more in _MORE_LEAF_BITS:
         if best >= options.accuracy or usual is None:
