@@ -102,12 +102,23 @@ def _least_value(model: TreeEnsemble) -> float:
 
 def _shared(model: TreeEnsemble | LinearModel) -> TreeEnsemble | LinearModel:
     """Scores that a node after the model divides by the sum of their sizes. UnsupportedNode where that is not the sum itself."""
-    if model.labels is None or model.outputs == 1 or model.transform not in ("none", "decision"):
+    if model.labels is None or model.transform not in ("none", "decision"):
         return model
-    if isinstance(model, LinearModel) or _least_value(model) < 0:
+    if model.outputs == 1 and (isinstance(model, LinearModel) or _is_share(model)):
+        return model
+    if isinstance(model, LinearModel) or model.outputs == 1 or _least_value(model) < 0:
         raise UnsupportedNode("has scores of either sign that a Normalizer divides; leave the Normalizer out")
     sums = {round(float(total), 5) for tree in model.trees for total in tree.values[tree.leaves].sum(axis=1)}
     return model if len(sums) == 1 and _adds_up_to_one(model, *sums) else replace(model, transform="shares")
+
+
+def _is_share(model: TreeEnsemble) -> bool:
+    """Whether one score s, beside 1 - s, is a share of the two."""
+    if model.transform != "none" or model.base is None:
+        return False
+    leaves = [tree.values[tree.leaves] for tree in model.trees]
+    low, high = (float(model.base[0]) + sum(float(end(values)) for values in leaves) for end in (np.min, np.max))
+    return low >= 0 and high <= 1 + _ROUNDED * len(leaves)
 
 
 def _adds_up_to_one(model: TreeEnsemble, of_a_tree: float) -> bool:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any, Final, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.errors import UnsupportedNode
+from cloakwork.models.onnx_ml.class_votes import ClassVotes
 from cloakwork.models.trees.ensemble import LEAF, Tree, TreeEnsemble
 
 Attributes = dict[str, Any]
@@ -26,22 +27,10 @@ def tree_ensemble(
     own: Attributes, single: bool, features: int, transform: str, labels: NDArray[Any] | None
 ) -> TreeEnsemble:
     """TreeEnsembleClassifier (with labels) or TreeEnsembleRegressor."""
-    prefix = "target" if labels is None else "class"
-    outputs = int(own.get("n_targets", 1)) if labels is None else len(labels)
-    target = np.asarray(own[f"{prefix}_ids"], dtype=np.int64)
-    weight = _numbers(own, f"{prefix}_weights")
-    if labels is not None and len(labels) == 2 and len(np.unique(target)) == 1:
-        outputs, target = 1, np.zeros_like(target)  # one score, of the second class
-        if transform == "none" and weight.min() < 0:
-            transform = "decision"
     tree_of_node = np.asarray(own["nodes_treeids"], dtype=np.int64)
     number = np.asarray(own["nodes_nodeids"], dtype=np.int64)
-    place = {pair: i for i, pair in enumerate(zip(tree_of_node.tolist(), number.tolist(), strict=True))}
-    values = _no_values(len(number), outputs)
-    leaf_tree, leaf_node = own[f"{prefix}_treeids"], own[f"{prefix}_nodeids"]
-    for tree, node, output, value in zip(leaf_tree, leaf_node, target, weight, strict=True):
-        values[place[int(tree), int(node)], output] += value
     leaf = np.array([mode == "LEAF" for mode in own["nodes_modes"]])
+    values, transform = _leaf_values(own, transform, labels, tree_of_node, number, leaf)
     children = np.stack([np.asarray(own[f"nodes_{side}nodeids"], dtype=np.int64) for side in ("true", "false")])
     modes = ["BRANCH_LEQ" if mode == "LEAF" else mode for mode in own["nodes_modes"]]
     threshold, swapped = _as_at_most(modes, _numbers(own, "nodes_values"), single)
@@ -63,16 +52,43 @@ def tree_ensemble(
                 None if tracks is None else tracks[rows],
             )
         )
-    base = own.get("base_values") or own.get("base_values_as_tensor")
     return TreeEnsemble(
         tuple(trees),
         features,
         _aggregation(own.get("aggregate_function", "SUM")),
-        base=_base(base, outputs),
+        base=_base(own, values.shape[1]),
         single=single,
         transform=transform,
         labels=labels,
     )
+
+
+def _leaf_values(
+    own: Attributes,
+    transform: str,
+    labels: NDArray[Any] | None,
+    tree_of_node: Indices,
+    number: Indices,
+    leaf: NDArray[np.bool_],
+) -> tuple[Reals, str]:
+    """[nodes, outputs], and the transform of the scores."""
+    prefix = "target" if labels is None else "class"
+    target = np.asarray(own[f"{prefix}_ids"], dtype=np.int64)
+    weight = _numbers(own, f"{prefix}_weights")
+    outputs = int(own.get("n_targets", 1)) if labels is None else len(labels)
+    if target.min(initial=0) < 0 or target.max(initial=0) >= outputs:
+        raise UnsupportedNode(f"has weights of scores that it does not have; expected {prefix}_ids 0 to {outputs - 1}")
+    place = {pair: i for i, pair in enumerate(zip(tree_of_node.tolist(), number.tolist(), strict=True))}
+    pairs = zip(own[f"{prefix}_treeids"], own[f"{prefix}_nodeids"], strict=True)
+    node = np.array([place[int(tree), int(at)] for tree, at in pairs], dtype=np.int64)
+    if labels is not None:
+        _check_size(len(number), outputs)
+        trees = {int(i): int(tree_of_node[i]) for i in np.flatnonzero(leaf)}
+        votes = ClassVotes(node, target, weight, trees, labels, _base_values(own) is not None)
+        outputs, transform = votes.scores(transform)
+    values = _no_values(len(number), outputs)
+    np.add.at(values, (node, target), weight)
+    return values, transform
 
 
 def tree_ensemble_5(own: Attributes, single: bool, features: int) -> TreeEnsemble:
@@ -159,9 +175,13 @@ def _tracks_true(own: Attributes, count: int) -> NDArray[np.bool_] | None:
 
 
 def _no_values(nodes: int, outputs: int) -> Reals:
+    _check_size(nodes, outputs)
+    return np.zeros((nodes, outputs))
+
+
+def _check_size(nodes: int, outputs: int) -> None:
     if not 0 < outputs <= _MOST_VALUES // max(nodes, 1):
         raise UnsupportedNode(f"has {outputs} outputs for {nodes} nodes; expected at most {_MOST_VALUES} values")
-    return np.zeros((nodes, outputs))
 
 
 def _numbers(own: Attributes, name: str) -> Reals:
@@ -170,13 +190,19 @@ def _numbers(own: Attributes, name: str) -> Reals:
     return np.asarray(own[name] if tensor is None else tensor, dtype=np.float64)
 
 
-def _base(values: ArrayLike | None, outputs: int) -> Reals | None:
+def _base_values(own: Attributes) -> Any:
+    """None where there are none."""
+    return own.get("base_values") or own.get("base_values_as_tensor")
+
+
+def _base(own: Attributes, outputs: int) -> Reals | None:
+    values = _base_values(own)
     if values is None:
         return None
     base = np.asarray(values, dtype=np.float64)
-    if len(base) not in (1, outputs):
+    if len(base) != outputs:
         raise UnsupportedNode(f"has {len(base)} base values for {outputs} scores; expected one for each")
-    return base if len(base) == outputs else np.broadcast_to(base, outputs).copy()
+    return base
 
 
 def _aggregation(name: str | int) -> Literal["sum", "mean"]:

@@ -86,22 +86,30 @@ def compile_ensemble(
     options.check()
     compiled = compile_labels if encrypted_argmax else compile_scores
     if comparisons == "client":
-        return CompiledModel.checked(_fine_enough(ensemble, compiled, options))
+        return CompiledModel.checked(_fine_enough(ensemble, ensemble, compiled, options))
     found = on_grid(ensemble, options)
-    program = _fine_enough(found.ensemble, compiled, replace(options, grids=found.grids, step=found.step))
+    program = _fine_enough(ensemble, found.ensemble, compiled, replace(options, grids=found.grids, step=found.step))
     facts = replace(program.facts, grid=_with_sent(found.facts, program))
     return CompiledModel.checked(replace(program, facts=facts, salt=secrets.token_bytes(SALT_BYTES)))
 
 
 def _fine_enough(
-    ensemble: TreeEnsemble, compiled: Callable[[TreeEnsemble, TreeOptions], Program], options: TreeOptions
+    original: TreeEnsemble,
+    ensemble: TreeEnsemble,
+    compiled: Callable[[TreeEnsemble, TreeOptions], Program],
+    options: TreeOptions,
 ) -> Program:
-    """With more bits of leaf values than usual where these change the answers to more calibration samples than the accuracy allows."""
+    """With more bits of leaf values than usual where these, after what the grid moves, change the answers to more calibration samples than the
+    accuracy allows.
+
+    Args:
+        original: without the grid.
+    """
     program = compiled(ensemble, options)
     if options.calibration is None or options.leaf_bits is not None:
         return program
     usual = program.facts.trees
-    verdict = _verdict(program, ensemble, options)
+    verdict = _verdict(program, original, options)
     for more in _MORE_LEAF_BITS:
         if verdict.reaches(options.accuracy) or usual is None:
             break
@@ -109,18 +117,18 @@ def _fine_enough(
             finer = compiled(ensemble, replace(options, leaf_bits=usual.leaf_bits + more))
         except (CompileError, NoParameterSetError):  # no room for them
             break
-        better = _verdict(finer, ensemble, options)
+        better = _verdict(finer, original, options)
         program, verdict = (finer, better) if better.worth > verdict.worth else (program, verdict)
     return program
 
 
-def _verdict(program: Program, ensemble: TreeEnsemble, options: TreeOptions) -> Verdict:
-    """On calibration samples, against the ensemble that the program was made of."""
-    compiled, steps = CompiledModel(program), options.first_steps(ensemble)
+def _verdict(program: Program, original: TreeEnsemble, options: TreeOptions) -> Verdict:
+    """On calibration samples, against the ensemble without the grid."""
+    compiled, steps = CompiledModel(program), options.first_steps(original)
 
     def on_some(most: int) -> Verdict:
         rows = some_rows(options.calibration, most)
-        clear = np.asarray(run_output_steps(ensemble.output_steps, ensemble.scores(run_input_steps(steps, rows))))
+        clear = np.asarray(run_output_steps(original.output_steps, original.scores(run_input_steps(steps, rows))))
         return verdict_of(clear, np.asarray(compiled.predict(rows)))
 
     return first_sure(map(on_some, STAGES), options.accuracy)

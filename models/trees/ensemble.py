@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.client_steps import OutputStep
+from cloakwork.models.client_steps import Members, OutputStep, Squeeze, Transform
 from cloakwork.models.client_steps.feature_tables import feature_labels, feature_table
 from cloakwork.models.client_steps.scored_model import ScoredModel
 from cloakwork.models.client_steps.transforms import TRANSFORMS, label_array
@@ -137,6 +137,11 @@ class TreeEnsemble(ScoredModel):
         """How many values a leaf has: classes, or 1."""
         return int(self.trees[0].values.shape[1])
 
+    @property
+    def values_follow_each_score(self) -> bool:
+        """Whether the answer is a value for each score that depends on no other score: of regressions."""
+        return self.labels is None and all(_takes_each_score(step) for step in self.output_steps)
+
     @cached_property
     def takes_missing(self) -> bool:
         """Whether NaN has a place to go in every tree."""
@@ -178,6 +183,12 @@ class TreeEnsemble(ScoredModel):
             holds = np.where(np.isnan(x), tree.missing_left, holds)
         result: NDArray[np.bool_] = holds
         return result
+
+
+def _takes_each_score(step: OutputStep) -> bool:
+    if isinstance(step, Members):
+        return not step.classes and "softmax" not in step.transforms
+    return isinstance(step, Squeeze) or (isinstance(step, Transform) and step.name != "softmax")
 
 
 def _check_tree(tree: Tree, number: int, features: int) -> None:

@@ -2,6 +2,9 @@
 
 A tree with one varying output is a scalar tree. One with several is one scalar tree for each, less one where the outputs of a leaf add up to the
 same number in all leaves (shares of classes); or a single scalar tree whose value has the outputs as digits, where they are small.
+
+All outputs have one unit where what follows them compares or mixes them. Values of a regression have a unit each: targets of spread 1 and of 0.001
+then keep the same share of their spread.
 """
 
 from __future__ import annotations
@@ -38,19 +41,22 @@ class LeafIntegers:
     error: float  # the largest possible error of a score by rounding leaf values
 
 
-def leaf_integers(ensemble: TreeEnsemble, bits: int, most_packed: int, steps: int | None = None) -> LeafIntegers:
+def leaf_integers(
+    ensemble: TreeEnsemble, bits: int, most_packed: int, steps: int | None = None, *, units_apart: bool = False
+) -> LeafIntegers:
     """Integers of at most `bits` bits.
 
     Args:
         most_packed: the largest mixed-radix number that is put into one scalar tree.
         steps: into which the widest range of leaf values is divided; None: as many as the bits allow, or fewer that are exact.
+        units_apart: each output has a unit of its own.
     """
     if not 1 <= bits <= MOST_LEAF_BITS:
         raise CompileError(f"leaf_bits: expected 1 to {MOST_LEAF_BITS}, got {bits}")
     share = 1.0 if ensemble.aggregation == "sum" else 1.0 / len(ensemble.trees)
     assert ensemble.base is not None
     offset, error = ensemble.base.copy(), np.zeros(ensemble.outputs)
-    unit = _unit(ensemble, bits) if steps is None else _widest(ensemble) / steps or 1.0
+    unit = _units(ensemble, bits, units_apart) if steps is None else _alike(ensemble, _widest(ensemble) / steps or 1.0)
     scalar: list[ScalarTree] = []
     for number, tree in enumerate(ensemble.trees):
         leaves = tree.values[tree.leaves]
@@ -60,11 +66,13 @@ def leaf_integers(ensemble: TreeEnsemble, bits: int, most_packed: int, steps: in
         varying = np.flatnonzero(digits.max(axis=0) > 0)
         contribution = np.eye(ensemble.outputs) * unit * share
         total = leaves.sum(axis=1)
-        if len(varying) > 1 and np.abs(total - total[0]).max() <= _EXACT * max(1.0, abs(total[0])):
-            # The last output is what the others leave of the constant sum.
-            dropped, varying = varying[-1], varying[:-1]
+        near = _EXACT * (unit.max() if units_apart else max(1.0, abs(total[0])))
+        if len(varying) > 1 and np.abs(total - total[0]).max() <= near:
+            # The last output of the widest unit is what the others leave of the constant sum.
+            dropped = varying[unit[varying] == unit[varying].max()][-1]
+            varying = varying[varying != dropped]
             lowest[dropped] += total[0] - lowest.sum()
-            contribution[varying, dropped] = -unit * share
+            contribution[varying, dropped] = -unit[varying] * share
             digits[:, dropped] = 0
         offset += lowest * share
         rounded = lowest + digits[tree.leaves] @ (contribution / share)
@@ -117,13 +125,28 @@ def _widest(ensemble: TreeEnsemble) -> float:
     return max(float(np.ptp(tree.values[tree.leaves], axis=0).max()) for tree in ensemble.trees)
 
 
-def _unit(ensemble: TreeEnsemble, bits: int) -> float:
-    """The step of leaf values: one that is exact, where there is one, else the widest range in 2^bits - 1 steps."""
+def _units(ensemble: TreeEnsemble, bits: int, apart: bool) -> Reals:
+    """[outputs]: the steps of leaf values."""
     spans = [tree.values[tree.leaves] - tree.values[tree.leaves].min(axis=0) for tree in ensemble.trees]
-    widest = _widest(ensemble)
+    if apart:
+        return np.array([_unit([span[:, k] for span in spans], bits) for k in range(ensemble.outputs)])
+    return _alike(ensemble, _unit([span.reshape(-1) for span in spans], bits))
+
+
+def _alike(ensemble: TreeEnsemble, unit: float) -> Reals:
+    return np.full(ensemble.outputs, unit)
+
+
+def _unit(spans: Sequence[Reals], bits: int) -> float:
+    """The step of leaf values: one that is exact, where there is one, else the widest range in 2^bits - 1 steps.
+
+    Args:
+        spans: of each tree the leaf values less the lowest of their output.
+    """
+    every = np.unique(np.concatenate(spans))
+    widest = float(every[-1])
     if widest == 0:
         return 1.0
-    every = np.unique(np.concatenate([span.reshape(-1) for span in spans]))
     for steps in range(1, 1 << bits):
         unit = widest / steps
         if np.abs(every / unit - np.rint(every / unit)).max() <= _EXACT * steps:

@@ -174,7 +174,9 @@ def _planned(
     for bits in leaf_bits:
         seen: tuple[int, ...] = ()
         for packed in ways:
-            integers = leaf_integers(compared.ensemble, bits, packed)
+            integers = leaf_integers(
+                compared.ensemble, bits, packed, units_apart=compared.ensemble.values_follow_each_score
+            )
             sizes = tuple(math.prod(scalar.radix) for scalar in integers.scalar_trees)
             if max(sizes) > room or sizes == seen:
                 continue

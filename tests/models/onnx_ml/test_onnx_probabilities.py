@@ -41,12 +41,14 @@ def linear(post: str, classes: int, rows: int | None = None) -> onnx.NodeProto:
 
 def trees(post: str, classes: int, lowest: float = -1.0, **more: Any) -> onnx.NodeProto:
     weights = np.random.default_rng(classes).uniform(lowest, 1, 2 * classes)
+    if classes == 2:  # else runtimes decide in different ways
+        weights[1::2] = -weights[::2]
     return helper.make_node(
         "TreeEnsembleClassifier", ["x"], ["label", "p"], domain=ML, nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2],
         nodes_featureids=[0, 0, 0], nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_values=[0.1, 0.0, 0.0],
         nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0], class_treeids=[0] * 2 * classes,
         class_nodeids=[1] * classes + [2] * classes, class_ids=[*range(classes)] * 2, class_weights=weights.tolist(),
-        classlabels_int64s=[7, 3, 5, 1][:classes], post_transform=post, **more,
+        classlabels_int64s=[7, 3, 5, 1][:classes] if classes > 2 else [0, 1], post_transform=post, **more,
     )  # fmt: skip
 
 
