@@ -52,4 +52,4 @@ def test_each_output_keeps_its_values(seeds: range) -> None:
         with case("seed", seed, f"{stranger.name}, spread {stranger.scales.round(4).tolist()}"):
             ends[end_of(stranger)] += 1
     sys.stdout.write(f"{', '.join(f'{end}: {count}' for end, count in ends.items())}\n")  # shown by -rP
-    assert ends["right"] >= 0.9 * len(seeds), ends
+    assert ends["right"] >= 0.8 * len(seeds), ends
