@@ -54,6 +54,7 @@ class Verdict:
         differs: the sample that differs most, or first; None: none does.
         where: what the lower end is of, if not of all samples.
         otherwise: by another measure, if the model does not say what its output is for.
+        unshown: how many of the output's numbers are the same for all samples, though they need not be, so that nothing is said of them.
     """
 
     measure: Measure
@@ -66,6 +67,7 @@ class Verdict:
     differs: int | None = None
     where: str = ""
     otherwise: Verdict | None = None
+    unshown: int = 0
 
     @property
     def worth(self) -> tuple[float, float, float]:
