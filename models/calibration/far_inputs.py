@@ -19,6 +19,8 @@ from cloakwork.models.runtime.machines.machine import execute_graph
 
 _SEED: Final = 20261128
 _COUNT: Final = 32  # inputs of each kind
+_MIXED: Final = 200  # of each kind
+_AT_ENDS: Final = 0.2  # of the numbers
 _TIMES: Final = (1.5, 2.0, 4.0)  # as far from the mean as samples are
 
 
@@ -42,6 +44,16 @@ def far_inputs(graph: Graph, samples: Reals | None) -> Reals:
             chosen = rows[random.permutation(len(rows))[:_COUNT]]
             found.append(np.clip(middle + times * (chosen - middle), low, high))
     return np.concatenate(found)
+
+
+def mixed_inputs(samples: Reals) -> Reals:
+    """[inputs, ..]: numbers of several samples together; and samples with some numbers at either end of what that number has. Each number is one of
+    the samples', and what they are together is unlike any."""
+    random = np.random.default_rng(_SEED)
+    rows = samples[random.permutation(len(samples))[:_MIXED]]
+    ends = np.where(random.random(rows.shape) < 0.5, samples.min(axis=0), samples.max(axis=0))
+    moved = np.where(random.random(rows.shape) < _AT_ENDS, ends, rows)
+    return np.concatenate([random.permuted(rows, axis=0), moved])
 
 
 class _Tables(Clear):

@@ -31,6 +31,7 @@ from cloakwork.models.errors import CompileError, some
 from cloakwork.models.graph.client_functions import Functions
 from cloakwork.models.graph.ir import Graph, Linear, Part, places, source_nodes, wires
 from cloakwork.models.graph.last_steps import ArgMax, Hardmax, L2Normalization, LogSoftmax, Softmax, TopK, TopKIndices
+from cloakwork.models.passes.beyond_ranges import reachable
 from cloakwork.models.passes.statistics import output_weights
 from cloakwork.models.program import Program
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -52,6 +53,7 @@ _COPIED = 0.5  # correlation of an output with the input in the same place
 _UNIT = 1e-3  # of the length of embeddings, by which these differ at most
 _ONE = 0.999  # of that length: a single number that holds it all is a choice of one
 _QUARTER = 0.25  # of the torus, where a table ends
+_POINTS = 33  # of the range of a number
 _CONFIDENCE = 1.96  # standard deviations of the upper end of a share
 _SHOWN = 3  # numbers of a sample in messages
 
@@ -135,6 +137,7 @@ class Head:
     Args:
         answers: functions of single numbers that the client applies; None: none.
         is_said: whether the model or its owner says what it is for.
+        unshown: how many of its numbers are the same for all samples, and may be others.
     """
 
     name: str
@@ -142,34 +145,49 @@ class Head:
     task: Task
     answers: Functions | None = None
     is_said: bool = True
+    unshown: int = 0
 
     def verdict(self, outputs: Reals, clear: Reals) -> Verdict:
         """Args: outputs, clear: numbers of this output [samples, numbers], as they are decrypted."""
         judge: dict[Task, Judge] = {
             "classification": self._decisions,
-            "regression": lambda *values: closeness(*map(self._answers, values)),
-            "embedding": lambda *values: cosine(*map(self._answers, values)),
+            "regression": lambda *values: closeness(*map(self.answers_of, values)),
+            "embedding": lambda *values: cosine(*map(self.answers_of, values)),
         }
-        found = judge[self.task](outputs, clear)
+        found = replace(judge[self.task](outputs, clear), unshown=self.unshown)
         if self.is_said or self.task == "embedding":
             return found
         other: Task = "classification" if self.task == "regression" else "regression"
-        if other == "classification" and not _may_be_logit(clear):
+        if other == "classification" and not (self._gives_shares or _may_be_logit(clear)):
             return found
         return replace(found, otherwise=judge[other](outputs, clear))
 
     def _decisions(self, outputs: Reals, clear: Reals) -> Verdict:
-        if self.answers is None or not _gives_shares(self.answers):
+        if self.answers is None or not self._gives_shares:
             return agreement(outputs, clear, lambda values: decisions(values, clear))
         answers, wanted = self.answers, self.answers(clear)
         return agreement(outputs, clear, lambda values: labels(answers(values), wanted))
 
-    def _answers(self, outputs: Reals) -> Reals:
+    @property
+    def _gives_shares(self) -> bool:
+        return self.answers is not None and _gives_shares(self.answers)
+
+    def answers_of(self, outputs: Reals) -> Reals:
+        """What the client makes of numbers of this output [samples, numbers]."""
         return outputs if self.answers is None else self.answers(outputs)
+
+    def constants(self, outputs: Reals, possible: Callable[[], Reals]) -> int:
+        """How many of its numbers are the same for all samples, and may be others. Args: possible: of `_possible`, of all heads."""
+        answers = self.answers_of(outputs)
+        same = answers.max(axis=0) == answers.min(axis=0)
+        if not same.any():
+            return 0
+        others = self.answers_of(possible()[:, self.place])
+        return int((same & (others != answers[:1]).any(axis=0)).sum())
 
     def shown(self, outputs: Reals) -> str:
         """The numbers of one sample [numbers], for messages."""
-        answers = self._answers(outputs[None])[0]
+        answers = self.answers_of(outputs[None])[0]
         listed = ", ".join(f"{value:.3g}" for value in answers[:_SHOWN])
         return f"{listed}{', ..' if len(answers) > _SHOWN else ''}"
 
@@ -228,8 +246,9 @@ class Reference:
         checked, seen = (np.searchsorted(every, each) for each in (chosen, fitted))
         wider = cache(lambda: cls.of(graph, samples, task, accuracy, unseen, _MORE_LOOKUPS))
         parts = graph.outputs or (Part("", graph.output.shape, graph.client_steps),)
+        possible = cache(lambda: _possible(graph, samples[every]))
         heads = tuple(
-            _head(part, place, tasks.get(part.name), outputs[:, place], samples[every])
+            _head(part, place, tasks.get(part.name), outputs[:, place], samples[every], possible)
             for part, place in zip(parts, places(parts), strict=True)
         )
         return cls(
@@ -269,13 +288,7 @@ class Reference:
 
 def check_accuracy(program: Program, reference: Reference) -> Check:
     """Simulates a program on the samples of a reference; one draw of the noise, always the same."""
-    specification = ClientSpecification.of(program)
-    phases = specification.quiet_phases(reference.samples)
-    scale, offset = specification.output_scale.reshape(-1), specification.output_offset.reshape(-1)
-    outputs = simulate(program, phases, _SEED) / scale + offset
-    named = named_outputs(program.output_steps)
-    outputs = outputs if named is None else outputs[:, named.spread]
-    clear = reference.outputs
+    outputs, clear = simulated(program, reference.samples), reference.outputs
     if program.facts.encrypted_argmax:
         (head,) = reference.heads
         found, wanted = np.rint(outputs[:, 0]).astype(np.int64), clear.argmax(axis=1)
@@ -286,6 +299,15 @@ def check_accuracy(program: Program, reference: Reference) -> Check:
         verdicts[head.name] = _parted(partial(_on_some, head, own, of_clear), reference.unseen)
     check = Check(verdicts)
     return replace(check, example=_example(check, reference, outputs))
+
+
+def simulated(program: Program, samples: Reals, noisy: bool = True) -> Reals:
+    """Numbers of all outputs [samples, numbers], as they are decrypted."""
+    specification = ClientSpecification.of(program)
+    scale, offset = specification.output_scale.reshape(-1), specification.output_offset.reshape(-1)
+    outputs = simulate(program, specification.quiet_phases(samples), _SEED, noisy) / scale + offset
+    named = named_outputs(program.output_steps)
+    return outputs if named is None else outputs[:, named.spread]
 
 
 def _on_some(head: Head, outputs: Reals, clear: Reals, some: NDArray[np.bool_]) -> Verdict:
@@ -366,21 +388,38 @@ def _tasks(graph: Graph, task: Task | Mapping[str, Task] | None) -> dict[str, Ta
     return said
 
 
-def _head(part: Part, place: slice, said: Task | None, outputs: Reals, samples: Reals) -> Head:
+def _possible(graph: Graph, samples: Reals) -> Reals:
+    """[points, numbers]: values from end to end of what each number of the output may be, by interval arithmetic."""
+    lower, upper = np.full(graph.wire_count, np.inf), np.full(graph.wire_count, -np.inf)
+    lower[wires(graph.input)], upper[wires(graph.input)] = samples.min(), samples.max()
+    low, high = (
+        np.append(np.nan_to_num(ends), 0.0)[graph.output.reshape(-1)]
+        for ends in reachable(replace(graph, lower=lower, upper=upper))
+    )
+    return np.linspace(low, high, _POINTS)
+
+
+def _head(
+    part: Part, place: slice, said: Task | None, outputs: Reals, samples: Reals, possible: Callable[[], Reals]
+) -> Head:
+    """Args: possible: of `_possible`, of all parts."""
     functions = part.client_steps[0] if part.client_steps and isinstance(part.client_steps[0], Functions) else None
     decides = any(isinstance(step, _DECIDING) for step in part.client_steps)
     shares = functions is not None and _gives_shares(functions)
-    return Head(
+    task = said or task_of(part, outputs, samples)
+    head = Head(
         part.name,
         place,
-        said or task_of(part, outputs, samples),
+        task,
         None if decides else functions,
-        said is not None or decides or shares,
+        said is not None or decides or (shares and task == "classification"),
     )
+    return head if task != "regression" else replace(head, unshown=head.constants(outputs, possible))
 
 
 def task_of(part: Part, outputs: Reals, samples: Reals) -> Task:
-    """Classification if the client decides or applies a logistic function, or if the largest of several numbers is not always the same one.
+    """Classification if the client decides or applies a logistic function that decides differently for some samples, or if the largest of several
+    numbers is not always the same one.
 
     Embedding if the numbers of each sample have the same length together. Regression otherwise, and for what mostly follows as many numbers of the
     input (a copy), and for one of several outputs that others are computed from: a representation.
@@ -389,8 +428,10 @@ def task_of(part: Part, outputs: Reals, samples: Reals) -> Task:
     """
     if any(isinstance(step, _DECIDING) for step in part.client_steps):
         return "classification"
-    if any(isinstance(step, Functions) and _gives_shares(step) for step in part.client_steps):
-        return "classification"
+    for step in part.client_steps:
+        if isinstance(step, Functions) and _gives_shares(step):
+            decided = labels(step(outputs), step(outputs))
+            return "classification" if (decided != decided[:1]).any() else "regression"
     if any(isinstance(step, L2Normalization) for step in part.client_steps):
         return "embedding"
     if len(part.shape) == 1 and _has_one_length(outputs):

@@ -39,6 +39,7 @@ class Compilation:
     reference: the clear model on samples, with which programs are checked; None where they are not.
     stats: of the graph with ranges.
     plain: the graph without straight parts beside look-ups, and its statistics, until one of the two is taken.
+    narrow: before ranges were widened; None where they are taken as they are.
     program, loss, doubt: at the end; in words, what it falls short of the accuracy by, and what the samples do not say.
     model: the file; None where it is not run beside.
     judged: whether it was run, and says what the graph says to the rounding of float32.
@@ -59,6 +60,7 @@ class Compilation:
     reference: Reference | None = None
     stats: Statistics | None = None
     plain: tuple[Graph, Statistics] | None = None
+    narrow: Compilation | None = None
     program: Program | None = None
     loss: str | None = None
     doubt: str | None = None

@@ -64,7 +64,7 @@ def first_accurate(
     lost = losses(program, reference)
     program = _with_facts(program, check, lost, accuracy)
     if check.holds(accuracy):
-        return Found(program)
+        return Found(program, doubt=_unshown(check))
     if check.reaches(accuracy):
         return Found(program, doubt=_too_few(check, accuracy))
     if check.reaches_otherwise(accuracy):
@@ -134,6 +134,19 @@ def _too_few(check: Check, accuracy: float) -> str:
     """Of samples that cannot show the accuracy."""
     asked = f"the {100 * accuracy:g} % that were asked for (accuracy=)"
     return f"{_would(check)}: too few samples to show {asked}; give {check.verdict.samples_for(accuracy)} or more, or ask for less"
+
+
+def _unshown(check: Check) -> str | None:
+    """Of values that no sample shows."""
+    name, verdict = next(((name, each) for name, each in check.outputs.items() if each.unshown), ("", None))
+    if verdict is None:
+        return None
+    of_output = f"the output '{name}'" if name else "the output"
+    numbers = "one number" if verdict.unshown == 1 else f"{verdict.unshown} numbers"
+    return (
+        f"for all calibration samples {of_output} has the same values in {numbers}, which may have others: nothing shows how accurate these are; "
+        "add samples in which they differ"
+    )
 
 
 def _otherwise(check: Check, accuracy: float) -> str:

@@ -33,6 +33,7 @@ from cloakwork.models.compile.stages import (
     limit_noise,
     lower,
     rewriting,
+    widen,
 )
 from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.criteria.noise_limits import AUTO
@@ -145,6 +146,12 @@ APPROXIMATE: Final[tuple[Step, ...]] = (
             "carry_lines": "which look-ups, and the graph with lines",
             "beyond_ranges": "how much of a line may pass: values outside a range come out no worse for it",
         },
+    ),
+    Step(
+        "widen",
+        widen,
+        "ranges get room beyond them if their look-up would make nonsense of what lies there",
+        {"widen_ranges": "roots, logarithms and quotients, which move fast at one end and hardly at the other"},
     ),
     Step(
         "equalise",

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from typing import Final
 
 import numpy as np
 import onnx
 
 from cloakwork.models.arrays import Reals
 from cloakwork.models.calibration import Calibration, observe
+from cloakwork.models.calibration.far_inputs import mixed_inputs
 from cloakwork.models.client_steps import Quantise, Rescale, Tensors
 from cloakwork.models.client_steps.feature_tables import feature_labels
 from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.compile.accuracy import Reference
 from cloakwork.models.compile.approximate import approximate_programs, search_of
+from cloakwork.models.compile.beyond_samples import Beyond, beyond_samples
 from cloakwork.models.compile.compilation import Compilation, Transformation
 from cloakwork.models.compile.exact import exact_programs
 from cloakwork.models.compile.exact_layers import layered_programs
@@ -23,12 +27,12 @@ from cloakwork.models.compile.options import Options
 from cloakwork.models.criteria.feature_ranges import OPTION, ranges_by_number
 from cloakwork.models.criteria.noise_limits import on_layers
 from cloakwork.models.criteria.verdicts import held_out
-from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
+from cloakwork.models.errors import AccuracyError, CompileError, NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.graph.ir import Graph, places, wires
 from cloakwork.models.onnx_import.ends import chosen_outputs
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.original.network import Clear, Original, judge_import
-from cloakwork.models.passes.bound_ranges import bound_ranges, room_for_answers
+from cloakwork.models.passes.bound_ranges import bound_ranges, room_for_answers, room_for_far_answers
 from cloakwork.models.passes.carry_lines import carry_lines
 from cloakwork.models.passes.choose_parameters import least_error
 from cloakwork.models.passes.equalise_lookups import equalise_lookups
@@ -37,9 +41,12 @@ from cloakwork.models.passes.quantise_ends import quantise_input, quantise_outpu
 from cloakwork.models.passes.quantised_ranges import quantised_ranges, quantiser_bounds
 from cloakwork.models.passes.rescale_input import RESCALED, InputRanges, rescale_input
 from cloakwork.models.passes.several_inputs import input_bounds, quantise_inputs, rescale_inputs
-from cloakwork.models.passes.statistics import statistics
+from cloakwork.models.passes.statistics import Statistics, statistics
+from cloakwork.models.passes.widen_ranges import reach_far, widen_ranges
 from cloakwork.models.program import Program
 from cloakwork.models.runtime.clear_model import clear_answers
+
+_FAR: Final = (0.5, 0.25)  # of a range's width, of room for inputs unlike the samples, that are tried
 
 
 def rewriting(rewrite: Callable[[Graph], Graph]) -> Transformation:
@@ -203,6 +210,29 @@ def carry(c: Compilation) -> Compilation:
     return replace(c, graph=bounded, stats=statistics(bounded, c.fitted), plain=(c.graph, c.stats))
 
 
+def widen(c: Compilation) -> Compilation:
+    """Ranges that were learned, or with a margin that was asked for, are taken as they are."""
+    assert c.seen is not None and c.stats is not None
+    if c.seen.learned or c.options.margin is not None:
+        return c
+    return replace(_widened(c, widen_ranges), narrow=c)
+
+
+def _widened(c: Compilation, wider: Callable[[Graph], Graph]) -> Compilation:
+    """With other ranges of the graph, and of that without lines."""
+
+    def widened(graph: Graph, stats: Statistics) -> tuple[Graph, Statistics]:
+        made = wider(graph)
+        if made is graph:
+            return graph, stats
+        made = room_for_far_answers(made, c.samples)
+        return made, statistics(made, c.fitted)
+
+    assert c.stats is not None
+    graph, stats = widened(c.graph, c.stats)
+    return replace(c, graph=graph, stats=stats, plain=None if c.plain is None else widened(*c.plain))
+
+
 def equalise(c: Compilation) -> Compilation:
     assert c.stats is not None
     graph, stats = equalise_lookups(c.graph, c.stats)
@@ -219,7 +249,39 @@ def keep_the_better(c: Compilation) -> Compilation:
 
 
 def choose_approximate(c: Compilation) -> Compilation:
-    return _chosen(c, approximate_programs(c))
+    """With ranges for inputs unlike the samples, if answers beyond the samples' come back without them and as accurate a program has them."""
+    found = _chosen(c, approximate_programs(c))
+    if c.reference is None or c.narrow is None:
+        return found
+    assert found.program is not None
+    beyond = beyond_samples(found.program, c.reference)
+    if beyond.comes_back:
+        found, beyond = _reaching_far(c.narrow, c.reference, found, beyond)
+    if not beyond.comes_back:
+        return found
+    return replace(found, doubt=beyond.text if found.doubt is None else f"{found.doubt}; {beyond.text}")
+
+
+def _reaching_far(
+    narrow: Compilation, reference: Reference, found: Compilation, beyond: Beyond
+) -> tuple[Compilation, Beyond]:
+    """The first that is as good, and of which fewer answers come back; else what there is. Args: narrow: as it was before `widen`."""
+    inputs = mixed_inputs(reference.fitted[0])
+    for most in _FAR:
+        far = keep_the_better(equalise(_widened(narrow, partial(_far_ranges, inputs=inputs, most=most))))
+        try:
+            other = _chosen(far, approximate_programs(far))
+        except (AccuracyError, NoParameterSetError, PrecisionOverflowError):
+            continue
+        assert other.program is not None
+        further = beyond_samples(other.program, reference)
+        if further.back < beyond.back and (other.loss, other.doubt) in ((None, None), (found.loss, found.doubt)):
+            return other, further
+    return found, beyond
+
+
+def _far_ranges(graph: Graph, inputs: Reals, most: float) -> Graph:
+    return reach_far(widen_ranges(graph), inputs, most)
 
 
 def choose_exact_set(c: Compilation) -> Compilation:

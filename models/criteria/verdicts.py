@@ -57,6 +57,7 @@ class Verdict:
         where: what the lower end is of, if not of all samples.
         otherwise: by another measure, if the model does not say what its output is for.
         is_share: whether the value is a share of samples, of values too.
+        unshown: how many of the output's numbers are the same for all samples, though they need not be, so that nothing is said of them.
     """
 
     measure: Measure
@@ -70,6 +71,7 @@ class Verdict:
     where: str = ""
     otherwise: Verdict | None = None
     is_share: bool = False
+    unshown: int = 0
 
     @property
     def worth(self) -> tuple[float, float, float]:

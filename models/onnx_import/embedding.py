@@ -23,7 +23,8 @@ _REMEDY: Final = (
 
 
 def rows_of_table(context: Context, node: OnnxNode) -> Encrypted:
-    """Gather of a constant by an encrypted index [1, ..], a whole number from 0 on; beyond the table its first or last row."""
+    """Gather of a constant by an encrypted index [1, ..], a whole number that counts from the end if it is below 0; beyond the table its first or
+    last row."""
     table, index = np.asarray(node.constant(0), dtype=np.float64), node.encrypted(1)
     if table.ndim == 0 or node.attributes.get("axis", 0) % table.ndim:
         raise UnsupportedNode(f"takes an encrypted index along another axis than the first of a table; {_REMEDY}")
@@ -31,7 +32,7 @@ def rows_of_table(context: Context, node: OnnxNode) -> Encrypted:
         raise UnsupportedNode(
             f"reads a table of {len(table)} rows by an encrypted index, of at most {MOST_ROWS}; {_REMEDY}"
         )
-    rows = _rows(context, index, table.reshape(len(table), -1))
+    rows = _rows(context, _from_start(context, index, len(table)), table.reshape(len(table), -1))
     return Encrypted(rows.reshape((*index.shape, *table.shape[1:])))
 
 
@@ -52,7 +53,7 @@ def one_hot(context: Context, node: OnnxNode) -> Encrypted:
         (2 * count + 2, count), dtype=bool
     )  # by indices from -count - 1 on: those below 0 count from the end, those beyond are none
     chosen[1:-1] = np.tile(np.eye(count, dtype=bool), (2, 1))
-    rows = _rows(context, index, np.where(chosen, on, off), -count - 1)
+    rows = _rows(context, _before_rounding(context, index), np.where(chosen, on, off), -count - 1)
     return Encrypted(np.moveaxis(rows.reshape((*index.shape, count)), -1, axis))
 
 
@@ -62,9 +63,18 @@ def _rows(context: Context, index: Indices, table: Reals, first: int = 0) -> Ind
     bounded(index.size, max(count, width))
     if count == 1:
         return context.constant(np.broadcast_to(table, (index.size, width)))
-    read = np.broadcast_to(_before_rounding(context, index).reshape(-1, 1), (index.size, count - 1))
+    read = np.broadcast_to(index.reshape(-1, 1), (index.size, count - 1))
     bits = context.lookup(read, "Greater", first + np.arange(1, count) - 0.5)
     return context.linear(bits, np.diff(table, axis=0).T[None], table[:1])
+
+
+def _from_start(context: Context, index: Indices, count: int) -> Indices:
+    """The index, and so many more if it is below 0. All bits of it stay functions of one number."""
+    if count == 1:
+        return index
+    read = _before_rounding(context, index).reshape(-1)
+    below = context.lookup(read, "Less", -0.5)
+    return context.linear(np.stack([read, below], axis=1), np.array([[[1.0, count]]])).reshape(index.shape)
 
 
 def _before_rounding(context: Context, index: Indices) -> Indices:

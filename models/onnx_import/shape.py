@@ -146,7 +146,7 @@ def _padded(x: Indices, pairs: list[tuple[int, int]], mode: str, filler: int) ->
 @operator(
     "Gather",
     cost=FREE + "; of a constant table by encrypted indices 1 for each number, or for each row but one of the table",
-    restrictions=f"indices constant; or encrypted whole numbers from 0 on, for rows of a constant table of at most {MOST_ROWS}",
+    restrictions=f"indices constant; or encrypted whole numbers, for rows of a constant table of at most {MOST_ROWS}",
 )
 def gather(context: Context, node: OnnxNode) -> Encrypted:
     if isinstance(node.inputs[0], np.ndarray):

@@ -9,10 +9,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Reals
+
 _OF_SPREAD: Final = 2e-3  # float32 in one place and float64 in another, through many layers
 _OF_VALUE: Final = 1e-5  # values far from zero differ little from each other, and that is what counts
 _OF_ALL: Final = 0.01  # of the spread of all numbers, that of one that hardly varies counts as
 _SMALLEST: Final = 1e-6
+_MOST: Final = 0.75  # of the samples
+_ROUNDINGS: Final = 8.0  # of a sum, for one of its inputs
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,12 @@ class Difference:
 
 
 def difference(
-    expected: NDArray[Any], answer: NDArray[Any], *, share: float = 0.0, loose: float = 1.0
+    expected: NDArray[Any],
+    answer: NDArray[Any],
+    *,
+    share: float = 0.0,
+    loose: float = 1.0,
+    again: NDArray[Any] | None = None,
 ) -> Difference | None:
     """None where both say the same. Samples of which the expected answer is not finite count for nothing.
 
@@ -39,6 +48,7 @@ def difference(
         expected, answer: [samples, ..], numbers or labels.
         share: of the samples that may differ.
         loose: by how much more than rounding of float32 numbers may differ.
+        again: expected answers to samples that differ from these by a rounding: what terms that cancel leave of it, answers may differ by too.
     """
     count = len(expected)
     if not count:
@@ -47,7 +57,8 @@ def difference(
         said, ours = (f"an answer of shape {list(each.shape)}" for each in (expected, answer))
         return Difference(0, said, ours, count, count)
     if expected.dtype.kind in "fc" or answer.dtype.kind in "fc":
-        differs = _numbers_differ(expected.reshape(count, -1), answer.reshape(count, -1), loose)
+        rounding = _rounding(expected, expected if again is None else again)
+        differs = _numbers_differ(expected.reshape(count, -1), answer.reshape(count, -1), loose, rounding)
     else:
         differs = (expected != answer).reshape(count, -1).any(axis=1)
     many = int(differs.sum())
@@ -57,13 +68,20 @@ def difference(
     return Difference(first, _shown(expected[first]), _shown(answer[first]), many, count)
 
 
-def _numbers_differ(expected: NDArray[Any], answer: NDArray[Any], loose: float) -> NDArray[np.bool_]:
+def _rounding(expected: NDArray[Any], again: NDArray[Any]) -> Reals:
+    """[numbers]: by how much answers of most samples change under a rounding; on a step few change by far more."""
+    with np.errstate(invalid="ignore"):
+        change = np.abs(again.astype(np.float64) - expected.astype(np.float64)).reshape(len(expected), -1)
+    return np.asarray(_ROUNDINGS * np.quantile(np.nan_to_num(change, posinf=0.0), _MOST, axis=0))
+
+
+def _numbers_differ(expected: NDArray[Any], answer: NDArray[Any], loose: float, rounding: Reals) -> NDArray[np.bool_]:
     said, ours = expected.astype(np.float64), answer.astype(np.float64)
     known = np.isfinite(said).all(axis=1)
     each, every = (said[known].std(axis=0), said[known].std()) if known.any() else (np.zeros(said.shape[1]), 0.0)
     spread = np.maximum(each, _OF_ALL * every)
     with np.errstate(invalid="ignore"):
-        allowed = loose * (_OF_SPREAD * spread + _OF_VALUE * np.abs(said) + _SMALLEST)
+        allowed = loose * (_OF_SPREAD * spread + _OF_VALUE * np.abs(said) + _SMALLEST) + rounding
         return np.asarray(known & ~(np.abs(ours - said) <= allowed).all(axis=1))
 
 

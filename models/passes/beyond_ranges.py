@@ -40,7 +40,7 @@ def reachable(graph: Graph) -> tuple[Reals, Reals]:
             low[own], high[own] = least.reshape(-1), most.reshape(-1)
         elif isinstance(node, Lookup) and node.shifts is None:
             grid = np.linspace(low[node.gather], high[node.gather], _POINTS)
-            values = _values(node, grid)
+            values = function_values(node, grid)
             low[own] = np.fmin(low[own], np.fmin.reduce(values))
             high[own] = np.fmax(high[own], np.fmax.reduce(values))
     return low, high
@@ -58,12 +58,12 @@ def greatest_lines(graph: Graph, node: Lookup, slope: Reals, reach: tuple[Reals,
     low, high = graph.lower[node.gather], graph.upper[node.gather]
     width = high - low
     parts = np.linspace(0, 1, _POINTS)[:, None]
-    inside = _values(node, low + parts * width)
+    inside = function_values(node, low + parts * width)
     above = parts * np.clip(reach[1][node.gather] - high, 0, _FAR * width)
     below = parts * np.clip(low - reach[0][node.gather], 0, _FAR * width)
     sides = (
-        _Side(_values(node, high + above), inside[-1], _values(node, low + above) - inside[0], above),
-        _Side(_values(node, low - below), inside[0], _values(node, high - below) - inside[-1], -below),
+        _Side(function_values(node, high + above), inside[-1], function_values(node, low + above) - inside[0], above),
+        _Side(function_values(node, low - below), inside[0], function_values(node, high - below) - inside[-1], -below),
     )
     least = _NEGLIGIBLE * (inside.max(axis=0) - inside.min(axis=0))
     share = np.zeros(len(low))
@@ -100,6 +100,6 @@ class _Side:
         return np.asarray(np.maximum.accumulate(np.abs(read - self.wanted), axis=0))
 
 
-def _values(node: Lookup, x: Reals) -> Reals:
+def function_values(node: Lookup, x: Reals) -> Reals:
     with np.errstate(all="ignore"):
         return np.asarray(apply_steps(node.steps, x, node.function))

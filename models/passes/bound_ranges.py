@@ -7,7 +7,9 @@ deviations of noise wide; what lies beyond that is close to the value of the end
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -59,16 +61,29 @@ def room_for_answers(graph: Graph, samples: Reals | None = None) -> Graph:
     no more than interval arithmetic allows; and all that it reaches for inputs far from the samples, where terms that have to do with each other
     are at their ends together (far_inputs). Weights that are integers already, as quantised training leaves them, stay so at their own scale.
     """
+    return room_for_far_answers(_with_ends(graph, partial(_with_room, graph)), samples)
+
+
+def room_for_far_answers(graph: Graph, samples: Reals | None = None) -> Graph:
+    """Ranges of outputs with all that they reach for inputs far from the samples."""
+    low, high = np.full(graph.wire_count + 1, np.inf), np.full(graph.wire_count + 1, -np.inf)
+    low[graph.output.reshape(-1)], high[graph.output.reshape(-1)] = far_answers(graph, samples)
+
+    def ends(node: Linear) -> tuple[Reals, Reals]:
+        assert graph.lower is not None and graph.upper is not None
+        own = wires(node)
+        return np.minimum(graph.lower[own], low[own]), np.maximum(graph.upper[own], high[own])
+
+    return _with_ends(graph, ends)
+
+
+def _with_ends(graph: Graph, ends: Callable[[Linear], tuple[Reals, Reals]]) -> Graph:
+    """With other ranges of outputs. Args: ends: of a node's rows [wires of the node], at least those that it has."""
     assert graph.lower is not None and graph.upper is not None
     lower, upper = graph.lower.copy(), graph.upper.copy()
-    far_low, far_high = np.full(graph.wire_count + 1, np.inf), np.full(graph.wire_count + 1, -np.inf)
-    far_low[graph.output.reshape(-1)], far_high[graph.output.reshape(-1)] = far_answers(graph, samples)
     for node in graph.linears:
-        if not is_output(graph, node):
-            continue
-        own = wires(node)
-        least, most = _with_room(graph, node)
-        lower[own], upper[own] = _of_blocks(node, np.minimum(least, far_low[own]), np.maximum(most, far_high[own]))
+        if is_output(graph, node):
+            lower[wires(node)], upper[wires(node)] = of_blocks(node, *ends(node))
     return check(replace(graph, lower=lower, upper=upper))
 
 
@@ -86,7 +101,7 @@ def _with_room(graph: Graph, node: Linear) -> tuple[Reals, Reals]:
     return np.minimum(lower, np.maximum(least, low)), np.maximum(upper, np.minimum(most, high))
 
 
-def _of_blocks(node: Linear, low: Reals, high: Reals) -> tuple[Reals, Reals]:
+def of_blocks(node: Linear, low: Reals, high: Reals) -> tuple[Reals, Reals]:
     """Ranges [wires of the node] that all positions of a block share."""
     least, most = np.full(node.bias.shape, np.inf), np.full(node.bias.shape, -np.inf)
     np.minimum.at(least, node.block, low.reshape(len(node.gather), -1))

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import CompileError
@@ -97,6 +98,14 @@ def _less(node: Lookup, slope: Reals) -> Lookup:
     last = Step("Sum", (np.ones(count), distinct[:, 1].copy(), np.zeros(count)), (1, len(node.steps) + 1))
     steps = (*(step.select(old) for step in node.steps), last)
     return replace(node, steps=steps, function=function.reshape(-1).astype(np.int64))
+
+
+def beside_line(node: Lookup) -> NDArray[np.bool_]:
+    """[look-ups]: whether each holds what is not straight of a function, f(x) - slope x."""
+    last = node.steps[-1] if node.steps else None
+    if last is None or last.operator != "Sum" or last.reads != (1, len(node.steps)):
+        return np.zeros(len(node.gather), dtype=bool)
+    return np.asarray(last.parameters[1][node.function] != 0)
 
 
 def _sum(node: Lookup, bent: Lookup, slope: Reals) -> Linear:

@@ -112,6 +112,39 @@ def expected(model: onnx.ModelProto, samples: np.ndarray) -> np.ndarray:
     return np.concatenate([session.run(None, {"x": sample[None]})[0] for sample in samples])
 
 
+def samples_for(model: onnx.ModelProto, seed: int, count: int) -> np.ndarray:
+    """[count, ..] of those that `drawn_graph` draws from."""
+    shape = [size.dim_value for size in model.graph.input[0].type.tensor_type.shape.dim[1:]]
+    return np.random.default_rng([20261128, seed]).normal(size=(count, *shape)).astype(np.float32)
+
+
+def smallest(model: onnx.ModelProto, fails: Callable[[onnx.ModelProto], bool]) -> onnx.ModelProto:
+    """The same up to the first node at which it still fails."""
+    cuts = (_cut(model, node.output[0]) for node in model.graph.node[:-1])
+    return next((part for part in cuts if fails(part)), model)
+
+
+def description(model: onnx.ModelProto) -> str:
+    """Its nodes, with what they read."""
+    return "; ".join(f"{node.output[0]} = {node.op_type}({', '.join(node.input)})" for node in model.graph.node)
+
+
+def _cut(model: onnx.ModelProto, output: str) -> onnx.ModelProto:
+    """What a result of the model takes."""
+    part, needed = onnx.ModelProto(), {output}
+    part.CopyFrom(model)
+    nodes = []
+    for node in reversed(model.graph.node):
+        if needed & set(node.output):
+            nodes.append(node)
+            needed |= set(node.input)
+    del part.graph.node[:], part.graph.initializer[:], part.graph.output[:]
+    part.graph.node.extend(reversed(nodes))
+    part.graph.initializer.extend(each for each in model.graph.initializer if each.name in needed)
+    part.graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, None))
+    return part
+
+
 def _quiet() -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1

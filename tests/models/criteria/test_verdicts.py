@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 from onnx_models import mlp, model
@@ -166,6 +167,30 @@ def test_a_logistic_function_at_the_end_decides() -> None:
     assert measure_of(compile_onnx(one_logit(5, "Sigmoid"), X)) == "agreement"
     assert measure_of(compile_onnx(one_logit(5, "Sigmoid"), X, task="regression")) == "closeness"
     assert measure_of(compile_onnx(one_logit(5, "Exp"), X)) == "closeness"
+
+
+def moved(by: float, *after: onnx.NodeProto, **constants: np.ndarray) -> onnx.ModelProto:
+    """The sums of six numbers, moved, and what comes after: nodes from "n0" on to "y"."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["s"]), helper.make_node("Add", ["s", "b"], ["n0"]), *after]
+    return model(nodes, [6], {"w": np.ones((6, 1), np.float32), "b": np.array([by], np.float32), **constants})
+
+
+def test_decisions_that_are_the_same_for_all_samples_show_nothing() -> None:
+    """All samples are of one class: it is judged by its values."""
+    last = helper.make_node("Sigmoid", ["n0"], ["y"])
+    assert measure_of(compile_onnx(moved(0.0, last), X)) == "agreement"
+    assert measure_of(compile_onnx(moved(9.0, last), X)) == "closeness"
+    assert measure_of(compile_onnx(moved(9.0, last), X, task="classification")) == "agreement"
+
+
+def test_values_that_are_the_same_for_all_samples_are_a_warning() -> None:
+    ends = {"low": np.float32(0), "high": np.float32(5)}
+    last = helper.make_node("Clip", ["n0", "low", "high"], ["y"])
+    with pytest.warns(AccuracyWarning, match="has the same values in one number, which may have others"):
+        compile_onnx(moved(20.0, last, **ends), np.concatenate([X, X]) * 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compile_onnx(moved(2.0, last, **ends), X)
 
 
 def test_one_number_may_be_a_logit_or_a_quantity() -> None:

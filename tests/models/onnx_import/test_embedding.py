@@ -47,7 +47,8 @@ CASES: dict[str, tuple[onnx.ModelProto, int, int]] = {  # with the number of cat
 @pytest.mark.parametrize("name", CASES)
 def test_rows_are_those_of_onnx_runtime(name: str) -> None:
     proto, count, lookups = CASES[name]
-    low, high = (-count - 2, count + 3) if "one-hot" in name else (0, count)  # one-hot: from the end, and none
+    beyond = 2 if "one-hot" in name else 0  # which is none of its categories
+    low, high = -count - beyond, count + beyond  # below 0 from the end
     x = RNG.integers(low, high, (30, *[d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim][1:]))
     wanted = runtime(proto, x)
     imported = check(import_onnx(proto))
@@ -69,7 +70,8 @@ def test_refusals_name_the_index_and_say_what_to_do(proto: onnx.ModelProto, what
         import_onnx(proto)
 
 
-def test_a_network_with_an_embedding_decides_as_onnx_runtime() -> None:
+@pytest.mark.parametrize("first", [0, -6], ids=["from the start", "from either end"])
+def test_a_network_with_an_embedding_decides_as_onnx_runtime(first: int) -> None:
     """A category of six, and three numbers."""
     nodes = [
         helper.make_node("Split", ["x", "sizes"], ["c", "rest"], name="columns", axis=1),
@@ -88,7 +90,7 @@ def test_a_network_with_an_embedding_decides_as_onnx_runtime() -> None:
         "v": RNG.standard_normal((12, 3)).astype(np.float32),
     }
     proto = model(nodes, [4], constants)
-    x = np.concatenate([RNG.integers(0, 6, (600, 1)), RNG.standard_normal((600, 3))], axis=1)
+    x = np.concatenate([RNG.integers(first, 6, (600, 1)), RNG.standard_normal((600, 3))], axis=1)
     made = compile_onnx(proto, x[:300])
     inside = np.clip(x[300:], x[:300].min(axis=0), x[:300].max(axis=0))
     wanted = runtime(proto, inside).argmax(axis=1)

@@ -22,6 +22,17 @@ def test_small_changes_of_large_values_and_of_one_number_among_larger_ones() -> 
     assert difference(both, both.astype(np.float32).astype(np.float64)) is None
 
 
+def test_what_cancels_may_differ_by_what_a_rounding_changes_in_most_samples() -> None:
+    rng = np.random.default_rng(7)
+    left, ours, again = 3e-6 * rng.normal(size=(3, 40, 1))  # of terms that cancel
+    assert difference(left, ours) is not None
+    assert difference(left, ours, again=again) is None
+    steps = np.round(rng.normal(size=(40, 1)))
+    over = steps.copy()
+    over[:5] += 1  # few samples lie on a step
+    assert difference(steps, steps + 0.1, again=over) is not None
+
+
 def test_the_first_sample_that_differs_is_told():
     x = np.arange(20.0)[:, None]
     found = x.copy()
