@@ -35,6 +35,7 @@ class Metrics:
         )
         self.run = Histogram("fhe_run_seconds", "Computing.", buckets=_SECONDS, registry=self._registry)
         self.bootstraps = Counter("fhe_bootstraps", "Bootstraps done.", ["set", "device"], registry=self._registry)
+        self.answers = Counter("fhe_answers", "Answers (samples) given, of all models.", registry=self._registry)
         self.resident = Gauge("fhe_keys_resident_bytes", "Evaluation keys by tier.", ["tier"], registry=self._registry)
         self.hits = Counter("fhe_key_cache_hits", "Runs whose key was on the device.", registry=self._registry)
         self.misses = Counter("fhe_key_cache_misses", "Runs whose key was not.", registry=self._registry)

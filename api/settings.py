@@ -171,6 +171,10 @@ class Settings(BaseSettings):
     # limits of a tenant that has none of its own
     tenant_bytes: Positive = Field(4 << 30, description="Stored bytes: keys, waiting inputs, results.")
     tenant_bootstraps_per_day: Positive = Field(100_000_000, description="Bootstraps in one day (UTC).")
+    tenant_answers_per_day: Positive = Field(
+        1_000_000,
+        description="Answers (samples) of one model in one day (UTC), all its versions together: what makes a model slow to copy.",
+    )
 
     # observation
     log_level: str = Field(

@@ -33,6 +33,7 @@ tenants = Table(
     Column("max_bytes", BigInteger),  # None: the service's default
     Column("max_bootstraps_per_day", BigInteger),
     Column("max_queue", Integer),
+    Column("max_answers_per_day", BigInteger),
     Column("models", Text),  # names separated by spaces; None: all
     Column("suspended", Boolean, nullable=False, server_default=false()),
 )
@@ -146,6 +147,15 @@ usage = Table(
     Column("samples", BigInteger, nullable=False),
     Column("bootstraps", BigInteger, nullable=False),
     Column("uploaded_bytes", BigInteger, nullable=False),
+)
+
+answers = Table(  # that a tenant got of a model, all versions together: samples
+    "answers",
+    metadata,
+    Column("tenant", String(TENANT_ROW), primary_key=True),
+    Column("day", String(10), primary_key=True),
+    Column("model", String(64), primary_key=True),
+    Column("answers", BigInteger, nullable=False),
 )
 
 nodes = Table(

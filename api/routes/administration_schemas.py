@@ -152,10 +152,12 @@ class TenantRow(BaseModel):
     max_bytes: int | None = Field(description="null: the service's own limit, as those that follow.")
     max_bootstraps_per_day: int | None
     max_queue: int | None
+    max_answers_per_day: int | None
     suspended: bool
     limits: UsageLimits
     bytes_stored: dict[str, int]
     today: DayCounts = Field(description="UTC.")
+    most_answers_today: int = Field(description="Of the model that it got the most answers of.")
     waiting: int = Field(description="Requests and jobs in the queue of this service.")
     api_keys: int = Field(description="Valid ones.")
 
@@ -242,5 +244,6 @@ class TenantChange(Body):
     max_bytes: Count | None = None
     max_bootstraps_per_day: Count | None = None
     max_queue: QueueCount | None = None
+    max_answers_per_day: Count | None = None
     models: ModelNames | None = None
     suspended: StrictBool = Field(False, description="Its API keys are refused (403), what it stored is kept.")

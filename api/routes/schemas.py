@@ -153,6 +153,7 @@ class UsageDay(BaseModel):
 class UsageLimits(BaseModel):
     bytes: int
     bootstraps_per_day: int
+    answers_per_day: int = Field(description="Answers (samples) of each model.")
     queue: int = Field(description="Requests and jobs waiting.")
 
 
@@ -160,6 +161,7 @@ class UsageAnswer(BaseModel):
     tenant: str
     bytes_stored: dict[str, int]
     bootstraps_today: int
+    answers_today: dict[str, int] = Field(description="Given or waiting, by model.")
     days: list[UsageDay]
     jobs: dict[str, int]
     limits: UsageLimits

@@ -162,6 +162,7 @@ class Housekeeping:
         ):
             await self._uploads.discard(key)
         await self._orphans()
+        await self._usage.forget_old()
         if self._fleet is not None:
             await self._fleet.members.sweep()
             await self._fleet.queue.sweep()

@@ -21,6 +21,7 @@ from cloakwork.api.service.keys.keys import READY
 from cloakwork.api.service.models.folder import version_order
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
+from cloakwork.api.service.tenants.answers import most_answers
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.service.tenants.usage import COUNTERS, Usage, stored_bytes_by_tenant
 from cloakwork.api.settings import Settings
@@ -82,10 +83,12 @@ class Listings:
             names = [row.id for row in found[:limit]]
             stored = await stored_bytes_by_tenant(connection, names)
             used = await _used_today(connection, names)
+            most = await most_answers(connection, names, today())
             valid = await _valid_api_keys(connection, names)
 
         def shown(row: Row[Any]) -> dict[str, Any]:
-            own = Tenant(row.id, frozenset(), row.max_bytes, row.max_bootstraps_per_day, row.max_queue)
+            limits = (row.max_bytes, row.max_bootstraps_per_day, row.max_queue, row.max_answers_per_day)
+            own = Tenant(row.id, frozenset(), *limits)
             return {
                 "tenant": row.id,
                 "created_at": row.created_at,
@@ -93,14 +96,17 @@ class Listings:
                 "max_bytes": row.max_bytes,
                 "max_bootstraps_per_day": row.max_bootstraps_per_day,
                 "max_queue": row.max_queue,
+                "max_answers_per_day": row.max_answers_per_day,
                 "suspended": row.suspended,
                 "limits": {
                     "bytes": self._usage.max_bytes(own),
                     "bootstraps_per_day": self._usage.max_bootstraps(own),
+                    "answers_per_day": self._usage.max_answers(own),
                     "queue": self._usage.max_queue(own),
                 },
                 "bytes_stored": {**stored[row.id], "total": sum(stored[row.id].values())},
                 "today": used.get(row.id, dict.fromkeys(COUNTERS, 0)),
+                "most_answers_today": most.get(row.id, 0),
                 "waiting": self._dispatcher.waiting_of(row.id),
                 "api_keys": valid.get(row.id, 0),
             }

@@ -32,7 +32,7 @@ from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.storage.write import write_file
 from cloakwork.api.service.tenants.tenants import Tenant
-from cloakwork.api.service.tenants.usage import Usage
+from cloakwork.api.service.tenants.usage import DayWork, Usage
 from cloakwork.fhe_core.errors import FheError
 
 _log = logging.getLogger("cloakwork.jobs")
@@ -153,7 +153,7 @@ class Jobs:
 
     async def _add(self, job: Job, request: Request) -> bool:
         """The row, while the tenant's limits allow it; False when there is one with its idempotency key."""
-        day = await self._usage.charge(request.tenant, job.bootstraps)
+        day = await self._usage.charge(request.tenant, _charged(job))
         added = False
         try:
             added = await self._store.add(
@@ -166,7 +166,7 @@ class Jobs:
             raise
         finally:
             if not added:
-                self._usage.refund(job.tenant, day, job.bootstraps)
+                self._usage.refund(job.tenant, day, _charged(job))
 
     async def _enqueue(self, job: Job, request: Request) -> None:
         self._disk.promise(job.id, job.expected_bytes)
@@ -275,8 +275,8 @@ class Jobs:
         self.events.changed(identity, over=True)
 
     def _refund(self, job: Job) -> None:
-        """Its bootstraps, on the day that they were counted."""
-        self._usage.refund(job.tenant, day_of(job.created_at), job.bootstraps)
+        """Its bootstraps and answers, on the day that they were counted."""
+        self._usage.refund(job.tenant, day_of(job.created_at), _charged(job))
 
     # --- asking and ending ---
 
@@ -398,6 +398,11 @@ def same_request(first: Job, digest: str) -> Job:
     if first.request_sha256 != digest:
         raise ConflictError("this idempotency key was used for another request; take a new one for each request")
     return first
+
+
+def _charged(job: Job) -> DayWork:
+    """Of the tenant's day."""
+    return DayWork(job.model, job.bootstraps, job.samples)
 
 
 def _result_name(job: Job) -> str:

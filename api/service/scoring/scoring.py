@@ -22,7 +22,7 @@ from cloakwork.api.service.scoring.estimates import Estimates
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Subject, Work
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.tenants.tenants import Tenant
-from cloakwork.api.service.tenants.usage import Usage
+from cloakwork.api.service.tenants.usage import DayWork, Usage
 from cloakwork.api.settings import Settings
 from cloakwork.fhe_core.errors import FheError
 
@@ -39,6 +39,11 @@ class Request:
     @property
     def bootstraps(self) -> int:
         return self.model.bootstraps * self.samples
+
+    @property
+    def charged(self) -> DayWork:
+        """Of the tenant's day."""
+        return DayWork(self.model.name, self.bootstraps, self.samples)
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ class Scoring:
             )
         request = Request(tenant, model, key, header.samples)
         self._dispatcher.require_room(tenant.name, self._usage.max_queue(tenant))
-        await self._usage.require_bootstraps(tenant, request.bootstraps)
+        await self._usage.require(tenant, request.charged)
         return request
 
     def is_short(self, request: Request) -> bool:
@@ -141,8 +146,8 @@ class Scoring:
 
         work = await self.work(request, new_id(), SYNCHRONOUS_PRIORITY, listen)
         work.body = body
-        day = await self._usage.charge(request.tenant, request.bootstraps)
-        refund = partial(self._usage.refund, request.tenant.name, day, request.bootstraps)
+        day = await self._usage.charge(request.tenant, request.charged)
+        refund = partial(self._usage.refund, request.tenant.name, day, request.charged)
         self._dispatcher.submit(work)
         try:
             message, result = await future
@@ -208,6 +213,7 @@ class Scoring:
         name = request.model.parameter_set
         self.learn(request, message)
         self._usage.count(request.tenant.name, requests=1, samples=request.samples)
+        self._metrics.answers.inc(request.samples)
         self._metrics.activity.ran(request.model.name, request.model.version, request.samples, message["seconds"])
         self._metrics.ran(name, message["device"], request.bootstraps, queue_seconds, message["seconds"])
         if _together(message) > 1:

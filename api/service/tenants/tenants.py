@@ -15,7 +15,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from cloakwork.api.database.connection import Database
-from cloakwork.api.database.tables import api_keys, evaluation_keys, jobs, tenants, usage
+from cloakwork.api.database.tables import answers, api_keys, evaluation_keys, jobs, tenants, usage
 from cloakwork.api.errors import ForbiddenError, SuspendedError, UnauthorisedError
 from cloakwork.api.service.clock import now
 from cloakwork.api.service.names import NAME_PATTERN
@@ -44,6 +44,7 @@ class Terms:
     max_bytes: int | None = None
     max_bootstraps_per_day: int | None = None
     max_queue: int | None = None
+    max_answers_per_day: int | None = None
     models: tuple[str, ...] | None = None
     suspended: bool = False
 
@@ -60,6 +61,7 @@ class Tenant:
     max_bytes: int | None = None
     max_bootstraps_per_day: int | None = None
     max_queue: int | None = None
+    max_answers_per_day: int | None = None
     models: frozenset[str] | None = None
     api_key: str | None = None  # its public part
 
@@ -114,7 +116,7 @@ class Tenants:
             raise SuspendedError(
                 f"tenant '{row.tenant}' is suspended; its keys, jobs and results are kept: ask the operator"
             )
-        limits = (row.max_bytes, row.max_bootstraps_per_day, row.max_queue)
+        limits = (row.max_bytes, row.max_bootstraps_per_day, row.max_queue, row.max_answers_per_day)
         models = None if row.models is None else frozenset(row.models.split())
         return Tenant(row.tenant, frozenset(row.scopes.split()), *limits, models, row.id)
 
@@ -167,6 +169,7 @@ class Tenants:
                 raise _no_tenant(name)
             await connection.execute(delete(api_keys).where(api_keys.c.tenant == name))
             await connection.execute(delete(usage).where(usage.c.tenant == name))
+            await connection.execute(delete(answers).where(answers.c.tenant == name))
             its_keys = delete(evaluation_keys).where(evaluation_keys.c.tenant == name).returning(evaluation_keys.c.id)
             keys = [row.id for row in (await connection.execute(its_keys)).all()]
             its_jobs = delete(jobs).where(jobs.c.tenant == name).returning(jobs.c.id, jobs.c.result_name)
@@ -231,6 +234,7 @@ class Tenants:
                 "max_bytes": tenant.max_bytes,
                 "max_bootstraps_per_day": tenant.max_bootstraps_per_day,
                 "max_queue": tenant.max_queue,
+                "max_answers_per_day": tenant.max_answers_per_day,
                 "models": None if tenant.models is None else tenant.models.split(),
                 "suspended": tenant.suspended,
                 "api_keys": [

@@ -6,21 +6,26 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Column, and_, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cloakwork.api.database.connection import Database
+from cloakwork.api.database.tables import answers as answers_table
 from cloakwork.api.database.tables import evaluation_keys, jobs, tenants, usage
 from cloakwork.api.errors import QuotaError, UnauthorisedError
-from cloakwork.api.service.clock import seconds_to_midnight, today
+from cloakwork.api.service.clock import day_of, now, seconds_to_midnight, today
+from cloakwork.api.service.tenants import answers
+from cloakwork.api.service.tenants.answers import AnswersGiven, Place
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.settings import Settings
 
 COUNTERS = ("requests", "samples", "bootstraps", "uploaded_bytes")
 _BYTES_RETRY_SECONDS = 3600.0
+_DAYS_KEPT = 31  # of answers by model, and in a report
 
 Admission: TypeAlias = Callable[[AsyncConnection], Awaitable[None]]
 """Raises in the transaction that would store something, when it must not."""
@@ -29,11 +34,20 @@ Day: TypeAlias = tuple[str, str]
 """A tenant and a day."""
 
 
+@dataclass(frozen=True)
+class DayWork:
+    """What a request takes of a tenant's day."""
+
+    model: str
+    bootstraps: int
+    answers: int
+
+
 class Usage:
     """Counts in memory and adds to the database about once a second: short requests need no write of their own.
 
-    A service that is killed forgets at most what the last second counted. Where several services may share the database, bootstraps are
-    counted there, one statement for each request: what this process remembers is not all.
+    A service that is killed forgets at most what the last second counted. Where several services may share the database, bootstraps and
+    answers are counted there, a statement each for a request: what this process remembers is not all.
     """
 
     def __init__(self, database: Database, settings: Settings) -> None:
@@ -43,6 +57,7 @@ class Usage:
         self._pending: dict[Day, dict[str, int]] = defaultdict(_zeros)
         self._bootstraps: dict[Day, int] = {}  # of today, complete: what is stored and what is pending
         self._flushing = asyncio.Lock()
+        self._answers = AnswersGiven(database, self._flushing, self._alone)
 
     def count(self, tenant: str, **amounts: int) -> None:
         self._add((tenant, today()), amounts)
@@ -57,17 +72,26 @@ class Usage:
     async def flush(self) -> None:
         async with self._flushing:
             pending, self._pending = dict(self._pending), defaultdict(_zeros)
-            if not pending:
+            given = self._answers.take_pending()
+            if not pending and not given:
                 return
             try:
                 async with self._database.write() as connection:
                     for (tenant, day), amounts in pending.items():
                         await _store(connection, tenant, day, amounts)
+                    for place, count in given.items():
+                        await answers.store(connection, place, count)
             except BaseException:
+                self._answers.put_back(given)
                 for each, amounts in pending.items():
                     for name, amount in amounts.items():
                         self._pending[each][name] += amount
                 raise
+
+    async def forget_old(self) -> None:
+        """Answers by model of days that nobody asks about; samples of a day stay."""
+        async with self._database.write() as connection:
+            await answers.forget_before(connection, day_of(now() - _DAYS_KEPT * 86400))
 
     # --- limits ---
 
@@ -81,46 +105,66 @@ class Usage:
     def max_queue(self, tenant: Tenant) -> int:
         return self._settings.max_tenant_queue if tenant.max_queue is None else tenant.max_queue
 
-    async def require_bootstraps(self, tenant: Tenant, bootstraps: int) -> None:
-        """Before the rest of a request is read; `charge` decides."""
-        self._check(tenant, await self._used(tenant.name, today()), bootstraps)
+    def max_answers(self, tenant: Tenant) -> int:
+        """Of each model, a day."""
+        own = tenant.max_answers_per_day
+        return self._settings.tenant_answers_per_day if own is None else own
 
-    async def charge(self, tenant: Tenant, bootstraps: int) -> str:
-        """Counts bootstraps that are about to be accepted; of many requests at once only as many pass as the limit allows.
+    async def require(self, tenant: Tenant, work: DayWork) -> None:
+        """Before the rest of a request is read; `charge` decides."""
+        day = today()
+        self._check_answers(tenant, work, await self._answers.used(Place(tenant.name, day, work.model)))
+        self._check(tenant, await self._used(tenant.name, day), work.bootstraps)
+
+    async def charge(self, tenant: Tenant, work: DayWork) -> str:
+        """Counts bootstraps and answers that are about to be accepted; of many requests at once only as many pass as the limits allow.
 
         Returns: the day that they are counted on, for `refund`.
         """
         day = today()
         if self._alone:
-            self._check(tenant, await self._used(tenant.name, day), bootstraps)
-            self._add((tenant.name, day), {"bootstraps": bootstraps})
+            place = Place(tenant.name, day, work.model)
+            await self._used(tenant.name, day)  # then the second time it is known, and no task comes between the checks
+            given, used = await self._answers.used(place), await self._used(tenant.name, day)
+            self._check_answers(tenant, work, given)
+            self._check(tenant, used, work.bootstraps)
+            self._add((tenant.name, day), {"bootstraps": work.bootstraps})
+            self._answers.add(place, work.answers)
         else:
-            await self._charge_shared(tenant, day, bootstraps)
+            await self._charge_shared(tenant, day, work)
         return day
 
-    def refund(self, tenant: str, day: str, bootstraps: int) -> None:
-        """They were charged and will not run."""
-        self._add((tenant, day), {"bootstraps": -bootstraps})
+    def refund(self, tenant: str, day: str, work: DayWork) -> None:
+        """They were charged, will not run and have no answer."""
+        self._add((tenant, day), {"bootstraps": -work.bootstraps})
+        self._answers.add(Place(tenant, day, work.model), -work.answers)
 
-    async def _charge_shared(self, tenant: Tenant, day: str, bootstraps: int) -> None:
-        place = (usage.c.tenant == tenant.name) & (usage.c.day == day)
-        fits = usage.c.bootstraps + bootstraps <= self.max_bootstraps(tenant)
-        charge = update(usage).where(place, fits).values(bootstraps=usage.c.bootstraps + bootstraps)
+    async def _charge_shared(self, tenant: Tenant, day: str, work: DayWork) -> None:
+        """Both or neither: a refusal ends the transaction."""
         async with self._database.write() as connection:
-            for _ in range(2):  # the second time there is a row
-                if (await connection.execute(charge)).rowcount:
-                    return
-                with contextlib.suppress(IntegrityError):
-                    async with connection.begin_nested():
-                        await connection.execute(insert(usage).values(tenant=tenant.name, day=day, **_zeros()))
-            used = (await connection.execute(select(usage.c.bootstraps).where(place))).scalar() or 0
-        self._check(tenant, used, bootstraps)
+            row = {"tenant": tenant.name, "day": day}
+            used = await _added(connection, usage.c.bootstraps, row, work.bootstraps, self.max_bootstraps(tenant))
+            if used is not None:
+                self._check(tenant, used, work.bootstraps)
+            row["model"] = work.model
+            given = await _added(connection, answers_table.c.answers, row, work.answers, self.max_answers(tenant))
+            if given is not None:
+                self._check_answers(tenant, work, given)
 
     def _check(self, tenant: Tenant, used: int, bootstraps: int) -> None:
         limit = self.max_bootstraps(tenant)
         if used + bootstraps > limit:
             raise QuotaError(
                 f"this request needs {bootstraps} bootstraps; {used} of today's {limit} are used or waiting, they begin again at midnight UTC",
+                retry_after=seconds_to_midnight(),
+            )
+
+    def _check_answers(self, tenant: Tenant, work: DayWork, given: int) -> None:
+        limit = self.max_answers(tenant)
+        if given + work.answers > limit:
+            raise QuotaError(
+                f"this request asks for {work.answers} answers of model '{work.model}'; {given} of today's {limit} are given or waiting, "
+                "they begin again at midnight UTC",
                 retry_after=seconds_to_midnight(),
             )
 
@@ -170,7 +214,7 @@ class Usage:
     async def report(self, tenant: Tenant) -> dict[str, Any]:
         await self.flush()
         stored = await self.stored_bytes(tenant.name)
-        days = select(usage).where(usage.c.tenant == tenant.name).order_by(usage.c.day.desc()).limit(31)
+        days = select(usage).where(usage.c.tenant == tenant.name).order_by(usage.c.day.desc()).limit(_DAYS_KEPT)
         states = select(jobs.c.state, func.count()).where(jobs.c.tenant == tenant.name).group_by(jobs.c.state)
         async with self._database.read() as connection:
             by_day = (await connection.execute(days)).all()
@@ -179,11 +223,13 @@ class Usage:
             "tenant": tenant.name,
             "bytes_stored": {**stored, "total": sum(stored.values())},
             "bootstraps_today": await self._used(tenant.name, today()),
+            "answers_today": await self._answers.of_day(tenant.name, today()),
             "days": [{"day": row.day, **{name: getattr(row, name) for name in COUNTERS}} for row in by_day],
             "jobs": {str(state): int(count) for state, count in by_state},
             "limits": {
                 "bytes": self.max_bytes(tenant),
                 "bootstraps_per_day": self.max_bootstraps(tenant),
+                "answers_per_day": self.max_answers(tenant),
                 "queue": self.max_queue(tenant),
             },
         }
@@ -191,6 +237,23 @@ class Usage:
 
 def _zeros() -> dict[str, int]:
     return dict.fromkeys(COUNTERS, 0)
+
+
+async def _added(
+    connection: AsyncConnection, counter: Column[Any], row: dict[str, str], amount: int, limit: int
+) -> int | None:
+    """Adds to a counter of a row, which is made where there is none, unless it would pass the limit: then what it is."""
+    table = counter.table
+    place = and_(*(table.c[name] == value for name, value in row.items()))
+    charge = update(table).where(place, counter + amount <= limit).values({counter: counter + amount})
+    for _ in range(2):  # the second time there is a row
+        if (await connection.execute(charge)).rowcount:
+            return None
+        with contextlib.suppress(IntegrityError):
+            async with connection.begin_nested():
+                zeros = {column.name: 0 for column in table.c if not column.primary_key}
+                await connection.execute(insert(table).values(**row, **zeros))
+    return int((await connection.execute(select(counter).where(place))).scalar() or 0)
 
 
 async def _store(connection: AsyncConnection, tenant: str, day: str, amounts: dict[str, int]) -> None:

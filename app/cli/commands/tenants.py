@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 DAY_SECONDS = 86400.0
 COUNTED = ("requests", "samples", "bootstraps", "uploaded_bytes")
-LIMITS = ("max_bytes", "max_bootstraps_per_day", "max_queue")
+LIMITS = ("max_bytes", "max_bootstraps_per_day", "max_queue", "max_answers_per_day")
 _DEFAULT = "default"  # the service's own limit
 
 app = typer.Typer(help="Tenants of the scoring service and their API keys.", no_args_is_help=True)
@@ -89,6 +89,9 @@ def add(
     max_queue: Annotated[
         int | None, typer.Option("--max-queue", min=0, help="Requests and jobs waiting, at most.")
     ] = None,
+    max_answers: Annotated[
+        int | None, typer.Option("--max-answers", min=0, help="Answers of each model a day, at most.")
+    ] = None,
     models: ModelOption = None,
     scopes: ScopeOption = None,
     data: DataOption = None,
@@ -100,7 +103,7 @@ def add(
     async def work(tenants: Tenants) -> str:
         from cloakwork.api.service.tenants.tenants import Terms
 
-        terms = Terms(max_bytes, max_bootstraps, max_queue, None if models is None else tuple(models))
+        terms = Terms(max_bytes, max_bootstraps, max_queue, max_answers, None if models is None else tuple(models))
         await tenants.add(name, terms)
         return await tenants.new_api_key(name, tuple(scopes or ["score"]))
 
@@ -127,6 +130,9 @@ def change(
     max_queue: Annotated[
         str | None, typer.Option("--max-queue", help=f"Requests and jobs waiting, or {_DEFAULT}.")
     ] = None,
+    max_answers: Annotated[
+        str | None, typer.Option("--max-answers", help=f"Answers of each model a day, or {_DEFAULT}.")
+    ] = None,
     models: Annotated[
         list[str] | None,
         typer.Option("--model", help="The models it may use, instead of those before; may be repeated."),
@@ -143,7 +149,12 @@ def change(
     database: DatabaseOption = None,
 ) -> None:
     """Change limits, models and scopes of a tenant, within seconds in a running service; what is not named stays."""
-    limits = {"max_bytes": max_bytes, "max_bootstraps_per_day": max_bootstraps, "max_queue": max_queue}
+    limits = {
+        "max_bytes": max_bytes,
+        "max_bootstraps_per_day": max_bootstraps,
+        "max_queue": max_queue,
+        "max_answers_per_day": max_answers,
+    }
     terms: dict[str, Any] = {field: _limit(text) for field, text in limits.items() if text is not None}
     if sum((models is not None, all_models, no_models)) > 1:
         raise WrongCallError("--model, --all-models and --no-models exclude each other; give one of them")

@@ -337,9 +337,11 @@ def test_limits_and_models_of_a_tenant(server: Server, admin: httpx.Client):
     with as_tenant(server, "changing") as http:
         assert http.get("/v2/models").json() == {"models": ["toy"]}
         path = "/v2/admin/tenants/changing"
-        change = {"max_bytes": 1000, "max_bootstraps_per_day": 2000, "max_queue": 3, "models": ["other", "toy"]}
+        change = {"max_bytes": 1000, "max_bootstraps_per_day": 2000, "max_queue": 3, "max_answers_per_day": 4}
+        change |= {"models": ["other", "toy"]}
         assert admin.patch(path, json=change).status_code == 204
-        assert http.get("/v2/usage").json()["limits"] == {"bytes": 1000, "bootstraps_per_day": 2000, "queue": 3}
+        limits = {"bytes": 1000, "bootstraps_per_day": 2000, "answers_per_day": 4, "queue": 3}
+        assert http.get("/v2/usage").json()["limits"] == limits
         assert admin.patch(path, json={"models": []}).status_code == 204
         assert http.get("/v2/models").json() == {"models": []}
         assert admin.patch(path, json={"models": None, "max_bytes": None}).status_code == 204

@@ -55,9 +55,11 @@ export interface Tenant {
   max_bytes: number | null;
   max_bootstraps_per_day: number | null;
   max_queue: number | null;
-  limits: { bytes: number; bootstraps_per_day: number; queue: number };
+  max_answers_per_day: number | null;
+  limits: { bytes: number; bootstraps_per_day: number; answers_per_day: number; queue: number };
   bytes_stored: Record<string, number>;
   today: { requests: number; samples: number; bootstraps: number };
+  most_answers_today: number;
   waiting: number;
   api_keys: number;
 }

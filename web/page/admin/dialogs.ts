@@ -19,11 +19,12 @@ export function confirmed(question: string, yes: string): Promise<boolean> {
   });
 }
 
-type Terms = Pick<Tenant, "max_bytes" | "max_bootstraps_per_day" | "max_queue" | "models">;
+type Terms = Pick<Tenant, "max_bytes" | "max_bootstraps_per_day" | "max_answers_per_day" | "max_queue" | "models">;
 
 const LIMITS = [
   ["max_bytes", "max-bytes"],
   ["max_bootstraps_per_day", "max-bootstraps"],
+  ["max_answers_per_day", "max-answers"],
   ["max_queue", "max-queue"],
 ] as const;
 
@@ -60,7 +61,7 @@ export function changedTerms(tenant: Tenant): Promise<Partial<Terms> | null> {
 /** As filled in, or what is wrong with it. */
 function wantedTerms(every: boolean, names: string): Terms | string {
   const models = every ? null : [...new Set(names.split(/\s+/).filter((name) => name !== ""))].sort();
-  const terms: Terms = { max_bytes: null, max_bootstraps_per_day: null, max_queue: null, models };
+  const terms: Terms = { max_bytes: null, max_bootstraps_per_day: null, max_answers_per_day: null, max_queue: null, models };
   for (const [field, id] of LIMITS) {
     const text = found(id, HTMLInputElement).value.trim();
     if (text === "") continue;

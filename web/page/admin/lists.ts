@@ -114,6 +114,11 @@ function tenants({ service, act }: Tools): ListDefinition<Tenant> {
       { title: "Models", text: (tenant) => (tenant.models === null ? "every model" : tenant.models.join(", ") || "none") },
       { title: "Stored", kind: "number", text: ({ bytes_stored, limits }) => of(bytes_stored["total"] ?? 0, limits.bytes, size) },
       { title: "Bootstraps today", kind: "number", text: ({ today, limits }) => of(today.bootstraps, limits.bootstraps_per_day, count) },
+      {
+        title: "Answers of a model today",
+        kind: "number",
+        text: ({ most_answers_today, limits }) => of(most_answers_today, limits.answers_per_day, count),
+      },
       { title: "Requests today", kind: "number", text: ({ today }) => count(today.requests) },
       { title: "Waiting", kind: "number", text: ({ waiting, limits }) => of(waiting, limits.queue, count) },
       { title: "API keys", kind: "number", text: (tenant) => count(tenant.api_keys) },

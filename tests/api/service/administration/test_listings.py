@@ -18,9 +18,10 @@ from sqlalchemy import event, insert, text
 
 from cloakwork.api.activity import Activity
 from cloakwork.api.database.connection import Database
-from cloakwork.api.database.tables import api_keys, evaluation_keys, jobs, tenants
+from cloakwork.api.database.tables import answers, api_keys, evaluation_keys, jobs, tenants
 from cloakwork.api.service.administration.listings import Listings
 from cloakwork.api.service.administration.pages import Page
+from cloakwork.api.service.clock import today
 from cloakwork.api.service.jobs.events import JobEvents, JobProgress
 from cloakwork.api.service.services import DATABASE_FILE, migrate
 from cloakwork.api.service.tenants.usage import Usage
@@ -168,8 +169,15 @@ def test_tenants_with_what_they_use(url: str, tmp_path: Path):
             ]
             await store(database, api_keys, [{**token, **end, "id": f"{i:016x}"} for i, end in enumerate(ends)])
 
+            given = {"tenant": "tenant-1", "day": today()}
+            await store(database, answers, [{**given, "model": m, "answers": n} for m, n in (("a", 5), ("b", 7))])
+
             found = await all_pages(lambda after: listings.tenants(after, 100))
             assert [row["tenant"] for row in found] == sorted(names)
+            assert {row["tenant"]: row["most_answers_today"] for row in found} == {
+                **dict.fromkeys(names, 0),
+                "tenant-1": 7,
+            }
             by_name = {row["tenant"]: row for row in found}
             assert by_name["tenant-2"]["models"] == ["a", "b"] and by_name["tenant-2"]["limits"]["bytes"] == 9
             default = load_settings(data_folder=tmp_path)

@@ -122,6 +122,7 @@ def test_metrics(user: User, http: httpx.Client):
         "fhe_queue_seconds_count",
         "fhe_run_seconds_count",
         'fhe_bootstraps_total{device="cpu",set="toy_two_limb"}',
+        "fhe_answers_total",
         'fhe_keys_resident_bytes{tier="device"}',
         "fhe_key_cache_hits_total",
         "fhe_key_cache_misses_total",

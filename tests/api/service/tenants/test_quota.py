@@ -16,6 +16,7 @@ from scoring_server import Server, User, new_tenant, running
 AT_ONCE = 10
 KEYS_ALLOWED = 3
 BOOTSTRAPS_ALLOWED = 3  # in runs of one sample
+ANSWERS_ALLOWED = 4
 
 
 POSTGRESQL = pytest.param("postgresql", marks=[pytest.mark.tier("all"), pytest.mark.os_entropy])
@@ -137,6 +138,22 @@ def test_bootstraps_at_once(servers: list[Server], route: str):
         assert http.get("/v2/usage").json()["bootstraps_today"] == BOOTSTRAPS_ALLOWED * bootstraps
 
 
+@pytest.mark.parametrize("route", ["infer", "jobs"])
+def test_answers_at_once(servers: list[Server], route: str):
+    headers = tenant(servers, f"answers-{route}", max_answers_per_day=ANSWERS_ALLOWED)
+    with servers[0].client(headers=headers) as http:
+        user = User.of(http)
+        user.upload()
+        bodies = [user.encrypt(seed=seed)[1] for seed in range(AT_ONCE)]
+    statuses = at_once(servers, headers, lambda http, i: http.post(f"/v2/models/toy/{route}", content=bodies[i]))
+    taken = 200 if route == "infer" else 202
+    assert sorted(statuses) == [taken] * ANSWERS_ALLOWED + [429] * (AT_ONCE - ANSWERS_ALLOWED)
+    with servers[-1].client(headers=headers) as http:
+        used = http.get("/v2/usage").json()
+        assert used["answers_today"] == {"toy": ANSWERS_ALLOWED}
+        assert used["bootstraps_today"] == ANSWERS_ALLOWED * user.facts["bootstraps"]  # what is refused takes nothing
+
+
 def test_what_does_not_run_is_given_back(servers: list[Server]):
     headers = tenant(servers, "given-back")
     with servers[0].client(headers=headers) as http:
@@ -145,6 +162,7 @@ def test_what_does_not_run_is_given_back(servers: list[Server]):
         damaged = bytearray(user.encrypt()[1])
         damaged[-1] ^= 1
         assert user.infer(bytes(damaged)).status_code == 422
-        assert http.get("/v2/usage").json()["bootstraps_today"] == 0
+        used = http.get("/v2/usage").json()
+        assert (used["bootstraps_today"], used["answers_today"]) == (0, {})
         assert user.infer(user.encrypt()[1]).status_code == 200
         assert http.get("/v2/usage").json()["bootstraps_today"] == user.facts["bootstraps"]

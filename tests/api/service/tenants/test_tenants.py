@@ -111,6 +111,34 @@ def test_bootstraps_are_limited(server: Server):
         assert http.get("/v2/usage").json()["limits"]["bootstraps_per_day"] == 20
 
 
+def test_answers_of_a_model_are_limited(server: Server):
+    with as_tenant(server, "copyist", max_answers_per_day=5) as http:
+        user = User.of(http)
+        user.upload()
+        assert user.infer(user.encrypt(samples=3)[1]).status_code == 200
+        for route in ("infer", "jobs"):
+            over = http.post(f"/v2/models/toy/{route}", content=user.encrypt(samples=3)[1])
+            assert (over.status_code, over.json()["code"]) == (429, "quota_exceeded")
+            assert "3 of today's 5" in over.json()["error"] and 0 < int(over.headers["retry-after"]) <= 86400
+        used = http.get("/v2/usage").json()
+        assert (used["answers_today"], used["limits"]["answers_per_day"]) == ({"toy": 3}, 5)
+        assert user.infer(user.encrypt(samples=2)[1]).status_code == 200
+
+
+def test_a_restart_forgets_no_answer(tmp_path: Path, fill: Callable[[Path], Path]):
+    data = fill(tmp_path / "data")
+    token = new_tenant(data, "patient", max_answers_per_day=4)
+    headers = {"Authorization": f"Bearer {token}"}
+    with serving(data, insecure=False) as server, server.client(headers=headers) as http:
+        user = User.of(http)
+        user.upload()
+        assert user.infer(user.encrypt(samples=3)[1]).status_code == 200
+        body = user.encrypt(samples=2)[1]
+    with serving(data, insecure=False) as server, server.client(headers=headers) as http:
+        assert http.get("/v2/usage").json()["answers_today"] == {"toy": 3}
+        assert http.post("/v2/models/toy/infer", content=body).json()["code"] == "quota_exceeded"
+
+
 def test_stored_bytes_are_limited(server: Server):
     with as_tenant(server, "tight", max_bytes=1000) as http:
         answer = http.post("/v2/keys", json=User.of(http).announcement())

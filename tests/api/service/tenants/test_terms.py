@@ -110,9 +110,9 @@ def test_terms_are_changed_while_the_service_runs(server: Server):
             changed = command(server, "set", "changing", *arguments)
             assert changed.returncode == 0, changed.stderr
             assert becomes(lambda: http.get("/v2/models").json()["models"], expected)
-        limits = ("--max-bytes", "1000", "--max-bootstraps", "2000", "--max-queue", "3", "--scope", "score", "--scope")
-        assert command(server, "set", "changing", *limits, "metrics").returncode == 0
-        wanted = {"bytes": 1000, "bootstraps_per_day": 2000, "queue": 3}
+        limits = ("--max-bytes", "1000", "--max-bootstraps", "2000", "--max-queue", "3", "--max-answers", "4")
+        assert command(server, "set", "changing", *limits, "--scope", "score", "--scope", "metrics").returncode == 0
+        wanted = {"bytes": 1000, "bootstraps_per_day": 2000, "answers_per_day": 4, "queue": 3}
         assert becomes(lambda: http.get("/v2/usage").json()["limits"], wanted)
         assert http.get("/metrics").status_code == 200
         assert command(server, "set", "changing", "--max-bytes", "default", "--scope", "metrics").returncode == 0
