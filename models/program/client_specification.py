@@ -14,7 +14,7 @@ from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ParameterError
 from cloakwork.fhe_core.lanes import laid_in_lanes, taken_from_lanes
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.models import fields as typed
-from cloakwork.models.arrays import Reals, real_numbers
+from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import (
     STAGES,
     InputStep,
@@ -33,6 +33,7 @@ from cloakwork.models.client_steps import (
     tail_to_fields,
 )
 from cloakwork.models.client_steps.range_report import RangeReport
+from cloakwork.models.client_steps.unfit import REFUSED, Replaced, Unfit, without_infinite
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.program.program import Program
 from cloakwork.models.program.purpose import check_purpose
@@ -192,20 +193,26 @@ class ClientSpecification:
                 f"client specification: its steps do not give {list(self.input_shape)} numbers; get it again from who compiled the model"
             )
 
-    def inputs(self, x: Any) -> Reals:
+    def inputs(self, x: Any, *, refuse: bool = False) -> Reals:
         """Samples as the numbers [samples, *input_shape] that are encrypted; what every mode of `predict` starts from.
 
         Of a model of several inputs x is a dict of arrays by name, or a tuple of them in the model's order.
 
-        Values beyond the calibrated range count as its end; one CalibratedRangeWarning says how many and in which columns.
+        Values beyond the calibrated range count as its end; one CalibratedRangeWarning says how many and in which columns. Values that the
+        steps do not take count as the nearest that they take, and missing ones as 0; one ReplacedValuesWarning says so. Nothing is refused for
+        its values: the server, which chose the steps, would learn of them from the request that it does not get.
+
+        Args:
+            refuse: values that the steps do not take, as the owner of a model wants it, who sends nothing.
 
         Raises:
-            ShapeError: no samples, another shape, or numbers that are not finite.
+            ShapeError: no samples, another shape or type; with `refuse`, values that the steps do not take.
         """
-        report = RangeReport()
+        report, replaced = RangeReport(), Replaced()
+        unfit = REFUSED if refuse else replaced
         if not checks_input(self.input_steps):
-            x = _finite(real_numbers(x))
-        array = _finite(real_numbers(run_input_steps(self.input_steps, x, report)))
+            x = _finite(unfit.numbers(x), unfit)
+        array = _finite(run_input_steps(self.input_steps, x, report, unfit), unfit)
         if array.ndim == 0 or array.shape[1:] != self.input_shape:
             raise ShapeError(
                 f"input: expected an array of shape {['samples', *self.input_shape]}, got {list(array.shape)}; samples come first"
@@ -216,12 +223,14 @@ class ClientSpecification:
         slack = _SLACK * (high - low)
         report.add((array < low - slack) | (array > high + slack), column_labels(self.input_steps, array))
         report.warn()
+        replaced.warn()
         return np.clip(array, low, high)
 
-    def phases(self, x: Any) -> Reals:
+    def phases(self, x: Any, *, refuse: bool = False) -> Reals:
         """`inputs` as fractions of the torus [samples, numbers]."""
-        values = self.inputs(x)
-        return values.reshape(len(values), -1) * self.input_scale
+        values = self.inputs(x, refuse=refuse)
+        # Ends of the range may be beyond what is encrypted, by rounding.
+        return np.clip(values.reshape(len(values), -1) * self.input_scale, -_MOST_PHASE, _MOST_PHASE)
 
     def quiet_phases(self, x: Reals) -> Reals:
         """The phases of finite samples of the right shape (of several inputs [samples, numbers]), without a word about values beyond the range."""
@@ -276,10 +285,9 @@ class ClientSpecification:
         return run_output_steps(self.output_steps, values, until)
 
 
-def _finite(array: Reals) -> Reals:
-    if not np.isfinite(array).all():
-        raise ShapeError("input: expected finite numbers; replace missing values first")
-    return array
+def _finite(array: Reals, unfit: Unfit) -> Reals:
+    reason = "input: expected finite numbers; replace missing values first"
+    return unfit.taken(without_infinite(array, reason, unfit), np.isnan(array), 0.0, reason)
 
 
 def _check_parameters(name: str, digest: str) -> None:
