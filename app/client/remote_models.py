@@ -170,11 +170,15 @@ def require_samples(x: Any) -> None:
 
 
 def _array(x: Any) -> Any:
-    """A table as it is, with the names of its columns; None for arrays of different shapes, which only a model of several inputs takes."""
-    if hasattr(x, "columns"):
+    """A table as it is, with the names of its columns; None for arrays of different shapes, which only a model of several inputs takes.
+
+    Lists with a text in them keep the types of their cells: they are no array of texts, which models of numbers refuse.
+    """
+    if hasattr(x, "columns") or isinstance(x, np.ndarray):
         return x
     try:
-        return np.asarray(x)
+        array = np.asarray(x)
+        return np.asarray(x, dtype=object) if array.dtype.kind in "SU" else array
     except ValueError:
         if isinstance(x, tuple):
             return None

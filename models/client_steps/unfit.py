@@ -111,10 +111,11 @@ def without_infinite(x: Reals, reason: str, unfit: Unfit) -> Reals:
 def _cells(x: Any) -> NDArray[Any] | None:
     """Objects; None for what is no array, and for complex numbers and dates."""
     try:
-        array = np.asarray(dense(x))
+        if np.asarray(dense(x)).dtype.kind in "cmM":
+            return None
+        return np.asarray(dense(x), dtype=object)  # beside a text, numbers would become texts
     except ValueError:
         return None
-    return None if array.dtype.kind in "cmM" else array.astype(object)
 
 
 def _number(cell: Any) -> tuple[float, bool]:

@@ -212,7 +212,9 @@ class ClientSpecification:
         unfit = REFUSED if refuse else replaced
         if not checks_input(self.input_steps):
             x = _finite(unfit.numbers(x), unfit)
-        array = _finite(run_input_steps(self.input_steps, x, report, unfit), unfit)
+        array = run_input_steps(self.input_steps, x, report, unfit)
+        unfit.at(lambda x: column_labels(self.input_steps, x))
+        array = _finite(array, unfit)
         if array.ndim == 0 or array.shape[1:] != self.input_shape:
             raise ShapeError(
                 f"input: expected an array of shape {['samples', *self.input_shape]}, got {list(array.shape)}; samples come first"
