@@ -108,6 +108,12 @@ def without_infinite(x: Reals, reason: str, unfit: Unfit) -> Reals:
     return unfit.taken(x, bad, np.clip(x, -LARGEST, LARGEST), reason) if bad.any() else x
 
 
+def finite(x: Reals, unfit: Unfit) -> Reals:
+    """The largest numbers in the place of infinite ones, 0 in that of missing ones."""
+    reason = "input: expected finite numbers; replace missing values first"
+    return unfit.taken(without_infinite(x, reason, unfit), np.isnan(x), 0.0, reason)
+
+
 def _cells(x: Any) -> NDArray[Any] | None:
     """Objects; None for what is no array, and for complex numbers and dates."""
     try:

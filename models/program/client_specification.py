@@ -33,7 +33,7 @@ from cloakwork.models.client_steps import (
     tail_to_fields,
 )
 from cloakwork.models.client_steps.range_report import RangeReport
-from cloakwork.models.client_steps.unfit import REFUSED, Replaced, Unfit, without_infinite
+from cloakwork.models.client_steps.unfit import REFUSED, Replaced, finite
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.program.program import Program
 from cloakwork.models.program.purpose import check_purpose
@@ -211,10 +211,10 @@ class ClientSpecification:
         report, replaced = RangeReport(), Replaced()
         unfit = REFUSED if refuse else replaced
         if not checks_input(self.input_steps):
-            x = _finite(unfit.numbers(x), unfit)
+            x = finite(unfit.numbers(x), unfit)
         array = run_input_steps(self.input_steps, x, report, unfit)
         unfit.at(lambda x: column_labels(self.input_steps, x))
-        array = _finite(array, unfit)
+        array = finite(array, unfit)
         if array.ndim == 0 or array.shape[1:] != self.input_shape:
             raise ShapeError(
                 f"input: expected an array of shape {['samples', *self.input_shape]}, got {list(array.shape)}; samples come first"
@@ -285,11 +285,6 @@ class ClientSpecification:
             multiples = np.rint((values - self.output_offset) * (self.output_scale / self.output_unit))
             values = multiples * (self.output_unit / self.output_scale) + self.output_offset
         return run_output_steps(self.output_steps, values, until)
-
-
-def _finite(array: Reals, unfit: Unfit) -> Reals:
-    reason = "input: expected finite numbers; replace missing values first"
-    return unfit.taken(without_infinite(array, reason, unfit), np.isnan(array), 0.0, reason)
 
 
 def _check_parameters(name: str, digest: str) -> None:

@@ -24,7 +24,8 @@ from cloakwork.models.client_steps import (
     run_input_steps,
 )
 from cloakwork.models.client_steps.unfit import Refusing, Replaced
-from cloakwork.models.errors import ReplacedValuesWarning, ShapeError
+from cloakwork.models.errors import CompileError, ReplacedValuesWarning, ShapeError
+from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.program.client_specification import ClientSpecification
 
 TOY = "toy"
@@ -142,6 +143,19 @@ def test_an_end_of_the_range_is_encrypted_where_rounding_puts_it_beyond(
     """A refusal there would tell values at the end from all others."""
     one = replace(client, input_range=(-1.0, 1.0), input_scale=0.25 * (1 + 5e-10)).checked()
     assert len(one.encrypt(key, np.ones((1, 3))).to_bytes()) == len(one.encrypt(key, np.zeros((1, 3))).to_bytes())
+
+
+def test_an_index_of_neighbours_takes_every_number() -> None:
+    for metric in ("euclidean", "cosine"):
+        index = NeighbourIndex.build(np.arange(12.0).reshape(6, 2), np.arange(6), n_neighbors=1, metric=metric)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = index.client.integers([[np.nan, np.inf], [1e308, -1e308], ["n/a", 10**400], [1.0, None]])
+        assert found.shape == (4, 2) and np.abs(found).max() <= index.client.limit
+        with pytest.warns(ReplacedValuesWarning):
+            index.client.integers([[np.nan, 1.0]])
+        with pytest.raises(CompileError, match="finite"):
+            index.predict([[np.nan, 1.0]])
 
 
 def test_the_kinds_that_refuse_are_those_that_are_tried() -> None:
