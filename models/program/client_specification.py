@@ -35,6 +35,7 @@ from cloakwork.models.client_steps import (
 from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.client_steps.unfit import REFUSED, Replaced, finite
 from cloakwork.models.errors import ShapeError
+from cloakwork.models.program.answer_grid import AnswerGrid, least_unit
 from cloakwork.models.program.program import Program
 from cloakwork.models.program.purpose import check_purpose
 
@@ -66,7 +67,9 @@ class ClientSpecification:
     output_offset: Reals
     input_steps: tuple[InputStep, ...] = ()
     output_steps: tuple[OutputStep, ...] = ()
-    output_unit: float = 0.0  # of exact models: phases of the output are multiples of it, the noise is rounded away
+    output_unit: float = (
+        0.0  # of exact models: phases of the output are multiples of it, the noise is rounded away; 0 for others
+    )
 
     @classmethod
     def of(cls, program: Program) -> ClientSpecification:
@@ -149,6 +152,11 @@ class ClientSpecification:
         if not self._is_sound():
             raise SerializationError(
                 "client specification: a field is out of its range; get it again from who compiled the model"
+            )
+        if 0 < self.output_unit < (least := least_unit(parameter_set(self.parameters))):
+            raise SerializationError(
+                f"client specification: its outputs are multiples of {self.output_unit:.3g}, which noise of parameter set '{self.parameters}' "
+                f"does not leave room for: expected 0, or {least:.3g} at least"
             )
         self._check_steps()
         return self
@@ -265,9 +273,10 @@ class ClientSpecification:
         Raises:
             ShapeError: of so many samples there would be another number of results.
             KeyMismatchError: of another key, or the result of another program.
+            SerializationError: masks that no evaluation gives, of which decryption would show the secret key.
         """
         check_purpose(result.purpose, self.program, "result", "decrypt it with the client specification of its model")
-        phases = np.asarray(key.decrypt(result), dtype=np.float64)
+        phases = AnswerGrid(parameter_set(self.parameters), self.output_unit).phases(key, result)
         return self.output(taken_from_lanes(key.parameters, phases, samples), until)
 
     def output(self, phases: Reals, until: Stage = "labels") -> Any:

@@ -1,5 +1,6 @@
 // What the owner of the data needs to know of a compiled model: models/program/client_specification.py.
 
+import { leastUnit, settled } from "./answers.js";
 import { roundHalfEven, sizeOf, type Tensor } from "./arrays.js";
 import type { ClientKey } from "./client_key.js";
 import { clip, type Expected, type Given } from "./columns.js";
@@ -81,6 +82,7 @@ export class ClientSpecification {
       "positive scales",
     );
     demand(this.#outputUnit >= 0 && this.#outputUnit <= 1 && this.#inputScale > 0 && low <= high, "a unit, a scale and a range");
+    demand(this.#outputUnit === 0 || this.#outputUnit >= leastUnit(this.parameters), "a unit of outputs that noise leaves room for");
     demand(Math.max(Math.abs(low), Math.abs(high)) * this.#inputScale <= MOST_PHASE * (1 + SLACK), "a range that fits the torus");
   }
 
@@ -170,7 +172,7 @@ export class ClientSpecification {
     { until = "labels", samples }: { until?: Stage; samples?: number } = {},
   ): Promise<Answer> {
     this.#checkKey(key);
-    const found = await key.phases(result);
+    const found = await key.answerPhases(result);
     const { header } = found;
     if (header.purpose === null || !equalBytes(header.purpose, this.program))
       throw new KeyMismatchError(
@@ -178,7 +180,7 @@ export class ClientSpecification {
           `${header.purpose === null ? "none" : hexadecimal(header.purpose).slice(0, 16)}; decrypt it with the client specification of its model`,
       );
     const [lanes, outputs] = [key.parameters.laneCount, this.#outputScale.data.length];
-    const values = key.decode(found);
+    const values = settled(key.parameters, key.decode(found), this.#outputUnit, header.wordBits);
     const rows = header.shape[0] ?? 0;
     const count = samples ?? rows * lanes;
     if (values.length !== rows * outputs * lanes || Math.ceil(count / lanes) !== rows)
