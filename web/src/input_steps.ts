@@ -11,6 +11,7 @@ import { positions, thermometer } from "./grids.js";
 import type { RangeReport } from "./range_report.js";
 import { tensors } from "./tensors.js";
 import { texts } from "./texts.js";
+import type { Unfit } from "./unfit.js";
 
 const MOST_STEPS = 1000;
 const DEEPEST = 8;
@@ -53,17 +54,30 @@ function laterSteps(list: unknown[], depth: number): InputStep[] {
   return list.map((entry) => readWhole(fields(entry), (given) => chosen(LATER, text(given["step"]), "known steps")(given, depth)));
 }
 
-/** `report` takes what lies beyond a calibrated range. */
-export function runInputSteps({ steps }: InputSteps, x: Given, report?: RangeReport): Tensor {
+/** `unfit`: what becomes of values that a step does not take; `report` takes what lies beyond a calibrated range. */
+export function runInputSteps({ steps }: InputSteps, x: Given, unfit: Unfit, report?: RangeReport): Tensor {
   let value = x;
   steps.forEach((step, i) => {
     if (report !== undefined && step.outside !== undefined) {
       const numbers = tensor(value);
       report.add(numbers, step.outside(numbers), () => columnLabels(steps.slice(0, i), numbers));
     }
-    value = step.run(value, report);
+    value = after(step, steps.slice(0, i), value, unfit, report);
   });
   return tensor(value);
+}
+
+/** What a step makes of x. `before`: the steps that made x, which say what its columns are called. */
+function after(step: InputStep, before: readonly InputStep[], x: Given, unfit: Unfit, report?: RangeReport): Tensor {
+  unfit.at((found) => columnLabels(before, found));
+  if (step.nested === undefined) return step.run(x, unfit, report);
+  const { choose, steps, joined } = step.nested;
+  const found = tensor(x);
+  const part = steps.reduce(
+    (value, inner, i) => after(inner, [...before, choose, ...steps.slice(0, i)], value, unfit),
+    choose.run(found, unfit),
+  );
+  return joined(found, part);
 }
 
 /** What to call the columns of a table x after these steps; null where x is no table. */
@@ -81,19 +95,22 @@ function labelsAfter(step: InputStep, before: readonly string[], isFirst: boolea
 function append(given: Fields, depth: number): InputStep {
   demand(depth < DEEPEST, `steps nested at most ${DEEPEST} deep`);
   const [columns, steps] = [indices(given["columns"], 0), laterSteps(entries(given["steps"], MOST_STEPS), depth + 1)];
-  const choose = picked(columns, (value) => value);
+  const select: InputStep = {
+    run: picked(columns, (value) => value),
+    labels: (before) => Array.from(columns, (column) => before[column] as string),
+  };
+  const joined = (x: Tensor, part: Tensor): Tensor => {
+    const [width, more] = [x.shape[1] as number, part.shape[1] as number];
+    if (width + more > MOST_COLUMNS) throw new ShapeError(`input: expected steps that make at most ${MOST_COLUMNS} columns`);
+    return made(
+      x.shape[0] as number,
+      width + more,
+      (row, c) => (c < width ? x.data[row * width + c] : part.data[row * more + c - width]) as number,
+    );
+  };
   return {
-    run: (x) => {
-      const found = tensor(x);
-      const part = steps.reduce((value, step) => step.run(value), choose(found));
-      const [width, more] = [found.shape[1] as number, part.shape[1] as number];
-      if (width + more > MOST_COLUMNS) throw new ShapeError(`input: expected steps that make at most ${MOST_COLUMNS} columns`);
-      return made(
-        found.shape[0] as number,
-        width + more,
-        (row, c) => (c < width ? found.data[row * width + c] : part.data[row * more + c - width]) as number,
-      );
-    },
+    run: (x) => tensor(x),
+    nested: { choose: select, steps, joined },
     labels: (before) => {
       const chosenOnes: readonly string[] = Array.from(columns, (column) => before[column] as string);
       const after = steps.reduce((labels, step) => labelsAfter(step, labels, false), chosenOnes);
