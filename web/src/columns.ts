@@ -4,7 +4,7 @@ import { made, mapped, remainder, type Samples, sizeOf, table, type Tensor, tens
 import { ShapeError } from "./errors.js";
 import type { RangeReport } from "./range_report.js";
 
-export const MOST_COLUMNS = 2 ** 20;
+export { MOST_COLUMNS } from "./limits.js";
 
 /** Samples, or arrays of them by the names of a model's inputs. */
 export type Given = Samples | readonly unknown[] | Readonly<Record<string, unknown>>;

@@ -1,8 +1,16 @@
 // The error tree of the engine: the classes of fhe_core/errors.py, with the same `code`. A message never has key bytes or plaintexts.
 
-/** Every error that this module raises on purpose. */
+import { MOST_MESSAGE_CHARACTERS } from "./limits.js";
+import { oneLine } from "./words.js";
+
+/** Every error that this module raises on purpose. Its message is one line, whoever's words are in it. */
 export class FheError extends Error {
   readonly code: string = "fhe_error";
+
+  constructor(message: string) {
+    super(oneLine(message, MOST_MESSAGE_CHARACTERS));
+  }
+
   override get name(): string {
     return this.constructor.name;
   }
@@ -53,6 +61,16 @@ export class ServiceError extends FheError {
     this.serviceCode = serviceCode;
     this.requestId = requestId;
   }
+}
+
+/** What the server sent is no answer to the request: too much of it, or not what the service's interface says. */
+export class MisbehavingServerError extends ServiceError {
+  override readonly code: string = "misbehaving_server";
+}
+
+/** Something that the server asks for and that a person has not agreed to: large keys, another program under the name of a version. */
+export class ConsentError extends FheError {
+  override readonly code: string = "consent_required";
 }
 
 /** No answer, or half of one; whether the request was carried out is not known. */

@@ -2,17 +2,18 @@
 
 import { made, type Tensor, tensor } from "./arrays.js";
 import { COLUMN_STEPS } from "./column_steps.js";
-import { type FirstStep, type Given, type InputStep, MOST_COLUMNS, picked } from "./columns.js";
+import { type FirstStep, type Given, type InputStep, picked } from "./columns.js";
 import { ShapeError } from "./errors.js";
 import { FEATURE_STEPS } from "./feature_steps.js";
 import { chosen, demand, entries, type Fields, fields, indices, readWhole, text } from "./fields.js";
 import { categories, columns, numbered } from "./first_steps.js";
 import { positions, thermometer } from "./grids.js";
+import { MOST_COLUMNS, MOST_STEPS } from "./limits.js";
 import type { RangeReport } from "./range_report.js";
+import { StepSizes } from "./step_sizes.js";
 import { tensors } from "./tensors.js";
 import { texts } from "./texts.js";
 
-const MOST_STEPS = 1000;
 const DEEPEST = 8;
 
 // They check what the user has, and come first, there alone.
@@ -24,7 +25,7 @@ const FIRST: Readonly<Record<string, (given: Fields) => FirstStep>> = {
 };
 const TAKE_ANY_TENSOR = ["Quantise", "Rescale"];
 
-const LATER: Readonly<Record<string, (given: Fields, depth: number) => InputStep>> = {
+const LATER: Readonly<Record<string, (given: Fields, depth: number, sizes: StepSizes) => InputStep>> = {
   ...COLUMN_STEPS,
   ...FEATURE_STEPS,
   Thermometer: thermometer,
@@ -36,32 +37,40 @@ const LATER: Readonly<Record<string, (given: Fields, depth: number) => InputStep
 export interface InputSteps {
   first: FirstStep | null;
   steps: readonly InputStep[];
+  /** Of what all of them make, known after they ran once. */
+  sizes: StepSizes;
 }
 
 export function inputSteps(value: unknown): InputSteps {
   const list = entries(value, MOST_STEPS);
+  const sizes = new StepSizes();
   const name = list.length === 0 ? "" : text(fields(list[0])["step"]);
   if (!Object.hasOwn(FIRST, name)) {
     demand(list.length === 0 || TAKE_ANY_TENSOR.includes(name), "a table's columns checked in the first step");
-    return { first: null, steps: laterSteps(list, 0) };
+    return { first: null, steps: laterSteps(list, 0, sizes), sizes };
   }
   const first = readWhole(fields(list[0]), (given) => chosen(FIRST, text(given["step"]), "known steps")(given));
-  return { first, steps: [first, ...laterSteps(list.slice(1), 0)] };
+  return { first, steps: [sizes.measured(first), ...laterSteps(list.slice(1), 0, sizes)], sizes };
 }
 
-function laterSteps(list: unknown[], depth: number): InputStep[] {
-  return list.map((entry) => readWhole(fields(entry), (given) => chosen(LATER, text(given["step"]), "known steps")(given, depth)));
+function laterSteps(list: unknown[], depth: number, sizes: StepSizes): InputStep[] {
+  return list.map((entry) =>
+    sizes.measured(readWhole(fields(entry), (given) => chosen(LATER, text(given["step"]), "known steps")(given, depth, sizes))),
+  );
 }
 
 /** `report` takes what lies beyond a calibrated range. */
-export function runInputSteps({ steps }: InputSteps, x: Given, report?: RangeReport): Tensor {
+export function runInputSteps({ first, steps, sizes }: InputSteps, x: Given, report?: RangeReport): Tensor {
   let value = x;
+  if (first === null) sizes.check(tensor(x));
+  else if (first.expected.kind === "texts" && Array.isArray(x)) sizes.check({ shape: [x.length, 1] });
   steps.forEach((step, i) => {
     if (report !== undefined && step.outside !== undefined) {
       const numbers = tensor(value);
       report.add(numbers, step.outside(numbers), () => columnLabels(steps.slice(0, i), numbers));
     }
     value = step.run(value, report);
+    if (i === 0 && first !== null) sizes.check(tensor(value));
   });
   return tensor(value);
 }
@@ -78,9 +87,9 @@ function labelsAfter(step: InputStep, before: readonly string[], isFirst: boolea
 }
 
 /** The table, and beside it what the steps make of some of its columns: how parts of a table are prepared in different ways. */
-function append(given: Fields, depth: number): InputStep {
+function append(given: Fields, depth: number, sizes: StepSizes): InputStep {
   demand(depth < DEEPEST, `steps nested at most ${DEEPEST} deep`);
-  const [columns, steps] = [indices(given["columns"], 0), laterSteps(entries(given["steps"], MOST_STEPS), depth + 1)];
+  const [columns, steps] = [indices(given["columns"], 0), laterSteps(entries(given["steps"], MOST_STEPS), depth + 1, sizes)];
   const choose = picked(columns, (value) => value);
   return {
     run: (x) => {

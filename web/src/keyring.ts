@@ -23,6 +23,10 @@ const MOST_KEPT_BYTES = 64 << 20; // of one set's evaluation keys in memory
 export interface Keys {
   /** Whether the keys outlive this object. */
   readonly lasting: boolean;
+  /** Where they are kept; null for keys in memory. */
+  readonly store: Store | null;
+  /** Those for one server alone, whose origin (scheme, host, port) this is: services that share what they see cannot link their clients by keys. */
+  forServer(origin: string): Keys;
   key(set: string): Promise<ClientKey>;
   /** The object of the wire format that a server gets; null where it has yet to be made. */
   storedEvaluationKeys(set: string): Promise<Uint8Array | null>;
@@ -35,12 +39,24 @@ export interface Keys {
 /** Keys of this object alone, never written. Evaluation keys are kept for audits and for a server that forgets them, where they are not large. */
 export class TemporaryKeys implements Keys {
   readonly lasting: boolean = false;
+  readonly store: Store | null = null;
   protected readonly engine: Engine | null;
+  readonly #ofServers = new Map<string, TemporaryKeys>();
   readonly #keys = new Map<string, Promise<ClientKey>>();
   readonly #evaluationKeys = new Map<string, Uint8Array>();
 
   constructor(engine: Engine | null = null) {
     this.engine = engine;
+  }
+
+  forServer(origin: string): TemporaryKeys {
+    const keys = this.#ofServers.get(origin) ?? this.boundTo(origin);
+    this.#ofServers.set(origin, keys);
+    return keys;
+  }
+
+  protected boundTo(_origin: string): TemporaryKeys {
+    return new TemporaryKeys(this.engine);
   }
 
   /** Asked for once while it is made or opened. */
@@ -68,6 +84,8 @@ export class TemporaryKeys implements Keys {
     for (const key of this.#keys.values()) void key.then((found) => found.close()).catch(() => undefined);
     this.#keys.clear();
     this.#evaluationKeys.clear();
+    for (const keys of this.#ofServers.values()) keys.close();
+    this.#ofServers.clear();
   }
 
   protected openKey(set: string): Promise<ClientKey> {

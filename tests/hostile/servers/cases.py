@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from servers.honest import Changes
-from servers.replies import Reply, as_json
+from servers.replies import Reply, as_json, standing
 
 MIB: Final = 1 << 20
 FOREVER: Final = None
@@ -321,7 +321,7 @@ _SETS: Final = {
 
 
 def at(offset: Any) -> Reply:
-    return Reply(headers=(("Upload-Offset", str(offset)),))
+    return standing("k1", offset)
 
 
 _UPLOADS: Final = {

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from servers.cases import CASES
+from servers.honest import SET
 from servers.server import serving
 
 MOST_SECONDS: Final = 10.0
@@ -32,17 +33,18 @@ class Result:
     peak_mib: float
 
 
-class PythonClient:
+class _Client:
     """One process for many cases; another where one of them ended it."""
 
-    def __init__(self, *options: str) -> None:
-        self._command = [sys.executable, str(Path(__file__).with_name("python_client.py")), *options]
+    def __init__(self, command: list[str], set_name: str) -> None:
+        self._command = command
+        self._set = set_name
         self._process: subprocess.Popen[str] | None = None
 
     def result(self, name: str) -> Result:
         """Of the case of this name."""
         case = CASES[name]
-        with serving(case) as server:
+        with serving(case, self._set) as server:
             asked = {"name": name, "url": server.url, "samples": case.samples, "toys": case.toys}
             return self._ask(json.dumps(asked))
 
@@ -83,6 +85,21 @@ class PythonClient:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class PythonClient(_Client):
+    """The one of app/client."""
+
+    def __init__(self, *options: str) -> None:
+        super().__init__([sys.executable, str(Path(__file__).with_name("python_client.py")), *options], SET)
+
+
+class WebClient(_Client):
+    """The one of web/dist in Node, which lets no server name a toy set."""
+
+    def __init__(self, *options: str) -> None:
+        script = Path(__file__).with_name("web_client.mjs")
+        super().__init__(["node", "--expose-gc", "--max-old-space-size=512", str(script), *options], "nn2")
 
 
 def _peak_mib(process: int) -> float:

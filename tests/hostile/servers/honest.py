@@ -10,7 +10,7 @@ PROGRAM: Final = "ab" * 32
 Changes = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 
 
-def specification_of(changes: Changes) -> dict[str, Any]:
+def specification_of(changes: Changes, set_name: str = SET) -> dict[str, Any]:
     """A client specification with some fields changed; of an index whatever the changes are."""
     from cloakwork.fhe_core.errors import FheError
     from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
@@ -18,7 +18,7 @@ def specification_of(changes: Changes) -> dict[str, Any]:
     fields = dict(changes() if callable(changes) else changes)
     if "format" in fields:
         return fields
-    name = fields.get("parameter_set", SET)
+    name = fields.get("parameter_set", set_name)
     try:
         digest = parameter_digest(parameter_set(name)).hex()
     except FheError:

@@ -38,3 +38,9 @@ class Reply:
 
 def as_json(fields: Any, status: int = 200) -> Reply:
     return Reply(status, json.dumps(fields).encode(), headers=(("Content-Type", "application/json"),))
+
+
+def standing(name: str, offset: Any, state: str = "open") -> Reply:
+    """Where an upload stands: in a header for Python's client, in JSON for the one of web/."""
+    body = json.dumps({"id": name, "offset": offset, "state": state}).encode()
+    return Reply(body=body, headers=(("Content-Type", "application/json"), ("Upload-Offset", str(offset))))

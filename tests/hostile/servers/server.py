@@ -22,8 +22,8 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from servers.cases import CASES, Case
-from servers.honest import answer_to, metadata_of, specification_of
-from servers.replies import Reply, as_json
+from servers.honest import SET, answer_to, metadata_of, specification_of
+from servers.replies import Reply, as_json, standing
 
 _ROUTES: Final = (
     ("models", "GET", r"/v2/models"),
@@ -31,7 +31,7 @@ _ROUTES: Final = (
     ("metadata", "GET", r"/v2/models/.+"),
     ("opening", "POST", r"/v2/keys"),
     ("keys", "GET", r"/v2/keys"),
-    ("offset", "HEAD", r"/v2/keys/.+"),
+    ("offset", "HEAD|GET", r"/v2/keys/.+"),
     ("part", "PATCH", r"/v2/keys/.+"),
     ("deletion", "DELETE", r"/v2/keys/.+"),
     ("infer", "POST", r"/v2/models/.+/infer"),
@@ -48,9 +48,11 @@ class CaseServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, set_name: str = SET) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.case = case
+        self.set_name = set_name
+        self.key_bytes = 0  # as they are announced
         self.asked: list[str] = []  # method and path of every request
         self.counts: Counter[str] = Counter()  # of requests by route
         self.received = bytearray()  # of the evaluation keys
@@ -83,15 +85,18 @@ class CaseServer(ThreadingHTTPServer):
             case "metadata":
                 return as_json(metadata_of(self.case.metadata))
             case "specification":
-                return as_json(specification_of(self.case.specification))
+                return as_json(specification_of(self.case.specification, self.set_name))
             case "opening":
                 self.received = bytearray()
+                opening = json.loads(body)
+                self.key_bytes = int(opening["bytes"]) if isinstance(opening, dict) else 0
                 return as_json({"id": "k1", "state": "open"}, 201)
             case "keys":
                 return as_json({"keys": []})
             case "part" | "offset":
                 self.received += body
-                return Reply(headers=(("Upload-Offset", str(len(self.received))),))
+                offset = len(self.received)
+                return standing("k1", offset, "ready" if offset == self.key_bytes else "open")
             case "infer" | "result":
                 return Reply(body=self.case.answer(answer_to(bytes(self.received), self.request)))
             case "job":
@@ -111,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(length)
         path = self.path.partition("?")[0]
         route = next(
-            (name for name, method, form in _ROUTES if method == self.command and re.fullmatch(form, path)), ""
+            (name for name, method, form in _ROUTES if re.fullmatch(method, self.command) and re.fullmatch(form, path)), ""
         )
         reply = self.server.reply_to(route, self.command, self.path, body)
         with suppress(OSError):  # the client has gone
@@ -147,9 +152,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(case: Case) -> Iterator[CaseServer]:
+def serving(case: Case, set_name: str = SET) -> Iterator[CaseServer]:
     """Until the block ends."""
-    with CaseServer(case) as server:
+    with CaseServer(case, set_name) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
