@@ -5,10 +5,10 @@ import { auditFile, type AuditFile, type Exchange } from "./audit.js";
 import type { ClientKey } from "./client_key.js";
 import type { Given } from "./columns.js";
 import { defaultEngine, type Engine } from "./engine.js";
-import { agreed, type Confirm, requirePinned } from "./consent.js";
+import { type Confirm, Pins, requireKeys } from "./consent.js";
 import { ConnectionLostError, FheError, MisbehavingServerError, ParameterError, ServiceError, UnsupportedError } from "./errors.js";
 import { type Keys, type Store, TemporaryKeys } from "./keyring.js";
-import { MOST_ANSWER_BYTES, MOST_SPECIFICATION_BYTES } from "./limits.js";
+import { MOST_SPECIFICATION_BYTES } from "./limits.js";
 import { type Answer, isNumbers } from "./output_steps.js";
 import { requireSecure } from "./parameters.js";
 import { digestOf } from "./sha256.js";
@@ -16,7 +16,7 @@ import { ClientSpecification, type InputOptions } from "./specification.js";
 import type { NamedTensors } from "./tensors.js";
 import { jsonOf, type Request, type Response, segment, sleep, Transport, type TransportOptions } from "./transport.js";
 import { sendKeys, UploadForgottenError } from "./upload.js";
-import { evaluationKeysBytes, hexadecimal } from "./wire.js";
+import { hexadecimal } from "./wire.js";
 import { countOf, oneLine, textOf } from "./words.js";
 
 /** progress(what, done, total), `what` being "keys", "upload" or "server". */
@@ -27,11 +27,11 @@ export interface ClientOptions extends TransportOptions {
   keys?: Keys;
   /** Use the keys that all servers share, as earlier releases did, and not one for this server alone: servers can tell that it is one client. */
   shareKeys?: boolean;
-  /** Asked before keys of more than 100 MB are made and sent, and when a version's specification is not the one of its first use. */
+  /** Asked before keys of more than 100 MB are made and sent, and when a model is not what it was at first use; without it both are errors. */
   confirm?: Confirm;
-  /** Where specifications are pinned; by default beside the keys. */
+  /** Where is kept what models were at first use; by default beside the keys. */
   pins?: Store;
-  /** Seconds that a job may wait or run without a new state or more progress. */
+  /** Seconds that a job may take; by default a day. */
   jobTimeoutSeconds?: number;
   engine?: Engine;
   /** Make keys for models whose set has a structured secret (`.._block`) too. */
@@ -71,8 +71,8 @@ export interface RemoteModel {
 }
 
 const WAIT_SECONDS = 2; // between looks at a job whose events end early
-const DEFAULT_JOB_TIMEOUT_SECONDS = 3600;
-const MOST_UPLOADS = 2; // of keys in one call, beside the first: a server that forgets them again and again is not asked on
+const DEFAULT_JOB_TIMEOUT_SECONDS = 24 * 3600;
+const FORGOTTEN_TIMES = 3; // that keys are sent again for one call
 const SHA256_DIGITS = 64;
 const LONGEST_REASON = 500;
 const FORGOTTEN_KEY = ["unknown_key", "key_required"];
@@ -81,14 +81,13 @@ const FORGOTTEN_KEY = ["unknown_key", "key_required"];
 export class Client {
   readonly #transport: Transport;
   readonly #keys: Keys;
-  readonly #pins: Store | null;
+  readonly #pins: Pins | null;
   readonly #confirm: Confirm | null;
   readonly #jobTimeoutSeconds: number;
   readonly #structuredKeys: boolean;
   readonly #engine: Engine | null;
   readonly #models = new Map<string, RemoteModel>();
   readonly #uploaded = new Map<string, string>(); // the server's names of keys, by parameter set
-  readonly #agreed = new Set<string>(); // sets whose keys may be made and sent
   readonly #uploading = new Map<string, Promise<number>>();
   readonly #announced = new Set<string>(); // of all keys that were announced, complete or not: SHA-256, or the server's name
 
@@ -96,8 +95,10 @@ export class Client {
     this.#transport = new Transport(url, options);
     this.#engine = options.engine ?? null;
     const keys = options.keys ?? new TemporaryKeys(this.#engine);
-    this.#keys = options.shareKeys ? keys : keys.forServer(this.#transport.origin);
-    this.#pins = options.pins ?? keys.store;
+    const { server } = this.#transport;
+    this.#keys = options.shareKeys ? keys : keys.forServer(server);
+    const store = options.pins ?? keys.store;
+    this.#pins = store === null ? null : new Pins(store, server);
     this.#confirm = options.confirm ?? null;
     this.#jobTimeoutSeconds = options.jobTimeoutSeconds ?? DEFAULT_JOB_TIMEOUT_SECONDS;
     this.#structuredKeys = options.structuredKeys ?? false;
@@ -120,6 +121,12 @@ export class Client {
     return found;
   }
 
+  /** Takes a model that is not what it was: the next use pins it as it is then. */
+  async accept(name: string): Promise<void> {
+    await this.#pins?.forget(name);
+    for (const place of this.#models.keys()) if (place.startsWith(`${name}\n`)) this.#models.delete(place);
+  }
+
   async predict(name: string, x: Given, options: ScoreOptions = {}): Promise<Answer> {
     return (await this.score(name, x, options)).predictions;
   }
@@ -139,13 +146,11 @@ export class Client {
     if (structuredSecret && !this.#structuredKeys)
       throw new ParameterError(`parameter set '${set}' has a structured secret; it is taken only when asked for: pass structuredKeys`);
     const inputs = specification.inputs(x, warned);
-    await this.#agree(specification);
     const key = await this.#keys.key(set);
     let uploadBytes = this.#uploaded.has(set) ? 0 : await this.#upload(set, progress, signal);
     const count = inputs.shape[0] as number;
-    const rowsAtOnce = Math.max(1, Math.floor(MOST_ANSWER_BYTES / specification.mostResultBytes(laneCount)));
-    const largest = Math.min(largestBatch(facts) ?? count, rowsAtOnce) * laneCount;
-    let uploadsLeft = MOST_UPLOADS;
+    const largest = Math.min((largestBatch(facts) ?? count) * laneCount, specification.mostSamples);
+    let uploadsLeft = FORGOTTEN_TIMES;
     const parts: Scores[] = [];
     const options: ScoreOptions = { ...(witness && { witness }), ...(signal && { signal }) };
     for (let start = 0; start < count; start += largest) {
@@ -230,21 +235,12 @@ export class Client {
     const specification = new ClientSpecification(new TextDecoder().decode(body), this.#engine ?? (await defaultEngine()));
     requireSecure(specification.parameters);
     largestBatch(facts as Record<string, unknown>);
-    if (this.#pins !== null) {
-      const model = { origin: this.#transport.origin, model: name, version: chosen };
-      const offered = { program: hexadecimal(specification.program), specification: hexadecimal(await digestOf(body)) };
-      await requirePinned(this.#confirm, this.#pins, model, offered);
-    }
+    const offered = { program: hexadecimal(specification.program), specification: hexadecimal(await digestOf(body)) };
+    await this.#pins?.require(this.#confirm, name, chosen, version === undefined, offered);
     return { name, version: chosen, specification, facts: facts as Record<string, unknown> };
   }
 
   // --- keys ---
-
-  async #agree({ parameters }: ClientSpecification): Promise<void> {
-    if (this.#agreed.has(parameters.name)) return;
-    await agreed(this.#confirm, this.#pins, this.#transport.origin, parameters.name, evaluationKeysBytes(parameters));
-    this.#agreed.add(parameters.name);
-  }
 
   /** Bytes sent: none when the server has the keys, the rest when it has a part. One call at a time sends the keys of a set. */
   async #upload(set: string, progress: ServiceProgress, signal?: AbortSignal): Promise<number> {
@@ -273,6 +269,7 @@ export class Client {
     const stored = await this.#keys.storedEvaluationKeys(set);
     const sha256 = stored === null ? null : hexadecimal(await digestOf(stored));
     const total = key.evaluationKeysBytes;
+    if (stored === null) await requireKeys(this.#confirm, set, total);
     if (sha256 !== null) this.#announced.add(sha256);
     const json = { parameter_set_digest: hexadecimal(key.parameters.digest), bytes: total, sha256 };
     const fields = jsonOf(await this.#ask({ method: "POST", path: "/v2/keys", json }, signal));
@@ -343,32 +340,29 @@ export class Client {
   /** Follows the job's events until it has ended, then takes its result, and the seconds that it ran. */
   async #jobResult(id: string, mostBytes: number, progress: ServiceProgress, signal?: AbortSignal): Promise<[Response, number]> {
     const path = `/v2/jobs/${segment(id, "job")}`;
-    let [state, most, since] = ["", -1, performance.now()];
+    const end = performance.now() + 1000 * this.#jobTimeoutSeconds;
     const onEvent = (kind: string, data: Record<string, unknown>): void => {
       const [done, total] = [countOf(data["done"]), countOf(data["total"])];
-      if (kind !== "progress" || done === null || total === null) return;
-      if (done > most) [most, since] = [done, performance.now()];
-      progress("server", Math.min(done, Math.max(1, total)), Math.max(1, total));
+      if (kind === "progress" && done !== null && total !== null) progress("server", done, Math.max(1, total));
     };
-    const left = (): number => this.#jobTimeoutSeconds - (performance.now() - since) / 1000;
+    const left = (): number => Math.max(0, (end - performance.now()) / 1000);
     for (;;) {
       try {
-        await this.#ask({ method: "GET", path: `${path}/events`, onEvent, mostSeconds: Math.max(0, left()) }, signal);
+        await this.#ask({ method: "GET", path: `${path}/events`, onEvent, mostSeconds: left() }, signal);
       } catch (error) {
         if (!(error instanceof ConnectionLostError)) throw error; // the job itself says how it is
       }
       const job = jsonOf(await this.#ask({ method: "GET", path }, signal));
-      const latest = textOf(job["state"]) ?? "";
-      if (latest === "done")
+      const state = textOf(job["state"]) ?? "";
+      if (state === "done")
         return [await this.#ask({ method: "GET", path: `${path}/result`, mostBytes }, signal), countOf(job["run_seconds"]) ?? NaN];
-      if (latest === "failed" || latest === "cancelled") throw new ServiceError(`job ${id}: ${latest}: ${reasonOf(job["error"])}`);
-      if (!UNDER_WAY.includes(latest)) throw new MisbehavingServerError(`job ${id}: expected a state, the server says none that there is`);
-      if (latest !== state) [state, since] = [latest, performance.now()];
-      if (left() < WAIT_SECONDS)
+      if (state === "failed" || state === "cancelled") throw new ServiceError(`job ${id}: ${state}: ${reasonOf(job["error"])}`);
+      if (!UNDER_WAY.includes(state)) throw new MisbehavingServerError(`job ${id}: expected a state, the server says none that there is`);
+      if (left() === 0)
         throw new ServiceError(
-          `job ${id}: ${latest}, without progress for ${this.#jobTimeoutSeconds} s; pass jobTimeoutSeconds to wait longer`,
+          `job ${id}: it has not ended in ${this.#jobTimeoutSeconds} s; a job that needs longer needs a larger jobTimeoutSeconds`,
         );
-      await sleep(WAIT_SECONDS, signal);
+      await sleep(Math.min(WAIT_SECONDS, left()), signal);
     }
   }
 }
@@ -390,7 +384,8 @@ function largestBatch(facts: Record<string, unknown>): number | null {
 }
 
 function modelPath(name: string, version?: string): string {
-  const path = `/v2/models/${segment(name, "model")}`;
+  if (/^\.{0,2}$/.test(name)) throw new ParameterError("model: expected the name of one");
+  const path = `/v2/models/${encodeURIComponent(name)}`;
   return version === undefined ? path : `${path}/versions/${segment(version, "version")}`;
 }
 

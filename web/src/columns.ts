@@ -18,6 +18,8 @@ export interface InputStep {
   labels?: (before: readonly string[]) => readonly string[];
   /** Whether number i of the samples x before the step lies beyond a calibrated range. */
   outside?: (x: Tensor) => (value: number, i: number) => boolean;
+  /** How often the numbers that it makes are gone through; without this, once. */
+  rounds?: number;
 }
 
 /** For `labels`: columns that no column of the user's table is. */

@@ -63,14 +63,14 @@ export class ServiceError extends FheError {
   }
 }
 
-/** What the server sent is no answer to the request: too much of it, or not what the service's interface says. */
+/** The server says something that no service of this kind says: too much, too slowly, in an encoding, or without an end. Nothing is sent again. */
 export class MisbehavingServerError extends ServiceError {
   override readonly code: string = "misbehaving_server";
 }
 
-/** Something that the server asks for and that a person has not agreed to: large keys, another program under the name of a version. */
-export class ConsentError extends FheError {
-  override readonly code: string = "consent_required";
+/** A server shows another program, or other steps, under the name of a model that was used before; nothing was encrypted for it. */
+export class ChangedModelError extends ServiceError {
+  override readonly code: string = "changed_model";
 }
 
 /** No answer, or half of one; whether the request was carried out is not known. */

@@ -25,7 +25,7 @@ export const FEATURE_STEPS: Readonly<Record<string, (given: Fields) => InputStep
         return sum;
       });
     };
-    return { run, labels: NAMELESS };
+    return { run, labels: NAMELESS, rounds: 1 + Math.floor(offset.length / 16) };
   },
 
   Polynomials: (given) => {
@@ -44,7 +44,9 @@ export const FEATURE_STEPS: Readonly<Record<string, (given: Fields) => InputStep
       });
       return notInfinite(found, "a polynomial");
     };
-    return { run, labels: NAMELESS };
+    const largest = new Float64Array(width);
+    powers.data.forEach((power, i) => (largest[i % width] = Math.max(largest[i % width] as number, power)));
+    return { run, labels: NAMELESS, rounds: 1 + largest.reduce((sum, power) => sum + power, 0) };
   },
 
   // box-cox of positive values, yeo-johnson of any; missing values stay.
@@ -94,7 +96,7 @@ export const FEATURE_STEPS: Readonly<Record<string, (given: Fields) => InputStep
     demand(of.every(ascending), "ascending knots");
     demand(["constant", "continue", "periodic", "error"].includes(outside), "a known rule for values beyond the knots");
     const run = ofColumns(columns, (values, c) => splines(values, of[c] as Float64Array, degree, outside, bias));
-    return { run: (x) => run(withoutMissing(x, "a spline")), labels: NAMELESS };
+    return { run: (x) => run(withoutMissing(x, "a spline")), labels: NAMELESS, rounds: 2 + degree };
   },
 
   Binarise: (given) => {

@@ -27,7 +27,7 @@ export function parsedObject(text: string): Fields {
   return fields(value);
 }
 
-/** In one pass: a text in quotes stays as it is, and what is between them says how many lists, objects and names there are. */
+/** In one pass: a text in quotes stays as it is, and what is between them says how many lists and objects there are. */
 function withoutInfinities(text: string): string {
   const pieces: string[] = [];
   let [parts, start, copied] = [0, 0, 0];
@@ -37,10 +37,10 @@ function withoutInfinities(text: string): string {
     let infinite = false;
     for (let i = start; i < end; ++i) {
       const code = text.charCodeAt(i);
-      if (code === LIST || code === OBJECT || code === NAMED) ++parts;
+      if (code === LIST || code === OBJECT) ++parts;
       infinite ||= code === INFINITE;
     }
-    demand(parts <= MOST_SPECIFICATION_PARTS, `at most ${MOST_SPECIFICATION_PARTS} lists, objects and names`);
+    demand(parts <= MOST_SPECIFICATION_PARTS, `at most ${MOST_SPECIFICATION_PARTS} lists and objects`);
     if (infinite) {
       pieces.push(text.slice(copied, start), text.slice(start, end).replaceAll("Infinity", "1e999"));
       copied = end;
@@ -50,7 +50,7 @@ function withoutInfinities(text: string): string {
   return pieces.length === 0 ? text : pieces.join("") + text.slice(copied);
 }
 
-const [LIST, OBJECT, NAMED, INFINITE] = ["[", "{", ":", "I"].map((character) => character.charCodeAt(0));
+const [LIST, OBJECT, INFINITE] = ["[", "{", "I"].map((character) => character.charCodeAt(0));
 
 /** After the closing quote of the text that begins at `quote`; the end of all where there is none. */
 function endOfText(text: string, quote: number): number {

@@ -10,7 +10,7 @@ import { categories, columns, numbered } from "./first_steps.js";
 import { positions, thermometer } from "./grids.js";
 import { MOST_COLUMNS, MOST_STEPS } from "./limits.js";
 import type { RangeReport } from "./range_report.js";
-import { StepSizes } from "./step_sizes.js";
+import { extentOf, StepSizes } from "./step_sizes.js";
 import { tensors } from "./tensors.js";
 import { texts } from "./texts.js";
 
@@ -62,15 +62,13 @@ function laterSteps(list: unknown[], depth: number, sizes: StepSizes): InputStep
 /** `report` takes what lies beyond a calibrated range. */
 export function runInputSteps({ first, steps, sizes }: InputSteps, x: Given, report?: RangeReport): Tensor {
   let value = x;
-  if (first === null) sizes.check(tensor(x));
-  else if (first.expected.kind === "texts" && Array.isArray(x)) sizes.check({ shape: [x.length, 1] });
+  sizes.check(extentOf(x, first?.expected.kind === "tensors"));
   steps.forEach((step, i) => {
     if (report !== undefined && step.outside !== undefined) {
       const numbers = tensor(value);
       report.add(numbers, step.outside(numbers), () => columnLabels(steps.slice(0, i), numbers));
     }
     value = step.run(value, report);
-    if (i === 0 && first !== null) sizes.check(tensor(value));
   });
   return tensor(value);
 }
@@ -91,10 +89,12 @@ function append(given: Fields, depth: number, sizes: StepSizes): InputStep {
   demand(depth < DEEPEST, `steps nested at most ${DEEPEST} deep`);
   const [columns, steps] = [indices(given["columns"], 0), laterSteps(entries(given["steps"], MOST_STEPS), depth + 1, sizes)];
   const choose = picked(columns, (value) => value);
+  const note = sizes.noted();
   return {
     run: (x) => {
       const found = tensor(x);
       const part = steps.reduce((value, step) => step.run(value), choose(found));
+      note(found, part);
       const [width, more] = [found.shape[1] as number, part.shape[1] as number];
       if (width + more > MOST_COLUMNS) throw new ShapeError(`input: expected steps that make at most ${MOST_COLUMNS} columns`);
       return made(

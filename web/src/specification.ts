@@ -7,7 +7,7 @@ import type { Engine } from "./engine.js";
 import { FheError, KeyMismatchError, ParameterError, SerializationError, ShapeError } from "./errors.js";
 import { demand, entries, MOST_NUMBERS, parsedObject, real, reals, shape, text } from "./fields.js";
 import { columnLabels, inputSteps, type InputSteps, runInputSteps } from "./input_steps.js";
-import { MOST_ANSWER_BYTES } from "./limits.js";
+import { MOST_BATCH_BYTES } from "./limits.js";
 import { type Answer, type OutputStep, outputSteps, runOutputSteps, type Stage, STAGES } from "./output_steps.js";
 import { parameterSet, type ParameterSet } from "./parameters.js";
 import { type OnWarning, RangeReport, warnOnConsole } from "./range_report.js";
@@ -80,7 +80,7 @@ export class ClientSpecification {
       scale.data.every((each) => each > 0 && Number.isFinite(1 / each)),
       "positive scales",
     );
-    demand(this.mostResultBytes(1) <= MOST_ANSWER_BYTES, `an answer of at most ${MOST_ANSWER_BYTES} bytes for a sample`);
+    demand(this.mostResultBytes(1) <= MOST_BATCH_BYTES, `an answer of at most ${MOST_BATCH_BYTES} bytes for a sample`);
     demand(this.#outputUnit >= 0 && this.#outputUnit <= 1 && this.#inputScale > 0 && low <= high, "a unit, a scale and a range");
     demand(Math.max(Math.abs(low), Math.abs(high)) * this.#inputScale <= MOST_PHASE * (1 + SLACK), "a range that fits the torus");
   }
@@ -140,6 +140,14 @@ export class ClientSpecification {
   /** Size of the largest answer for so many samples. */
   mostResultBytes(samples: number): number {
     return mostResultBytes(this.parameters, Math.ceil(samples / this.parameters.laneCount) * this.#outputScale.data.length);
+  }
+
+  /** Samples of one request: as many as fit the memory of a small machine, with their answer. */
+  get mostSamples(): number {
+    const { polynomialSize, largeWords, memoryBytes, laneCount } = this.parameters;
+    const packed = Math.ceil(this.inputSize / polynomialSize) * polynomialSize;
+    const words = packed + this.#outputScale.data.length * largeWords;
+    return Math.max(1, Math.floor(MOST_BATCH_BYTES / (words * memoryBytes))) * laneCount;
   }
 
   /** Before it is unpacked: whether a result has as many numbers as the samples ask for. */

@@ -5,6 +5,7 @@ import type { Tensor } from "./arrays.js";
 import { type FirstStep, type Given, MOST_COLUMNS } from "./columns.js";
 import { ShapeError } from "./errors.js";
 import { chosen, demand, entries, type Fields, flag, integer, text } from "./fields.js";
+import { checkPieces } from "./step_sizes.js";
 
 const WORDS = /[\p{L}\p{N}_]+/gu;
 const LONGER_WORDS = /[\p{L}\p{N}_]{2,}/gu;
@@ -43,10 +44,13 @@ export function texts(given: Fields): FirstStep {
   const accents = text(given["accents"]);
   demand(["", "ascii", "unicode"].includes(accents), "a rule for accents: ascii, unicode or none");
   const pieces = piecesOf(given);
+  const [shortest, longest] = [integer(given["shortest"]), integer(given["longest"])];
+  const pieceCharacters = ((shortest + longest) * (longest - shortest + 1)) / 2;
   const feature = hashed > 0 ? hashedFeature(hashed, signed) : knownFeature(vocabulary);
   const width = hashed || vocabulary.length;
   const run = (x: Given): Tensor => {
     const found = listedTexts(x);
+    checkPieces(found, pieceCharacters);
     const data = new Float64Array(found.length * width);
     found.forEach((each, row) => {
       const counts = data.subarray(row * width, (row + 1) * width);

@@ -52,7 +52,7 @@ const FIRST_PAUSE_SECONDS = 0.25;
 const LONGEST_PAUSE_SECONDS = 30;
 const PASSING = [429, 502, 503, 504]; // may be others a moment later; the request was not carried out
 const LONGEST_MESSAGE = 500;
-const LONGEST_NAME = 200;
+const LONGEST_NAME_SHOWN = 40;
 const LONGEST_TIMER_MS = 2 ** 30;
 const DEFAULT_TIMEOUT_SECONDS = 300; // of Python's client
 
@@ -71,9 +71,11 @@ export class Transport {
     this.#fetch = given ?? ((...values) => fetch(...values));
   }
 
-  /** Scheme, host and port. */
-  get origin(): string {
-    return new URL(this.url).origin;
+  /** The same for all ways to write the URL: what keys and pins of a server are found by, in Python too. */
+  get server(): string {
+    const { protocol, hostname, port, pathname } = new URL(this.url);
+    const host = hostname.replace(/^\[|\]$/g, "");
+    return `${protocol}//${host}:${port || (protocol === "https:" ? 443 : 80)}${pathname.replace(/\/+$/, "")}`;
   }
 
   /** The answer; ServiceError and the like for statuses of 400 and more. `signal` cancels. */
@@ -366,7 +368,7 @@ export function jsonOf(response: Response): Record<string, unknown> {
 
 /** A name that the server gave, as a part of a path: one that a URL would read as another path is refused. */
 export function segment(name: string, what: string): string {
-  if (name === "" || name.length > LONGEST_NAME || /^\.{1,2}$/.test(name) || !/^[\x20-\x7e]+$/.test(name))
-    throw new MisbehavingServerError(`${what}: expected a name of 1 to ${LONGEST_NAME} plain characters, got '${oneLine(name, 40)}'`);
-  return encodeURIComponent(name);
+  if (!/^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$/.test(name))
+    throw new MisbehavingServerError(`${what}: expected a name of letters, digits and . _ -, got '${oneLine(name, LONGEST_NAME_SHOWN)}'`);
+  return name;
 }

@@ -81,11 +81,6 @@ export function sectionBytes(kind: number, params: ParameterSet, seeded: boolean
   }
 }
 
-/** Size of evaluation keys, before there are any. */
-export function evaluationKeysBytes(params: ParameterSet): number {
-  return HEADER_BYTES + sectionBytes(EVALUATION_KEYS, params, true, []).reduce((sum, bytes) => sum + bytes, 0) + CHECKSUM_BYTES;
-}
-
 /** Bytes of so many ciphertexts in the largest form that an answer may have. */
 export function mostResultBytes(params: ParameterSet, count: number): number {
   const rest = HEADER_BYTES + 8 * MAX_RANK + PURPOSE_BYTES + CHECKSUM_BYTES;
