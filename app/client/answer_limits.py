@@ -10,13 +10,14 @@ from cloakwork.app.client.errors import MisbehavingServerError
 from cloakwork.app.client.exchange import FileBody, Request, Response
 
 LONGEST_ERROR: Final = 1 << 16  # bytes that are read of an answer that is an error
+_PATIENCE: Final = 1.25  # times the seconds that a server may be silent, which end by themselves
 _SLOWEST_DOWNLOAD: Final = 1024  # bytes a second, beyond the seconds that a server may be silent
 _SLOWEST_UPLOAD: Final = 8 * 1024
 
 
 def seconds_until_answer(request: Request, timeout: float) -> float:
     """From the first byte of a request to the first one of its answer's body."""
-    return timeout + _sent_bytes(request) / _SLOWEST_UPLOAD
+    return _PATIENCE * timeout + _sent_bytes(request) / _SLOWEST_UPLOAD
 
 
 def _sent_bytes(request: Request) -> int:

@@ -55,6 +55,7 @@ class _Settings:
         share_keys: use one key for all servers that a parameter set's models are on; they recognise each other's clients by it.
         accept_large_keys: make and send evaluation keys of more than 100 MB.
         accept_changes: take a model that is not what it was at first use, and pin it anew.
+        largest_answer: bytes of an answer to one sample; models that need more are refused.
         confirm: confirm(question) asks whether to do either, where it was not agreed to beforehand.
 
     Raises:
@@ -76,6 +77,7 @@ class _Settings:
         share_keys: bool = False,
         accept_large_keys: bool = False,
         accept_changes: bool = False,
+        largest_answer: int = 64 << 20,
         confirm: Confirm | None = None,
     ) -> None:
         self.url = checked_url(url, api_key is not None, allow_plain_http)
@@ -85,7 +87,7 @@ class _Settings:
         self._agreement = Agreement(confirm, accept_large_keys, accept_changes)
         self._models: dict[tuple[str, str | None], RemoteModel] = {}
         self._uploads = Uploads()
-        self._job_seconds = job_timeout
+        self._job_seconds, self._largest_answer = job_timeout, largest_answer
         self._structured_keys = structured_keys
         self._options = (self.url, api_key, timeout, verify)
 
@@ -118,6 +120,7 @@ class _Settings:
             model = yield from describe(name, version)
             if model.is_insecure:
                 require_toys_of(self.url)
+            model.require_answer(self._largest_answer)
             self._require_same(model, any_version=version is None)
             self._models[name, version] = model
         return self._models[name, version]

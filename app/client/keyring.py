@@ -48,16 +48,23 @@ class Keyring:
     Args:
         passphrase: of the secret keys, or what asks for it; None: `CLOAKWORK_PASSPHRASE`.
         new_passphrase: of a key that is made, for instance what asks twice; None: `passphrase`.
+        weak_passphrase: take one for a new key that is easy to guess.
     """
 
     lasting = True  # whether the keys are there for the next run as well
 
     def __init__(
-        self, folder: Path | None = None, passphrase: Passphrase = None, new_passphrase: Passphrase = None
+        self,
+        folder: Path | None = None,
+        passphrase: Passphrase = None,
+        new_passphrase: Passphrase = None,
+        *,
+        weak_passphrase: bool = False,
     ) -> None:
         self.folder = folder or default_folder()
         self._passphrase = passphrase
         self._new_passphrase = passphrase if new_passphrase is None else new_passphrase
+        self._weak_passphrase = weak_passphrase
         self._open: dict[str, Any] = {}  # secret keys by name
         self._lock = threading.RLock()
         self.pins: Pins = PinFile(self.folder)
@@ -123,7 +130,8 @@ class Keyring:
 
     def _made(self, kind: KeyKind[Any], progress: Progress, server: str) -> Any:
         word = _word(self._new_passphrase)
-        check_passphrase(word)
+        if not self._weak_passphrase:
+            check_passphrase(word)
         self.folder.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
         _require_private(self.folder, "700")
         path = self._secret_path(kind, server)

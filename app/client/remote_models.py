@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cloakwork.app.client.errors import ServiceError
 from cloakwork.app.client.key_kinds import KeyKind, LevelledKeys, LookupKeys
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.errors import ShapeError
+from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.parameters import ParameterSet, ciphertext_bytes, is_insecure, parameter_set, word_dtype
@@ -60,6 +60,14 @@ class RemoteModel(ABC):
     @abstractmethod
     def is_insecure(self) -> bool:
         """Whether its parameter set is for tests."""
+
+    def require_answer(self, most_bytes: int) -> None:
+        """ParameterError for a model whose answer to one sample is larger than that."""
+        if self.answer_bytes(1) > most_bytes:
+            raise ParameterError(
+                f"model '{self.name}': its answer to one sample would have {self.answer_bytes(1):,} bytes, more than {most_bytes:,}; pass "
+                "largest_answer= to the client if that is right"
+            )
 
     @abstractmethod
     def answer_bytes(self, samples: int) -> int:

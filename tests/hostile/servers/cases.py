@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from servers.honest import Changes
+from servers.honest import PROGRAM, Changes, specification_of
 from servers.replies import Reply, as_json
 
 MIB: Final = 1 << 20
@@ -183,6 +183,13 @@ def nested(depth: int) -> dict[str, Any]:
     return step
 
 
+def nested_text() -> bytes:
+    """A specification with steps as deep as no encoder of JSON goes."""
+    fields = json.dumps(specification_of({"input_steps": [columns(), "inner"]}))
+    opening = '{"step": "Append", "columns": [0], "steps": ['
+    return fields.replace('"inner"', opening * 5000 + "]}" * 5000).encode()
+
+
 def fanned(depth: int, wide: int) -> dict[str, Any]:
     """Steps in steps in steps: wide^depth of them, under fewer than a thousand in each list."""
     step: dict[str, Any] = {"step": "Append", "columns": [0], "steps": []}
@@ -223,14 +230,14 @@ def index(**changes: Any) -> Case:
         "weights": "uniform",
         "score_offset": 0,
     }
-    return Case(fields | changes, {"kind": "index"})
+    return Case(fields | changes, {"kind": "index", "program_digest": PROGRAM})
 
 
 _STEPS: Final = {
     "append_doubles_twenty_times": prepared(*doubled(20), FIRST, samples="many"),
     "append_two_million_columns": prepared({"step": "Append", "columns": [0] * (2 * MIB), "steps": []}, FIRST),
     "append_nested_deep": prepared(nested(150), FIRST),
-    "append_nested_beyond_recursion": Case(lambda: {"input_steps": [columns(), nested(5000)]}),
+    "append_nested_beyond_recursion": on("specification", Reply(body=nested_text)),
     "append_a_million_steps": prepared(fanned(3, 40), FIRST, samples="many"),
     "splines_of_200_000_knots": prepared(splines(200_000), FIRST, samples="many"),
     "splines_of_degree_a_million": prepared(splines(100, 10**6), FIRST),
@@ -432,6 +439,9 @@ _ANSWERS: Final = {
     "answer_gzip_bomb": on("infer", GZIPPED),
     "answer_deflate": on("infer", Reply(body=b"x", headers=(("Content-Encoding", "deflate"),))),
     "answer_drip": on("infer", DRIP),
+    "answer_endless_of_60_000_numbers": Case(
+        lambda: {"output_scale": [1.0] * 60_000, "output_offset": [0.0] * 60_000}, replies={"infer": ENDLESS}
+    ),
     "answer_says_a_petabyte": on("infer", SAID_HUGE),
     "answer_silent": on("infer", SILENT),
     "answer_redirect": on("infer", ELSEWHERE),
