@@ -7,7 +7,7 @@ export const MOST_SPECIFICATION_PARTS = 2 ** 18;
 export const MOST_JSON_BYTES = 2 ** 20;
 /** Of an answer that is an error, and of what is shown of it. */
 export const MOST_ERROR_BYTES = 2 ** 16;
-export const MOST_MESSAGE_CHARACTERS = 2000;
+export const MOST_MESSAGE_CHARACTERS = 900;
 /** Of one server-sent event. All events of a request have the first bytes at once, and so many more a second. */
 export const MOST_EVENT_BYTES = 2 ** 16;
 export const FIRST_EVENT_BYTES = 2 ** 20;

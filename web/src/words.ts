@@ -1,10 +1,10 @@
 // Words of strangers, made harmless.
 
-const CONTROL = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]+/gu; // control and format characters, direction overrides among them, separators of lines
+const UNPRINTABLE = /[\p{C}\p{Z}]+/gu; // control and format characters, direction overrides among them; spaces and separators of lines
 
 /** One line of at most `most` characters, without characters that a terminal or a page acts on. */
 export function oneLine(text: string, most: number): string {
-  const line = text.slice(0, 2 * most).replace(CONTROL, " ");
+  const line = text.slice(0, 2 * most).replace(UNPRINTABLE, " ");
   return line.length <= most ? line : `${line.slice(0, most)} ..`;
 }
 

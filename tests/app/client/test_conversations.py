@@ -14,7 +14,8 @@ from cloakwork.app.client import conversations
 from cloakwork.app.client.conversations import upload_keys
 from cloakwork.app.client.errors import ConnectionLostError, OverQuotaError, ServiceError, error_of
 from cloakwork.app.client.exchange import Conversation, Request, Response, T
-from cloakwork.app.client.transport import EventParser, checked_url
+from cloakwork.app.client.event_stream import EventParser
+from cloakwork.app.client.transport import checked_url
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError
 
 DIGEST = "cd" * 32

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from servers.honest import Changes
+from servers.honest import PROGRAM, Changes, specification_of
 from servers.replies import Reply, as_json, standing
 
 MIB: Final = 1 << 20
@@ -61,6 +61,8 @@ DEEP: Final = Reply(body=b"[" * 200_000)
 DEEP_OBJECTS: Final = Reply(body=b'{"a":' * 200_000)
 CONTAINERS: Final = Reply(body=b'{"x":[' + b"[]," * (3 * MIB) + b"[]]}")
 HUGE_NUMBER: Final = Reply(body=b'{"cloakwork_client":' + b"9" * (4 * MIB) + b"}")
+BACKSLASHES: Final = Reply(body=b'\\"' * 400_000)
+QUOTES: Final = Reply(body=b'"\\' * 400_000 + b"Infinity")
 NO_TEXT: Final = Reply(body=bytes(range(256)) * 64)
 REDIRECT: Final = Reply(302, headers=(("Location", "file:///etc/passwd"),))
 LOOP: Final = Reply(307, headers=(("Location", "/v2/models/m/versions/1/client"),))
@@ -96,6 +98,8 @@ _BODIES: Final = {
     "specification_deep_objects": on("specification", DEEP_OBJECTS),
     "specification_millions_of_lists": on("specification", CONTAINERS),
     "specification_huge_number": on("specification", HUGE_NUMBER),
+    "specification_of_backslashes": on("specification", BACKSLASHES),
+    "specification_of_quotes": on("specification", QUOTES),
     "specification_no_text": on("specification", NO_TEXT),
     "specification_empty": on("specification", Reply()),
     "specification_list": on("specification", as_json([1, 2])),
@@ -130,6 +134,7 @@ _BODIES: Final = {
     "error_deep": on("specification", Reply(404, b"[" * 100_000)),
     "error_commands_the_terminal": on("specification", refusal(TERMINAL, "zzz")),
     "error_of_three_megabytes": on("specification", refusal("A" * (3 * MIB))),
+    "error_is_an_object_that_is_no_text": on("specification", refusal({"toString": 1}, {"valueOf": 1, "toString": 1})),
     "error_is_a_list": on("specification", refusal([[1]] * 1000, {"a": 1})),
     "error_code_of_the_engine": on("specification", refusal("the key is wrong\n" * 9, "key_mismatch")),
     "error_request_id_commands": on(
@@ -183,6 +188,13 @@ def nested(depth: int) -> dict[str, Any]:
     return step
 
 
+def nested_text() -> bytes:
+    """A specification with steps as deep as no encoder of JSON goes."""
+    fields = json.dumps(specification_of({"input_steps": [columns(), "inner"]}))
+    opening = '{"step": "Append", "columns": [0], "steps": ['
+    return fields.replace('"inner"', opening * 5000 + "]}" * 5000).encode()
+
+
 def fanned(depth: int, wide: int) -> dict[str, Any]:
     """Steps in steps in steps: wide^depth of them, under fewer than a thousand in each list."""
     step: dict[str, Any] = {"step": "Append", "columns": [0], "steps": []}
@@ -223,14 +235,14 @@ def index(**changes: Any) -> Case:
         "weights": "uniform",
         "score_offset": 0,
     }
-    return Case(fields | changes, {"kind": "index"})
+    return Case(fields | changes, {"kind": "index", "program_digest": PROGRAM})
 
 
 _STEPS: Final = {
     "append_doubles_twenty_times": prepared(*doubled(20), FIRST, samples="many"),
     "append_two_million_columns": prepared({"step": "Append", "columns": [0] * (2 * MIB), "steps": []}, FIRST),
     "append_nested_deep": prepared(nested(150), FIRST),
-    "append_nested_beyond_recursion": Case(lambda: {"input_steps": [columns(), nested(5000)]}),
+    "append_nested_beyond_recursion": on("specification", Reply(body=nested_text)),
     "append_a_million_steps": prepared(fanned(3, 40), FIRST, samples="many"),
     "splines_of_200_000_knots": prepared(splines(200_000), FIRST, samples="many"),
     "splines_of_degree_a_million": prepared(splines(100, 10**6), FIRST),
@@ -335,6 +347,12 @@ _UPLOADS: Final = {
     "upload_at_a_number_of_many_digits": Case(replies={"part": at("9" * 5000)}),
     "upload_at_nan": Case(replies={"offset": at("nan")}),
     "upload_one_byte_further_each_time": Case(replies={"part": [at(k) for k in range(1, 3000)]}),
+    "upload_opened_at_minus_5000": on("opening", as_json({"id": "k1", "state": "open", "offset": -5000})),
+    "upload_opened_beyond_the_end": on("opening", as_json({"id": "k1", "state": "open", "offset": 1 << 60})),
+    "upload_opened_at_no_number": on("opening", as_json({"id": "k1", "state": "open", "offset": {"valueOf": 1}})),
+    "upload_answers_name_nothing": Case(replies={"part": Reply(body=b'{"id": "", "offset": 5}')}, ends="either"),
+    "upload_answers_name_a_list": Case(replies={"part": Reply(body=b'{"id": [[]], "offset": [5]}')}, ends="either"),
+    "upload_never_ready": Case(replies={"part": [at(4 * MIB * k) for k in range(1, 9)]}),
     "upload_without_a_name": on("opening", as_json({"state": "open"})),
     "upload_named_by_a_path": on("opening", as_json({"id": "../../v2/models", "state": "open"})),
     "upload_named_by_dots": on("opening", as_json({"id": "..", "state": "open"})),
@@ -407,6 +425,8 @@ _JOBS: Final = {
     "job_named_by_an_object": job_named({"a": 1}),
     "job_named_in_megabytes": job_named("j" * MIB),
     "job_failed_with_commands": job_that_failed({"message": TERMINAL + "A" * (3 * MIB)}),
+    "job_failed_with_an_object_that_is_no_text": job_that_failed({"message": {"toString": 1}}),
+    "job_events_of_other_lines": job(events=stream("event: progress\ndata: {}\u2028x\n\n".encode()), job=RUNNING),
     "job_failed_with_a_list": job_that_failed([["x"]] * 1000),
     "job_in_no_state": job(events=stream(b""), job=as_json({"id": "j1"})),
     "job_in_an_unknown_state": job(events=stream(b""), job=as_json({"state": {"a": [1]}})),
@@ -432,6 +452,9 @@ _ANSWERS: Final = {
     "answer_gzip_bomb": on("infer", GZIPPED),
     "answer_deflate": on("infer", Reply(body=b"x", headers=(("Content-Encoding", "deflate"),))),
     "answer_drip": on("infer", DRIP),
+    "answer_endless_of_60_000_numbers": Case(
+        lambda: {"output_scale": [1.0] * 60_000, "output_offset": [0.0] * 60_000}, replies={"infer": ENDLESS}
+    ),
     "answer_says_a_petabyte": on("infer", SAID_HUGE),
     "answer_silent": on("infer", SILENT),
     "answer_redirect": on("infer", ELSEWHERE),

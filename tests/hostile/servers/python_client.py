@@ -19,7 +19,7 @@ import numpy as np
 
 TOYS_VARIABLE = "CLOAKWORK_ALLOW_TOY_SERVERS"
 _DATA_LIMIT = 2 << 30  # so that a client without limits ends before the machine does
-_PATIENCE = {"timeout": 2.0, "job_timeout": 3.0}  # seconds; of users they are minutes
+_PATIENCE = {"timeout": 1.0, "job_timeout": 1.0}  # seconds; of users they are minutes
 
 
 def samples_of(kind: str) -> Any:

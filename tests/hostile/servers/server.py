@@ -122,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(OSError):  # the client has gone
             self._send(reply)
 
-    do_GET = do_POST = do_HEAD = do_PATCH = do_DELETE = do_PUT = _answer
+    do_GET = do_POST = do_HEAD = do_PATCH = do_DELETE = do_PUT = _answer  # noqa: N815
 
     def _send(self, reply: Reply) -> None:
         if reply.raw:
