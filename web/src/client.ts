@@ -14,7 +14,7 @@ import { requireSecure } from "./parameters.js";
 import { digestOf } from "./sha256.js";
 import { ClientSpecification, type InputOptions } from "./specification.js";
 import type { NamedTensors } from "./tensors.js";
-import { jsonOf, type Request, type Response, segment, sleep, Transport, type TransportOptions } from "./transport.js";
+import { jsonOf, type Request, type Response, segment, serverName, sleep, Transport, type TransportOptions } from "./transport.js";
 import { sendKeys, UploadForgottenError } from "./upload.js";
 import { hexadecimal } from "./wire.js";
 import { countOf, oneLine, textOf } from "./words.js";
@@ -27,6 +27,8 @@ export interface ClientOptions extends TransportOptions {
   keys?: Keys;
   /** Use the keys that all servers share, as earlier releases did, and not one for this server alone: servers can tell that it is one client. */
   shareKeys?: boolean;
+  /** The URL of the service whose keys and models these are, where `url` is a relay to it on this machine. */
+  service?: string;
   /** Asked before keys of more than 100 MB are made and sent, and when a model is not what it was at first use; without it both are errors. */
   confirm?: Confirm;
   /** Where is kept what models were at first use; by default beside the keys. */
@@ -79,8 +81,9 @@ const FORGOTTEN_KEY = ["unknown_key", "key_required"];
 
 /** Scores samples on a server that never sees them. */
 export class Client {
+  /** Those for this server, or the shared ones. */
+  readonly keys: Keys;
   readonly #transport: Transport;
-  readonly #keys: Keys;
   readonly #pins: Pins | null;
   readonly #confirm: Confirm | null;
   readonly #jobTimeoutSeconds: number;
@@ -95,8 +98,8 @@ export class Client {
     this.#transport = new Transport(url, options);
     this.#engine = options.engine ?? null;
     const keys = options.keys ?? new TemporaryKeys(this.#engine);
-    const { server } = this.#transport;
-    this.#keys = options.shareKeys ? keys : keys.forServer(server);
+    const server = serverName(options.service ?? this.#transport.url);
+    this.keys = options.shareKeys ? keys : keys.forServer(server);
     const store = options.pins ?? keys.store;
     this.#pins = store === null ? null : new Pins(store, server);
     this.#confirm = options.confirm ?? null;
@@ -146,7 +149,7 @@ export class Client {
     if (structuredSecret && !this.#structuredKeys)
       throw new ParameterError(`parameter set '${set}' has a structured secret; it is taken only when asked for: pass structuredKeys`);
     const inputs = specification.inputs(x, warned);
-    const key = await this.#keys.key(set);
+    const key = await this.keys.key(set);
     let uploadBytes = this.#uploaded.has(set) ? 0 : await this.#upload(set, progress, signal);
     const count = inputs.shape[0] as number;
     const largest = Math.min((largestBatch(facts) ?? count) * laneCount, specification.mostSamples);
@@ -183,7 +186,7 @@ export class Client {
     const answer = jsonOf(await this.#ask({ method: "GET", path }));
     const keys = { bytes: countOf(answer["bytes"]) ?? NaN, sha256: oneLine(textOf(answer["sha256"]) ?? "", SHA256_DIGITS) };
     const facts = { model: name, version: model.version, program: hexadecimal(program), service: this.#transport.url };
-    return auditFile(facts, scores.exchanges, keys, withKeys ? await this.#keys.storedEvaluationKeys(parameters.name) : null);
+    return auditFile(facts, scores.exchanges, keys, withKeys ? await this.keys.storedEvaluationKeys(parameters.name) : null);
   }
 
   /** The server's names of the evaluation keys that this client uses. */
@@ -207,11 +210,11 @@ export class Client {
   /** Overwrites secret keys in memory; those that nobody can use after this client are deleted from the server first. */
   async close(): Promise<void> {
     try {
-      if (!this.#keys.lasting) await this.deleteUploadedKeys();
+      if (!this.keys.lasting) await this.deleteUploadedKeys();
     } catch (error) {
       if (!(error instanceof FheError)) throw error; // where the server cannot be reached they expire there
     } finally {
-      this.#keys.close();
+      this.keys.close();
     }
   }
 
@@ -265,8 +268,8 @@ export class Client {
 
   /** Keys that are at hand are announced with what they are, and go on where the server stands; others are sent while they are made. */
   async #send(set: string, progress: ServiceProgress, signal?: AbortSignal): Promise<number> {
-    const key = await this.#keys.key(set);
-    const stored = await this.#keys.storedEvaluationKeys(set);
+    const key = await this.keys.key(set);
+    const stored = await this.keys.storedEvaluationKeys(set);
     const sha256 = stored === null ? null : hexadecimal(await digestOf(stored));
     const total = key.evaluationKeysBytes;
     if (stored === null) await requireKeys(this.#confirm, set, total);
@@ -285,7 +288,7 @@ export class Client {
         progress("keys", count, all);
         return !signal?.aborted;
       };
-      const parts = stored === null ? this.#keys.newEvaluationKeys(set, making) : wholly(stored.subarray(start));
+      const parts = stored === null ? this.keys.newEvaluationKeys(set, making) : wholly(stored.subarray(start));
       const ask = (request: Request): Promise<Response> => this.#ask(request, signal);
       const uploading = (count: number, all: number): void => progress("upload", count, all);
       done = await sendKeys(ask, id, parts, [start, total], uploading, this.#transport.timeoutSeconds);

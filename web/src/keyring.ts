@@ -25,7 +25,7 @@ export interface Keys {
   readonly lasting: boolean;
   /** Where they are kept; null for keys in memory. */
   readonly store: Store | null;
-  /** Those for one server (`Transport.server`): services that share what they see do not recognise their clients by a key. */
+  /** Those for one server (`serverName`): services that share what they see do not recognise their clients by a key. */
   forServer(server: string): Keys;
   key(set: string): Promise<ClientKey>;
   /** The object of the wire format that a server gets; null where it has yet to be made. */

@@ -71,13 +71,6 @@ export class Transport {
     this.#fetch = given ?? ((...values) => fetch(...values));
   }
 
-  /** The same for all ways to write the URL: what keys and pins of a server are found by, in Python too. */
-  get server(): string {
-    const { protocol, hostname, port, pathname } = new URL(this.url);
-    const host = hostname.replace(/^\[|\]$/g, "");
-    return `${protocol}//${host}:${port || (protocol === "https:" ? 443 : 80)}${pathname.replace(/\/+$/, "")}`;
-  }
-
   /** The answer; ServiceError and the like for statuses of 400 and more. `signal` cancels. */
   async exchange(request: Request, signal?: AbortSignal): Promise<Response> {
     const start = performance.now();
@@ -283,6 +276,13 @@ class Held {
   get bytes(): Uint8Array {
     return this.#buffer.subarray(0, this.count);
   }
+}
+
+/** The same for all ways to write the URL of a server: what its keys and pins are found by, in Python too. */
+export function serverName(url: string): string {
+  const { protocol, hostname, port, pathname } = new URL(url);
+  const host = hostname.replace(/^\[|\]$/g, "");
+  return `${protocol}//${host}:${port || (protocol === "https:" ? 443 : 80)}${pathname.replace(/\/+$/, "")}`;
 }
 
 /** A token in clear over a network is a token given away. */

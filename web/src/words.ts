@@ -4,7 +4,10 @@ const UNPRINTABLE = /[\p{C}\p{Z}]+/gu; // control and format characters, directi
 
 /** One line of at most `most` characters, without characters that a terminal or a page acts on. */
 export function oneLine(text: string, most: number): string {
-  const line = text.slice(0, 2 * most).replace(UNPRINTABLE, " ");
+  const line = text
+    .slice(0, 2 * most)
+    .replace(UNPRINTABLE, " ")
+    .trim();
   return line.length <= most ? line : `${line.slice(0, most)} ..`;
 }
 

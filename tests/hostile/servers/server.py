@@ -71,6 +71,8 @@ class CaseServer(ThreadingHTTPServer):
         self.asked.append(f"{method} {path}")
         self.received_bytes += len(body)
         self.request = body if route == "infer" else self.request
+        if route == "opening":
+            self.key_bytes = json.loads(body)["bytes"]
         number, self.counts[route] = self.counts[route], self.counts[route] + 1
         scripted = self.case.replies.get(route)
         if scripted is None:
@@ -88,8 +90,6 @@ class CaseServer(ThreadingHTTPServer):
                 return as_json(specification_of(self.case.specification, self.set_name))
             case "opening":
                 self.received = bytearray()
-                opening = json.loads(body)
-                self.key_bytes = int(opening["bytes"]) if isinstance(opening, dict) else 0
                 return as_json({"id": "k1", "state": "open"}, 201)
             case "keys":
                 return as_json({"keys": []})
