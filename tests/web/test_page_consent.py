@@ -77,7 +77,9 @@ def test_large_keys_are_asked_for(opened: Opened):
     page.reload()
     choose(page, TREE)
     uploads: list[str] = []
-    page.on("request", lambda each: each.method in ("POST", "PATCH") and "/v2/keys" in each.url and uploads.append(each.url))
+    page.on(
+        "request", lambda each: each.method in ("POST", "PATCH") and "/v2/keys" in each.url and uploads.append(each.url)
+    )
     click(page)
     text = dialog(page).inner_text()
     assert "629" in text and "MB" in text and "seconds" in text

@@ -94,7 +94,9 @@ def test_tabs_without_a_passphrase_have_keys_of_their_own(opened: Opened, server
     assert ask(second) == "setosa" and NONE_SENT in costs_of(second)
 
 
-@pytest.mark.parametrize("passphrase", [pytest.param("", marks=pytest.mark.tier("release")), "violet tram counts nine owls"])
+@pytest.mark.parametrize(
+    "passphrase", [pytest.param("", marks=pytest.mark.tier("release")), "violet tram counts nine owls"]
+)
 def test_a_service_that_comes_back_is_asked_on(opened: Opened, ending_server: Server, tmp_path: Path, passphrase: str):
     """With its keys, and without: on another data folder it asks for them, and gets them."""
     server, page = ending_server, opened(of=ending_server)

@@ -347,9 +347,15 @@ _UPLOADS: Final = {
     "upload_at_a_number_of_many_digits": Case(replies={"part": at("9" * 5000)}),
     "upload_at_nan": Case(replies={"offset": at("nan")}),
     "upload_one_byte_further_each_time": Case(replies={"part": [at(k) for k in range(1, 3000)]}),
-    "upload_opened_at_minus_5000": on("opening", as_json({"id": "k1", "state": "open", "offset": -5000}), ends="either"),
-    "upload_opened_beyond_the_end": on("opening", as_json({"id": "k1", "state": "open", "offset": 1 << 60}), ends="either"),
-    "upload_opened_at_no_number": on("opening", as_json({"id": "k1", "state": "open", "offset": {"valueOf": 1}}), ends="either"),
+    "upload_opened_at_minus_5000": on(
+        "opening", as_json({"id": "k1", "state": "open", "offset": -5000}), ends="either"
+    ),
+    "upload_opened_beyond_the_end": on(
+        "opening", as_json({"id": "k1", "state": "open", "offset": 1 << 60}), ends="either"
+    ),
+    "upload_opened_at_no_number": on(
+        "opening", as_json({"id": "k1", "state": "open", "offset": {"valueOf": 1}}), ends="either"
+    ),
     "upload_answers_name_nothing": Case(replies={"part": Reply(body=b'{"id": "", "offset": 5}')}, ends="either"),
     "upload_answers_name_a_list": Case(replies={"part": Reply(body=b'{"id": [[]], "offset": [5]}')}, ends="either"),
     "upload_further_than_it_is_sent": Case(replies={"part": [at(4 * MIB * k) for k in range(1, 9)]}),

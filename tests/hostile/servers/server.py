@@ -116,7 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(length)
         path = self.path.partition("?")[0]
         route = next(
-            (name for name, method, form in _ROUTES if re.fullmatch(method, self.command) and re.fullmatch(form, path)), ""
+            (name for name, method, form in _ROUTES if re.fullmatch(method, self.command) and re.fullmatch(form, path)),
+            "",
         )
         reply = self.server.reply_to(route, self.command, self.path, body)
         with suppress(OSError):  # the client has gone
