@@ -144,9 +144,9 @@ class _Settings:
     def _pin(self, model: RemoteModel, key: SecretKey) -> None:
         """SerializationError: there is a pin that the key did not write."""
         pins = self._keyring.pins
-        pinned = pins.of(self._server, model.name).get(model.version)
-        if pinned is None:
-            pins.put(self._pin_of(model).signed(key))
+        pinned, pin = pins.of(self._server, model.name).get(model.version), self._pin_of(model)
+        if pinned is None or pinned.key != pin.key:
+            pins.put(pin.signed(key))
         elif not pinned.is_of(key):
             raise SerializationError(
                 f"keys: what model '{model.name}' was at first use was not written with the key that it uses; somebody changed the file of pins or "

@@ -10,7 +10,8 @@ from cloakwork.app.client.errors import WeakPassphraseError
 WEAK_VARIABLE: Final = "CLOAKWORK_WEAK_PASSPHRASE"
 _FEWEST_CHARACTERS: Final = 12
 _FEWEST_DIFFERENT: Final = 5
-_LONGEST_PERIOD: Final = 6  # of a text that repeats itself
+_LONGEST_PERIOD: Final = 16  # of a text that repeats itself
+_LONGEST_LOOK: Final = 100  # characters that are looked for words
 _SHORTEST_RUN: Final = 3  # of keys side by side that count as one
 _RUNS: Final = (
     "abcdefghijklmnopqrstuvwxyz",
@@ -51,12 +52,15 @@ def weakness(passphrase: str) -> str | None:
         return f"it has fewer than {_FEWEST_CHARACTERS} characters"
     if len(set(passphrase)) < _FEWEST_DIFFERENT:
         return f"it has fewer than {_FEWEST_DIFFERENT} different characters"
-    if any(passphrase == (passphrase[:n] * len(passphrase))[: len(passphrase)] for n in range(1, _LONGEST_PERIOD + 1)):
+    if any(
+        passphrase == (passphrase[:n] * len(passphrase))[: len(passphrase)]
+        for n in range(1, min(_LONGEST_PERIOD, len(passphrase) // 2) + 1)
+    ):
         return "it repeats itself"
-    rest = _without_runs(passphrase.lower())
+    rest = _without_runs(passphrase[:_LONGEST_LOOK].lower())
     if len(set(rest)) < _FEWEST_DIFFERENT and len(rest) < _FEWEST_CHARACTERS:
         return "it is a row of keys or numbers"
-    if _is_of_common_words(_letters(passphrase.lower())) or _is_of_common_words(_letters(rest)):
+    if _is_of_common_words(_letters(passphrase[:_LONGEST_LOOK].lower())) or _is_of_common_words(_letters(rest)):
         return "it is made of words that are guessed first"
     return None
 

@@ -52,7 +52,8 @@ class Pin:
         return hmac.compare_digest(self.signed(key).code, self.code)
 
     def says_the_same(self, other: Pin) -> bool:
-        return replace(self, code="") == replace(other, code="")
+        """Of the model: its key may be another one, where the user shares keys now and did not before."""
+        return (self.program, self.specification) == (other.program, other.specification)
 
     def _message(self) -> bytes:
         return b"cloakwork pin" + json.dumps(list(asdict(replace(self, code="")).values())).encode()
@@ -80,7 +81,7 @@ class Pins:
         """Of all versions."""
         self._change((), server, model, None)
 
-    def _change(self, new: Iterable[Pin], server: str, model: str, version: str | None) -> None:
+    def _change(self, new: tuple[Pin, ...], server: str, model: str, version: str | None) -> None:
         self._pins = _changed(self._pins, new, server, model, version)
 
 
@@ -105,7 +106,7 @@ class PinFile(Pins):
                 "models that servers show now"
             ) from error
 
-    def _change(self, new: Iterable[Pin], server: str, model: str, version: str | None) -> None:
+    def _change(self, new: tuple[Pin, ...], server: str, model: str, version: str | None) -> None:
         if not self.path.parent.exists() and not new:
             return
         with locked_folder(self.path.parent):
@@ -115,7 +116,9 @@ class PinFile(Pins):
                 stream.write(json.dumps(fields, indent=1).encode())
 
 
-def _changed(pins: Iterable[Pin], new: Iterable[Pin], server: str, model: str, version: str | None) -> tuple[Pin, ...]:
+def _changed(
+    pins: Iterable[Pin], new: tuple[Pin, ...], server: str, model: str, version: str | None
+) -> tuple[Pin, ...]:
     """Without those of the version (None: of all) and with the new ones."""
     kept = (pin for pin in pins if (pin.server, pin.model) != (server, model) or version not in (None, pin.version))
     return (*kept, *new)

@@ -5,6 +5,7 @@ A line of standard input is {"name", "url", "samples", "toys"}, the line of its 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
@@ -33,20 +34,37 @@ def samples_of(kind: str) -> Any:
     return np.array([[0.3]])
 
 
-def ask(url: str, samples: str) -> tuple[str, str, str]:
-    """How it ended ("answer", "error" of ours, "bare" exception), the exception's name and its message."""
+def predict_synchronously(url: str, folder: Path, x: Any) -> None:
     from cloakwork.app.client.client import Client
     from cloakwork.app.client.keyring import TemporaryKeyring
+
+    patience = dict(_PATIENCE)
+    if "--old" in sys.argv:  # a release without these limits
+        del patience["job_timeout"]
+    with Client(url, keyring=TemporaryKeyring(folder), **patience) as client:
+        client.predict("m", x)
+
+
+def predict_asynchronously(url: str, folder: Path, x: Any) -> None:
+    from cloakwork.app.client.client import AsyncClient
+    from cloakwork.app.client.keyring import TemporaryKeyring
+
+    async def predict() -> None:
+        async with AsyncClient(url, keyring=TemporaryKeyring(folder), **_PATIENCE) as client:
+            await client.predict("m", x)
+
+    asyncio.run(predict())
+
+
+def ask(url: str, samples: str) -> tuple[str, str, str]:
+    """How it ended ("answer", "error" of ours, "bare" exception), the exception's name and its message."""
     from cloakwork.fhe_core.errors import FheError
 
-    options = dict(_PATIENCE)
-    if "--old" in sys.argv:  # a release without these limits
-        del options["job_timeout"]
+    predict = predict_asynchronously if "--async" in sys.argv else predict_synchronously
     try:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with Client(url, keyring=TemporaryKeyring(Path(folder)), **options) as client:  # type: ignore[arg-type]
-                client.predict("m", samples_of(samples))
+            predict(url, Path(folder), samples_of(samples))
     except FheError as error:
         return "error", type(error).__name__, str(error)
     except Exception as error:
