@@ -86,7 +86,7 @@ def test_pythons_key_file_is_the_pages_key(whole: bool, opened: Opened, server: 
     (sent,) = (each for identity, each in keys_of(server).items() if identity not in before)
     assert sent["sha256"] == stored[public.name]
     if whole:  # what the page has sent serves Python too: nothing is sent again
-        with Client(server.url, keyring=Keyring(folder, WORD), share_keys=True) as client:
+        with Client(server.url, keyring=Keyring(folder, WORD)) as client:
             held = zoo.held_out(TREE)
             np.testing.assert_array_equal(np.asarray(client.predict(TREE, held.x[:5])), held.clear[:5])
         assert keys_of(server).keys() - before.keys() == {sent["id"]}

@@ -57,7 +57,7 @@ def test_labels_are_those_of_python_under_the_same_key(web: Path, server: Server
     assert found["models"] == sorted([NETWORK, TREE, INDEX])
     assert found["uploadBytes"] == upload_bytes(parameter_set("lut3")) and found["again"] == 0
     assert {what for what, _, _ in found["seen"]} >= {"keys", "upload"}
-    with Client(server.url, keyring=Keyring(tmp_path / "keys", "word"), share_keys=True) as client:
+    with Client(server.url, keyring=Keyring(tmp_path / "keys", "word")) as client:
         same = client.score(TREE, x)
     assert same.upload_bytes == 0  # the keys that Node made and uploaded
     np.testing.assert_array_equal(found["predictions"], same.predictions)
