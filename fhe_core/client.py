@@ -98,6 +98,10 @@ class ClientKey:
         """Lets others encrypt for this key."""
         return PublicKey(self.parameters, *self._secret_key.public_key(), self._key_id)
 
+    def authentication_code(self, message: bytes) -> bytes:
+        """Of a message (HMAC-SHA-256): the owner of the key alone can make it. It says nothing about the key."""
+        return keystore.authentication_code(self._secret_key.export(), message)
+
     def save(self, path: PathLike, passphrase: str) -> None:
         """Encrypts the key into a file of mode 0600 (scrypt and AES-GCM)."""
         keystore.save_secret(path, self.parameters, self._secret_key.export(), self._key_id, passphrase)

@@ -7,6 +7,8 @@ Source: [RFC7914] scrypt.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import struct
 from dataclasses import dataclass
@@ -73,6 +75,12 @@ def seal(secret: bytes, header: bytes, passphrase: str, cost: ScryptCost = DEFAU
     salt, nonce = os.urandom(16), os.urandom(12)
     derivation = _KEY_DERIVATION.pack(_SCRYPT, cost.log2_n, cost.r, cost.p, 0, bytes(4), salt, nonce)
     return derivation, AESGCM(_derive(passphrase, salt, cost)).encrypt(nonce, secret, header + derivation)
+
+
+def authentication_code(secret: bytes, message: bytes) -> bytes:
+    """HMAC-SHA-256 of a message, under a key that follows from the exported secret key and is used for nothing else."""
+    key = hashlib.sha256(b"cloakwork authentication key" + secret).digest()
+    return hmac.digest(key, message, "sha256")
 
 
 def load_secret(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
@@ -27,6 +29,7 @@ __all__ = [
     "keyswitch_key_bytes",
     "keyswitch_word_bytes",
     "lanes_of",
+    "measuring_papers",
     "offered_sets",
     "paper_set",
     "paper_sets",
@@ -48,6 +51,7 @@ __all__ = [
 
 MINIMUM_SECURITY_BITS = 128
 ALLOW_TOY_VARIABLE = "CLOAKWORK_ALLOW_TOY"
+_MEASURE_PAPERS_VARIABLE = "CLOAKWORK_MEASURE_PAPERS"
 _PAPER_PREFIX = "papers/"
 
 _SEED_BYTES = 32
@@ -123,6 +127,20 @@ def paper_set(name: str) -> ParameterSet:
 def paper_sets() -> list[ParameterSet]:
     """All of `paper_set`, in the order of their table."""
     return [_engine.parameter_set(name) for name in _engine.paper_set_names()]
+
+
+@contextmanager
+def measuring_papers() -> Iterator[None]:
+    """Within the block this process can make keys of a publication's parameters: for measurements alone."""
+    before = os.environ.get(_MEASURE_PAPERS_VARIABLE)
+    os.environ[_MEASURE_PAPERS_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_MEASURE_PAPERS_VARIABLE]
+        else:
+            os.environ[_MEASURE_PAPERS_VARIABLE] = before
 
 
 def is_paper_set(params: ParameterSet) -> bool:

@@ -15,6 +15,9 @@ pytest_plugins = ("tiers", "entropy", "memory", "command_line", "requirements")
 
 # Toy parameter sets are insecure and refused everywhere but here.
 os.environ.setdefault("CLOAKWORK_ALLOW_TOY", "1")
+os.environ.setdefault("CLOAKWORK_ALLOW_TOY_SERVERS", "1")
+# Passphrases of tests protect nothing.
+os.environ.setdefault("CLOAKWORK_WEAK_PASSPHRASE", "1")
 
 # A shell that runs this in the background lets it ignore Ctrl-C, and with it every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
+from cloakwork.app.client.agreement import Agreement, Confirm
 from cloakwork.app.client.audit import Recorder
 from cloakwork.app.client.conversations import (
+    JOB_SECONDS,
     Progress,
+    Scoring,
+    ServerKeys,
     Uploads,
     delete_keys,
     describe,
     json_of,
     score,
 )
+from cloakwork.app.client.errors import MisbehavingServerError
 from cloakwork.app.client.exchange import Conversation, Request
-from cloakwork.app.client.keyring import Keyring
+from cloakwork.app.client.key_kinds import SecretKey
+from cloakwork.app.client.keyring import Keyring, key_name, server_name
 from cloakwork.app.client.model_uploads import add_model
+from cloakwork.app.client.pins import Pin
 from cloakwork.app.client.remote_models import RemoteModel, require_samples
 from cloakwork.app.client.scores import Scores
-from cloakwork.app.client.transport import AsyncTransport, SyncTransport, checked_url
-from cloakwork.fhe_core.errors import FheError
+from cloakwork.app.client.transport import AsyncTransport, SyncTransport, checked_url, is_local
+from cloakwork.fhe_core.errors import FheError, ParameterError, SerializationError
 from cloakwork.fhe_core.parameters import require_structured_keys
 
+_LONG_ANSWER: Final = 16 << 20  # bytes of lists of everything
+_MOST_MODELS: Final = 10_000
+_TOY_SERVERS_VARIABLE: Final = "CLOAKWORK_ALLOW_TOY_SERVERS"
 _log = logging.getLogger("cloakwork.client")
 
 
@@ -37,10 +49,16 @@ class _Settings:
         api_key: names and authenticates the tenant; None for a server of your own (`--insecure-local`).
         passphrase: of the secret keys at rest, or what asks for it; None: `CLOAKWORK_PASSPHRASE`.
         keyring: where keys are; None: a folder of the user (`CLOAKWORK_HOME`).
-        timeout: seconds without a byte from the server.
+        timeout: seconds without a byte from the server, beyond which answers have to come at a kilobyte a second.
+        job_timeout: seconds that a job may take.
         verify: as in httpx: False, a certificate bundle's path or an `ssl.SSLContext`.
         allow_plain_http: send an API key over http to other machines than this one.
         structured_keys: make keys for models whose set has a structured secret (`.._block`) too; without it such models are refused.
+        share_keys: use one key for all servers that a parameter set's models are on; they recognise each other's clients by it.
+        accept_large_keys: make and send evaluation keys of more than 100 MB.
+        accept_changes: take a model that is not what it was at first use, and pin it anew.
+        largest_answer: bytes of an answer to one sample; models that need more are refused.
+        confirm: confirm(question) asks whether to do either, where it was not agreed to beforehand.
 
     Raises:
         ParameterError: a URL that is none, or an API key over plain http to another machine.
@@ -57,11 +75,21 @@ class _Settings:
         verify: Any = True,
         allow_plain_http: bool = False,
         structured_keys: bool = False,
+        job_timeout: float = JOB_SECONDS,
+        share_keys: bool = False,
+        accept_large_keys: bool = False,
+        accept_changes: bool = False,
+        largest_answer: int = 64 << 20,
+        confirm: Confirm | None = None,
     ) -> None:
         self.url = checked_url(url, api_key is not None, allow_plain_http)
+        self._server = server_name(self.url)
         self._keyring = keyring or Keyring(passphrase=passphrase)
+        self._keys = ServerKeys(self._keyring, "" if share_keys else self._server)
+        self._agreement = Agreement(confirm, accept_large_keys, accept_changes)
         self._models: dict[tuple[str, str | None], RemoteModel] = {}
         self._uploads = Uploads()
+        self._job_seconds, self._largest_answer = job_timeout, largest_answer
         self._structured_keys = structured_keys
         self._options = (self.url, api_key, timeout, verify)
 
@@ -76,18 +104,64 @@ class _Settings:
         if model.lookup_set is not None:
             require_structured_keys(model.lookup_set, self._structured_keys)
         rows = model.rows(x)
-        if recorder is None:
-            return (yield from score(self._keyring, self._uploads, model, rows, progress or _silent))
-        program = model.program
-        result = yield from score(self._keyring, self._uploads, model, rows, progress or _silent, recorder.take)
-        recorder.write(name, model.version, program, self.url, self._keyring.evaluation_keys(model.keys))
+        if self._keys.have_to_be_made(model.keys):
+            self._agreement.require_keys(model.keys)
+        shown = progress or _silent
+        self._pin(model, self._keys.key(model.keys, shown))
+        witness = None if recorder is None else recorder.take
+        scoring = Scoring(self._keys, self._uploads, shown, self._job_seconds, witness)
+        result = yield from score(scoring, model, rows)
+        if recorder is not None:
+            keys = self._keys.evaluation_keys(model.keys, shown)
+            recorder.write(name, model.version, model.program, self.url, keys)
         return result
 
     def _model(self, name: str, version: str | None) -> Conversation[RemoteModel]:
         """Asked for once: a version never changes. The newest version is looked up by every new client."""
         if (name, version) not in self._models:
-            self._models[name, version] = yield from describe(name, version)
+            model = yield from describe(name, version)
+            if model.is_insecure:
+                require_toys_of(self.url)
+            model.require_answer(self._largest_answer)
+            self._require_same(model, any_version=version is None)
+            self._models[name, version] = model
         return self._models[name, version]
+
+    # --- what models were at first use ---
+
+    def _require_same(self, model: RemoteModel, any_version: bool) -> None:
+        """ChangedModelError for a model that is not what it was, or, where no version was named, is another version than before."""
+        pins = self._keyring.pins.of(self._server, model.name)
+        pinned = pins.get(model.version)
+        if pinned is None and pins and any_version:
+            known = ", ".join(sorted(pins))
+            what = f"its newest version at {self.url} is {model.version}, before it was {known}"
+        elif pinned is not None and not pinned.says_the_same(self._pin_of(model)):
+            what = f"its version {model.version} at {self.url} has another program or other steps than at first use"
+        else:
+            return
+        self._agreement.require_change(model.name, what)
+        self._keyring.pins.forget(self._server, model.name)
+
+    def _pin(self, model: RemoteModel, key: SecretKey) -> None:
+        """SerializationError: there is a pin that the key did not write."""
+        pins = self._keyring.pins
+        pinned, pin = pins.of(self._server, model.name).get(model.version), self._pin_of(model)
+        if pinned is None or pinned.key != pin.key:
+            pins.put(pin.signed(key))
+        elif not pinned.is_of(key):
+            raise SerializationError(
+                f"keys: what model '{model.name}' was at first use was not written with the key that it uses; somebody changed the file of pins or "
+                f"the key; Client.accept('{model.name}') (--accept-change) takes the model as it is now"
+            )
+
+    def _pin_of(self, model: RemoteModel) -> Pin:
+        key = key_name(model.keys.name, self._keys.server)
+        return Pin(self._server, model.name, model.version, model.program.hex(), model.specification_digest, key)
+
+    def _accept(self, name: str) -> None:
+        self._keyring.pins.forget(self._server, name)
+        self._models = {asked: model for asked, model in self._models.items() if asked[0] != name}
 
     def _leaving(self) -> bool:
         """Whether this client has put keys on the server that nobody can use after it."""
@@ -105,18 +179,29 @@ class _Settings:
         )
 
 
+def require_toys_of(url: str) -> None:
+    """ParameterError: a server names an insecure set, and is not one of this machine's that a test allows to."""
+    if not (is_local(url) and os.environ.get(_TOY_SERVERS_VARIABLE) == "1"):
+        raise ParameterError(
+            f"the model at {url} has an insecure parameter set, which is for tests; no server may ask for one ({_TOY_SERVERS_VARIABLE}=1 lets those "
+            "of this machine)"
+        )
+
+
 def _silent(_what: str, _done: int, _total: int) -> None:
     pass
 
 
 def _call(method: str, path: str) -> Conversation[dict[str, Any]]:
-    response = yield Request(method, path, repeatable=method == "GET")
+    response = yield Request(method, path, repeatable=method == "GET", most_bytes=_LONG_ANSWER)
     return json_of(response) if response.content else {}
 
 
 def _listing() -> Conversation[list[str]]:
-    models = json_of((yield Request("GET", "/v2/models"))).get("models", [])
-    return [str(name) for name in models]
+    models = json_of((yield Request("GET", "/v2/models", most_bytes=_LONG_ANSWER))).get("models", [])
+    if not isinstance(models, list) or len(models) > _MOST_MODELS or not all(isinstance(name, str) for name in models):
+        raise MisbehavingServerError(f"models: expected a list of at most {_MOST_MODELS} names")
+    return models
 
 
 class Client(_Settings):
@@ -125,6 +210,10 @@ class Client(_Settings):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._transport = SyncTransport(*self._options)
+
+    def accept(self, name: str) -> None:
+        """Takes a model that is not what it was: the next use pins it as it is then."""
+        self._accept(name)
 
     def models(self) -> list[str]:
         """The names of the server's models."""
@@ -218,6 +307,10 @@ class AsyncClient(_Settings):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._transport = AsyncTransport(*self._options)
+
+    async def accept(self, name: str) -> None:
+        """As `Client.accept`."""
+        await asyncio.to_thread(self._accept, name)
 
     async def models(self) -> list[str]:
         """Names of the models that the server offers."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -14,18 +16,27 @@ from urllib.parse import quote
 
 from numpy.typing import NDArray
 
-from cloakwork.app.client.errors import ConnectionLostError, ServiceError
-from cloakwork.app.client.exchange import Conversation, Request, Response
+from cloakwork.app.client.errors import ConnectionLostError, MisbehavingServerError, ServiceError, one_line
+from cloakwork.app.client.exchange import SHORT_ANSWER, Conversation, Request, Response
 from cloakwork.app.client.key_kinds import KeyKind
 from cloakwork.app.client.keyring import Keyring, sha256_of
 from cloakwork.app.client.remote_models import RemoteIndex, RemoteModel, RemoteProgram
 from cloakwork.app.client.scores import Scores
+from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.client import NeighbourClient
 from cloakwork.models.program.client_specification import ClientSpecification
+from cloakwork.models.program.specification_limits import MOST_TEXT_BYTES, check_text
 
 PART_BYTES: Final = 8 << 20  # of a key, in one request
-_LOST_PARTS: Final = 8  # interrupted parts of one upload before giving up
+_LOST_PARTS: Final = (
+    8  # parts of one upload that were interrupted, or did not bring the server further, before giving up
+)
+_LEAST_PART: Final = 64 << 10  # bytes by which a part brings the server further that is not one of these
 _WAIT_SECONDS: Final = 2.0  # between looks at a job whose events end early
+JOB_SECONDS: Final = 24 * 3600.0  # that a job may take
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")  # of keys, jobs and versions
+_MOST_STEPS: Final = 1 << 53  # of a job's progress
+_FORGOTTEN_TIMES: Final = 3  # that keys are sent again for one call
 _FORGOTTEN_KEY: Final = ("unknown_key", "key_required")
 
 Progress = Callable[[str, int, int], None]
@@ -33,6 +44,24 @@ Progress = Callable[[str, int, int], None]
 
 Witness = Callable[[bytes, bytes, Mapping[str, str]], None]
 """witness(request, answer, the answer's headers)."""
+
+
+@dataclass(frozen=True)
+class ServerKeys:
+    """The keys of a ring that are for one server; "": those that servers share."""
+
+    ring: Keyring
+    server: str
+
+    def key(self, kind: KeyKind[Any], progress: Progress) -> Any:
+        return self.ring.key(kind, _keys_progress(progress), self.server)
+
+    def evaluation_keys(self, kind: KeyKind[Any], progress: Progress) -> Path:
+        return self.ring.evaluation_keys(kind, _keys_progress(progress), self.server)
+
+    def have_to_be_made(self, kind: KeyKind[Any]) -> bool:
+        """Whether a server cannot have had them."""
+        return not self.ring.has_evaluation_keys(kind, self.server)
 
 
 @dataclass
@@ -50,6 +79,15 @@ def model_path(name: str, version: str | None = None) -> str:
     return path if version is None else f"{path}/versions/{quote(version, safe='')}"
 
 
+def checked_name(name: Any, what: str) -> str:
+    """A name that the server chose, which becomes part of a path. MisbehavingServerError: it is more than a name."""
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise MisbehavingServerError(
+            f"{what}: expected a name of letters, digits, dots and dashes, got '{one_line(name, 40)}'"
+        )
+    return name
+
+
 def json_of(response: Response) -> dict[str, Any]:
     try:
         fields = json.loads(response.content)
@@ -63,14 +101,24 @@ def json_of(response: Response) -> dict[str, Any]:
 def describe(name: str, version: str | None) -> Conversation[RemoteModel]:
     metadata = json_of((yield Request("GET", model_path(name, version))))
     try:
-        chosen = version or str(metadata["versions"][-1])
+        chosen = version or checked_name(metadata["versions"][-1], f"model '{name}': version")
         facts = dict(metadata["parameters"]["fhe"])
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ServiceError(f"model '{name}': the server's description lacks its versions or parameters.fhe") from error
-    text = (yield Request("GET", f"{model_path(name, chosen)}/client")).content.decode("utf-8", "replace")
+    asked = Request("GET", f"{model_path(name, chosen)}/client", most_bytes=MOST_TEXT_BYTES)
+    text = (yield asked).content.decode("utf-8", "replace")
+    digest = hashlib.sha256(text.encode()).hexdigest()
     if facts.get("kind") == "index":
-        return RemoteIndex(name, chosen, facts, NeighbourClient.from_json(text))
-    return RemoteProgram(name, chosen, facts, ClientSpecification.from_json(text))
+        return RemoteIndex(name, chosen, facts, digest, _index_client(text))
+    return RemoteProgram(name, chosen, facts, digest, ClientSpecification.from_json(text))
+
+
+def _index_client(text: str) -> NeighbourClient:
+    try:
+        check_text(text)
+    except ValueError as error:
+        raise CompileError(f"neighbours: {error}") from error
+    return NeighbourClient.from_json(text)
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------------------
@@ -92,9 +140,7 @@ def upload_keys(
     }
     response = yield Request("POST", "/v2/keys", json=opening)
     fields = json_of(response)
-    name = str(fields.get("id", ""))
-    if not name:
-        raise ServiceError("keys: the server opened an upload without naming it")
+    name = checked_name(fields.get("id"), "keys: the server's name of an upload")
     if fields.get("state") == "ready":
         return name, 0
     sent = yield from _send_parts(path, f"/v2/keys/{quote(name, safe='')}", size, progress)
@@ -105,15 +151,20 @@ def delete_keys(digests: Iterable[str]) -> Conversation[None]:
     """Deletes evaluation keys from the server by what is in them: also those whose announcement was not answered."""
     wanted = set(digests)
     listed = json_of((yield Request("GET", "/v2/keys"))).get("keys", []) if wanted else []
-    for key in listed:
-        if isinstance(key, dict) and key.get("sha256") in wanted:
-            yield Request("DELETE", f"/v2/keys/{quote(str(key.get('id')), safe='')}", accepted=(404,))
+    for key in listed if isinstance(listed, list) else []:
+        if isinstance(key, dict) and isinstance(key.get("sha256"), str) and key["sha256"] in wanted:
+            wanted.discard(key["sha256"])  # one that is listed for ever is deleted once
+            name = checked_name(key.get("id"), "keys: the server's name of one")
+            yield Request("DELETE", f"/v2/keys/{quote(name, safe='')}", accepted=(404,))
 
 
 def _send_parts(path: Path, location: str, size: int, progress: Progress) -> Conversation[int]:
-    """From where the server stands to the end, one part after the other; after an interruption the server says how far it got."""
+    """From where the server stands to the end, one part after the other; after an interruption the server says how far it got.
+
+    MisbehavingServerError: it says again and again that it got no further.
+    """
     sent = lost = 0
-    offset = yield from _offset(location)
+    offset = furthest = yield from _offset(location, size)
     with path.open("rb") as stream:
         while offset < size:
             progress("upload", offset, size)
@@ -126,124 +177,155 @@ def _send_parts(path: Path, location: str, size: int, progress: Progress) -> Con
                 lost += 1
                 if lost > _LOST_PARTS:
                     raise
-                offset = yield from _offset(location)
+                offset = yield from _offset(location, size)
                 continue
             sent += len(part)
-            offset = _number(response, "upload-offset", offset + len(part))
+            offset = _stated_offset(response, offset + len(part), size)
+            if offset < min(furthest + _LEAST_PART, size):
+                lost += 1
+            if lost > _LOST_PARTS:
+                raise MisbehavingServerError(
+                    f"keys: the server says after {lost} parts that it is no further than byte {furthest} of {size}; nothing more is sent"
+                )
+            furthest = max(furthest, offset)
     progress("upload", size, size)
     return sent
 
 
-def _offset(location: str) -> Conversation[int]:
-    response = yield Request("HEAD", location)
-    return _number(response, "upload-offset", 0)
+def _offset(location: str, size: int) -> Conversation[int]:
+    return _stated_offset((yield Request("HEAD", location)), 0, size)
 
 
-def _number(response: Response, header: str, default: int) -> int:
-    try:
-        return int(response.headers.get(header, default))
-    except ValueError as error:
-        raise ServiceError(f"the server's header {header} is not a number") from error
+def _stated_offset(response: Response, default: int, size: int) -> int:
+    """Where the server says that it stands. MisbehavingServerError: nowhere in the file."""
+    text = response.headers.get("upload-offset", str(default))
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18 and int(text) <= size):
+        raise MisbehavingServerError(f"keys: expected an Upload-Offset of 0 to {size}, got '{one_line(text, 40)}'")
+    return int(text)
 
 
 # --- scoring ----------------------------------------------------------------------------------------------------------------------
 
 
-def score(
-    keyring: Keyring,
-    uploads: Uploads,
-    model: RemoteModel,
-    rows: NDArray[Any],
-    progress: Progress,
-    witness: Witness | None = None,
-) -> Conversation[Scores]:
-    """Encrypted predictions in as many requests as the server's largest batch asks for.
+@dataclass(frozen=True)
+class Scoring:
+    """How samples are scored.
 
     Args:
         uploads: what the server is known to have; kept up to date.
-        rows: samples as `RemoteModel.rows` has them.
+        job_seconds: that a job may take.
         witness: sees every request with its answer.
     """
-    kind = model.keys
-    key = keyring.key(kind, _keys_progress(progress))
-    sent = 0
-    if kind.digest not in uploads.names:
-        sent = yield from _upload(keyring, uploads, kind, progress)
+
+    keys: ServerKeys
+    uploads: Uploads
+    progress: Progress
+    job_seconds: float = JOB_SECONDS
+    witness: Witness | None = None
+
+
+def score(scoring: Scoring, model: RemoteModel, rows: NDArray[Any]) -> Conversation[Scores]:
+    """Encrypted predictions in as many requests as the server's largest batch asks for.
+
+    Args:
+        rows: samples as `RemoteModel.rows` has them.
+    """
+    kind, names = model.keys, scoring.uploads.names
+    key = scoring.keys.key(kind, scoring.progress)
+    sent = forgotten = 0
+    if kind.digest not in names:
+        sent = yield from _upload(scoring, kind)
     parts: list[Scores] = []
     together = model.samples_together(len(rows))
     for start in range(0, len(rows), together):
         batch = rows[start : start + together]
         try:
-            part = yield from _score_batch(key, model, uploads.names[kind.digest], batch, progress, witness)
+            part = yield from _score_batch(scoring, key, model, names[kind.digest], batch)
         except ServiceError as error:
-            if error.service_code not in _FORGOTTEN_KEY:
+            forgotten += 1
+            if error.service_code not in _FORGOTTEN_KEY or forgotten > _FORGOTTEN_TIMES:
                 raise
             # The server forgot the key since the last request (expired, deleted): send it again, once.
-            sent += yield from _upload(keyring, uploads, kind, progress)
-            part = yield from _score_batch(key, model, uploads.names[kind.digest], batch, progress, witness)
+            sent += yield from _upload(scoring, kind)
+            part = yield from _score_batch(scoring, key, model, names[kind.digest], batch)
         parts.append(part)
     return replace(Scores.joined(parts), upload_bytes=sent)
 
 
-def _upload(keyring: Keyring, uploads: Uploads, kind: KeyKind[Any], progress: Progress) -> Conversation[int]:
-    path = keyring.evaluation_keys(kind, _keys_progress(progress))
+def _upload(scoring: Scoring, kind: KeyKind[Any]) -> Conversation[int]:
+    path, uploads = scoring.keys.evaluation_keys(kind, scoring.progress), scoring.uploads
     digest = sha256_of(path)
     uploads.digests.add(digest)
-    uploads.names[kind.digest], sent = yield from upload_keys(path, kind.digest, progress, digest)
+    uploads.names[kind.digest], sent = yield from upload_keys(path, kind.digest, scoring.progress, digest)
     return sent
 
 
 def _score_batch(
-    key: Any,
-    model: RemoteModel,
-    key_name: str,
-    rows: NDArray[Any],
-    progress: Progress,
-    witness: Witness | None,
+    scoring: Scoring, key: Any, model: RemoteModel, key_name: str, rows: NDArray[Any]
 ) -> Conversation[Scores]:
     start = time.perf_counter()
     body = model.encrypt(key, rows)
     # The same name on every attempt: a job whose acceptance was lost is not run (and counted) twice.
     headers = {"Fhe-Key-Id": key_name, "Idempotency-Key": uuid.uuid4().hex}
-    response = yield Request("POST", f"{model_path(model.name, model.version)}/infer", headers=headers, content=body)
-    computed = _run_seconds(response)
+    most = max(model.answer_bytes(len(rows)), SHORT_ANSWER)
+    path = f"{model_path(model.name, model.version)}/infer"
+    response = yield Request("POST", path, headers=headers, content=body, most_bytes=most)
+    computed = _run_seconds(response.headers.get("fhe-compute-seconds"))
     if response.status == 202:
-        response, computed = yield from _job_result(str(json_of(response).get("id", "")), progress)
-    if witness is not None:
-        witness(body, response.content, response.headers)
+        name = checked_name(json_of(response).get("id"), "jobs: the server's name of one")
+        response, computed = yield from _job_result(name, most, scoring.job_seconds, scoring.progress)
+    if scoring.witness is not None:
+        scoring.witness(body, response.content, response.headers)
     predictions = model.decrypt(key, response.content, rows)
     seconds = time.perf_counter() - start
     return Scores(predictions, seconds, computed, 0, len(body), len(response.content))
 
 
-def _run_seconds(response: Response) -> float:
+def _run_seconds(text: Any) -> float:
     """NaN where the server does not tell."""
     try:
-        return float(response.headers.get("fhe-compute-seconds", "nan"))
-    except ValueError:
+        return float(text)
+    except (TypeError, ValueError, OverflowError):
         return math.nan
 
 
-def _job_result(name: str, progress: Progress) -> Conversation[tuple[Response, float]]:
-    """Follows the job's events until it has ended, then takes its result, and the seconds that it ran."""
-    path = f"/v2/jobs/{quote(name, safe='')}"
+def _job_result(name: str, most_bytes: int, seconds: float, progress: Progress) -> Conversation[tuple[Response, float]]:
+    """Follows the job's events until it has ended, then takes its result, and the seconds that it ran.
+
+    Args:
+        most_bytes: of the result.
+        seconds: that the job may take.
+    """
+    path, end = f"/v2/jobs/{quote(name, safe='')}", time.monotonic() + seconds
 
     def on_event(kind: str, data: dict[str, Any]) -> None:
-        if kind == "progress":
-            progress("server", int(data.get("done", 0)), max(1, int(data.get("total", 1))))
+        if kind == "progress" and (steps := _steps(data)) is not None:
+            progress("server", *steps)
 
     while True:
-        yield Request("GET", f"{path}/events", on_event=on_event)
+        yield Request("GET", f"{path}/events", on_event=on_event, until=end)
         job = json_of((yield Request("GET", path)))
         match job.get("state"):
             case "done":
-                result = yield Request("GET", f"{path}/result")
-                return result, float(job.get("run_seconds") or math.nan)
+                result = yield Request("GET", f"{path}/result", most_bytes=most_bytes)
+                return result, _run_seconds(job.get("run_seconds"))
             case "failed" | "cancelled":
                 detail = job.get("error") or {}
                 reason = detail.get("message") if isinstance(detail, dict) else detail
-                raise ServiceError(f"job {name}: {job['state']}: {reason or 'the server gives no reason'}")
-        time.sleep(_WAIT_SECONDS)
+                raise ServiceError(f"job {name}: {job['state']}: {one_line(reason or 'the server gives no reason')}")
+        if time.monotonic() >= end:
+            raise ServiceError(
+                f"job {name}: it has not ended in {seconds:.0f} s; a job that needs longer needs a larger job_timeout="
+            )
+        time.sleep(min(_WAIT_SECONDS, max(0.0, end - time.monotonic())))
+
+
+def _steps(data: Mapping[str, Any]) -> tuple[int, int] | None:
+    """How many are done, of how many; None: the server says no such numbers."""
+    done, total = data.get("done", 0), data.get("total", 1)
+    if type(done) is not int or type(total) is not int or not 0 <= done <= _MOST_STEPS or not 0 <= total <= _MOST_STEPS:
+        return None
+    return done, max(1, total)
 
 
 def _keys_progress(progress: Progress) -> Callable[[int, int], bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, ClassVar, Final
 
 from cloakwork.fhe_core.errors import (
@@ -16,6 +17,7 @@ from cloakwork.fhe_core.errors import (
     ShapeError,
     UnsupportedError,
 )
+from cloakwork.models.errors import printable
 
 
 class ServiceError(FheError):
@@ -40,6 +42,25 @@ class ConnectionLostError(ServiceError):
     """No answer, or half of one; whether the request was carried out is not known."""
 
     code = "connection_lost"
+
+
+class MisbehavingServerError(ServiceError):
+    """The server says something that no service of this kind says: too much, too slowly, in an encoding, or without ever coming to an end.
+
+    Nothing is sent again.
+    """
+
+    code = "misbehaving_server"
+
+
+class ChangedModelError(ServiceError):
+    """A server shows another program, or other steps, under the name of a model that was used before; nothing was encrypted for it."""
+
+    code = "changed_model"
+
+
+class WeakPassphraseError(ParameterError):
+    """A passphrase for a new secret key that is too easy to guess."""
 
 
 class UntrustedError(ServiceError):
@@ -71,13 +92,21 @@ _ENGINE_ERRORS: Final[dict[str, type[FheError]]] = {
     )
 }
 _LONGEST_MESSAGE: Final = 500
+_LONGEST_CODE: Final = 100
+
+
+def one_line(said: object, most: int = _LONGEST_MESSAGE) -> str:
+    """What a server says, fit to be shown: one line without commands for a terminal."""
+    text = said if isinstance(said, str) else json.dumps(said)[:most]
+    return printable(" ".join(text[: 4 * most].split())[:most])
 
 
 def error_of(status: int, headers: dict[str, str], content: bytes) -> FheError:
     """What a response with a status of 400 or more says."""
     fields = _fields(content)
-    message = str(fields.get("error") or f"the server answered with status {status}")[:_LONGEST_MESSAGE]
-    code, request_id = str(fields.get("code") or ""), headers.get("x-request-id")
+    message = one_line(fields.get("error") or f"the server answered with status {status}")
+    code = one_line(fields.get("code") or "", _LONGEST_CODE)
+    request_id = one_line(headers["x-request-id"], _LONGEST_CODE) if "x-request-id" in headers else None
     if code in _ENGINE_ERRORS:
         return _ENGINE_ERRORS[code](message)
     text = f"{message} (status {status}{f', request {request_id}' if request_id else ''})"
@@ -91,9 +120,10 @@ def error_of(status: int, headers: dict[str, str], content: bytes) -> FheError:
 def retry_after(headers: dict[str, str]) -> float | None:
     """Seconds; dates are not read."""
     try:
-        return max(0.0, float(headers["retry-after"]))
+        seconds = float(headers["retry-after"])
     except (KeyError, ValueError):
         return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def _fields(content: bytes) -> dict[str, Any]:

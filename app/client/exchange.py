@@ -5,6 +5,7 @@ One conversation serves the synchronous and the asynchronous client; `transport.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 T = TypeVar("T")
 
 _PIECE_BYTES: Final = 1 << 20
+SHORT_ANSWER: Final = 1 << 20  # bytes of an answer about something: a job, an upload, a model's metadata
 
 OnEvent: TypeAlias = Callable[[str, dict[str, Any]], None]
 
@@ -45,6 +47,8 @@ class Request:
     content: bytes | FileBody | None = None
     json: Any = None
     on_event: OnEvent | None = None  # read the answer as server-sent events
+    until: float = math.inf  # by time.monotonic, when such a stream is left
+    most_bytes: int = SHORT_ANSWER  # of the answer's body
     accepted: tuple[int, ...] = ()  # statuses of 400 and more that are answers here, not errors
 
 

@@ -12,7 +12,7 @@ from cloakwork.fhe_core.files import PUBLIC_MODE, atomic_writer
 from cloakwork.fhe_core.levelled import wire as levelled
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape
-from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
+from cloakwork.fhe_core.parameters import parameter_digest, parameter_set, upload_bytes
 from cloakwork.fhe_core.wire import PREFIX_BYTES, Kind, peek
 
 
@@ -21,6 +21,7 @@ class SecretKey(Protocol):
 
     @property
     def key_id(self) -> bytes: ...
+    def authentication_code(self, message: bytes) -> bytes: ...
     def save(self, path: Path, passphrase: str) -> None: ...
 
 
@@ -41,6 +42,10 @@ class KeyKind(Protocol[Key]):
     @property
     def digest(self) -> str:
         """What a server knows the evaluation keys by, in hexadecimal."""
+
+    @property
+    def upload_bytes(self) -> int:
+        """Of the evaluation keys."""
 
     def generate(self) -> Key: ...
     def load(self, path: Path, passphrase: str) -> Key: ...
@@ -66,6 +71,10 @@ class LookupKeys:
     @property
     def digest(self) -> str:
         return parameter_digest(parameter_set(self.set_name)).hex()
+
+    @property
+    def upload_bytes(self) -> int:
+        return upload_bytes(parameter_set(self.set_name))
 
     def generate(self) -> ClientKey:
         return ClientKey.generate(self.set_name)
@@ -99,6 +108,10 @@ class LevelledKeys:
     @property
     def digest(self) -> str:
         return self.shape.digest.hex()
+
+    @property
+    def upload_bytes(self) -> int:
+        return self.shape.byte_count
 
     def generate(self) -> LevelledClientKey:
         return LevelledClientKey.generate(self.shape.parameters)

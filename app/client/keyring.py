@@ -1,4 +1,5 @@
-"""The user's keys: one for each parameter set (and plaintext modulus), the secret encrypted at rest, beside it the evaluation keys as they travel."""
+"""The user's keys: one for each server and parameter set (and plaintext modulus), the secret encrypted at rest, beside it the evaluation keys as they
+travel."""
 
 from __future__ import annotations
 
@@ -9,8 +10,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias, overload
+from urllib.parse import urlsplit
 
 from cloakwork.app.client.key_kinds import Key, KeyKind, LookupKeys, SecretKey
+from cloakwork.app.client.passphrases import check_passphrase
+from cloakwork.app.client.pins import PinFile, Pins
 from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import FheError, ParameterError
@@ -20,6 +24,8 @@ from cloakwork.fhe_core.wire import CHECKSUM_BYTES, PREFIX_BYTES
 HOME_VARIABLE: Final = "CLOAKWORK_HOME"
 PASSPHRASE_VARIABLE: Final = "CLOAKWORK_PASSPHRASE"
 _FOLDER_MODE: Final = 0o700
+_LONGEST_HOST: Final = 80  # letters of it in the name of a file
+_PORTS: Final = {"http": 80, "https": 443}
 _OTHERS: Final = 0o077  # every right of group and others
 
 Passphrase: TypeAlias = str | Callable[[], str] | None
@@ -34,7 +40,8 @@ def default_folder() -> Path:
 
 
 class Keyring:
-    """Keys in a folder. Their files name parameter set and digest, so that a changed set gets a new key.
+    """Keys in a folder. Their files name parameter set and digest, so that a changed set gets a new key, and the server that the key is for, so that
+    servers do not recognise a user by the same key. Keys without a server are shared: by `Client(share_keys=True)`, and by earlier releases.
 
     Any number of threads and processes may use one folder: a key that several make at once is made once. Folder and secret keys must be
     the user's alone.
@@ -42,83 +49,99 @@ class Keyring:
     Args:
         passphrase: of the secret keys, or what asks for it; None: `CLOAKWORK_PASSPHRASE`.
         new_passphrase: of a key that is made, for instance what asks twice; None: `passphrase`.
+        weak_passphrase: take one for a new key that is easy to guess.
     """
 
     lasting = True  # whether the keys are there for the next run as well
 
     def __init__(
-        self, folder: Path | None = None, passphrase: Passphrase = None, new_passphrase: Passphrase = None
+        self,
+        folder: Path | None = None,
+        passphrase: Passphrase = None,
+        new_passphrase: Passphrase = None,
+        *,
+        weak_passphrase: bool = False,
     ) -> None:
         self.folder = folder or default_folder()
         self._passphrase = passphrase
         self._new_passphrase = passphrase if new_passphrase is None else new_passphrase
+        self._weak_passphrase = weak_passphrase
         self._open: dict[str, Any] = {}  # secret keys by name
         self._lock = threading.RLock()
+        self.pins: Pins = PinFile(self.folder)
 
     @overload
-    def key(self, kind: str, progress: Progress = None) -> ClientKey: ...
+    def key(self, kind: str, progress: Progress = None, server: str = "") -> ClientKey: ...
     @overload
-    def key(self, kind: KeyKind[Key], progress: Progress = None) -> Key: ...
-    def key(self, kind: str | KeyKind[Any], progress: Progress = None) -> Any:
+    def key(self, kind: KeyKind[Key], progress: Progress = None, server: str = "") -> Key: ...
+    def key(self, kind: str | KeyKind[Any], progress: Progress = None, server: str = "") -> Any:
         """The key of a parameter set; made and saved when there is none.
 
         Args:
             kind: the name of a set of look-ups, or which key is meant.
+            server: URL of the one that it is for; without it the key that servers share.
 
         Raises:
             KeyMismatchError: the passphrase is wrong.
-            ParameterError: no passphrase, or a folder or file that other users of the machine can read.
+            ParameterError: no passphrase, a weak one for a new key, or a folder or file that other users of the machine can read.
             SerializationError: the file is damaged; it is left as it is.
         """
         with self._lock:
             chosen = _chosen(kind)
-            if chosen.name not in self._open:
-                self._open[chosen.name] = self._opened(chosen, progress)
-            return self._open[chosen.name]
+            name = key_name(chosen.name, server)
+            if name not in self._open:
+                self._open[name] = self._opened(chosen, progress, server)
+            return self._open[name]
 
-    def evaluation_keys(self, kind: str | KeyKind[Any], progress: Progress = None) -> Path:
+    def evaluation_keys(self, kind: str | KeyKind[Any], progress: Progress = None, server: str = "") -> Path:
         """The file that a server gets. Always the same bytes, so that an upload can be resumed or skipped.
 
         Made again where they are missing, damaged, of an earlier release or of another secret key.
         """
         with self._lock:
             chosen = _chosen(kind)
-            key = self.key(chosen, progress)
-            path = self._evaluation_path(chosen)
+            key = self.key(chosen, progress, server)
+            path = self._evaluation_path(chosen, server)
             if not _belongs(path, chosen, key):
                 with locked_folder(self.folder):
                     if not _belongs(path, chosen, key):  # nobody else has made them meanwhile
                         chosen.save_evaluation_keys(key, path, progress)
             return path
 
-    def _opened(self, kind: KeyKind[Any], progress: Progress) -> Any:
-        return self._stored(kind) or self._made(kind, progress)
+    def has_evaluation_keys(self, kind: str | KeyKind[Any], server: str = "") -> bool:
+        """Whether there is a file of them, sound or not."""
+        return self._evaluation_path(_chosen(kind), server).exists()
 
-    def _secret_path(self, kind: KeyKind[Any]) -> Path:
-        return self.folder / f"{kind.name}.key"
+    def _opened(self, kind: KeyKind[Any], progress: Progress, server: str) -> Any:
+        return self._stored(kind, server) or self._made(kind, progress, server)
 
-    def _evaluation_path(self, kind: KeyKind[Any]) -> Path:
-        return self.folder / f"{kind.evaluation_name}.evaluation.keys"
+    def _secret_path(self, kind: KeyKind[Any], server: str) -> Path:
+        return self.folder / f"{key_name(kind.name, server)}.key"
 
-    def _stored(self, kind: KeyKind[Any]) -> Any:
-        path = self._secret_path(kind)
+    def _evaluation_path(self, kind: KeyKind[Any], server: str) -> Path:
+        return self.folder / f"{key_name(kind.evaluation_name, server)}.evaluation.keys"
+
+    def _stored(self, kind: KeyKind[Any], server: str) -> Any:
+        path = self._secret_path(kind, server)
         if not path.exists():
             return None
         _require_private(self.folder, "700")
         _require_private(path, "600")
         return kind.load(path, _word(self._passphrase))
 
-    def _made(self, kind: KeyKind[Any], progress: Progress) -> Any:
+    def _made(self, kind: KeyKind[Any], progress: Progress, server: str) -> Any:
         word = _word(self._new_passphrase)
+        if not self._weak_passphrase:
+            check_passphrase(word)
         self.folder.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
         _require_private(self.folder, "700")
-        path = self._secret_path(kind)
+        path = self._secret_path(kind, server)
         with locked_folder(self.folder):
             if path.exists():  # another process was first
                 return kind.load(path, word)
             key = kind.generate()
             # The public part first, so that a secret key is complete when it appears. What is left of an interrupted run is replaced.
-            kind.save_evaluation_keys(key, self._evaluation_path(kind), progress)
+            kind.save_evaluation_keys(key, self._evaluation_path(kind, server), progress)
             if _publish(key, path, word):
                 return key
         # On file systems without locks: the other one's key counts, and evaluation keys are made to fit it when they are asked for.
@@ -135,9 +158,29 @@ class TemporaryKeyring(Keyring):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "")
+        self.pins = Pins()
 
-    def _opened(self, kind: KeyKind[Any], progress: Progress) -> Any:
+    def _opened(self, kind: KeyKind[Any], progress: Progress, server: str) -> Any:
         return kind.generate()
+
+
+def server_name(url: str) -> str:
+    """The same for all ways to write the URL of a server: what its keys and pins are found by."""
+    parts = urlsplit(url)
+    port = parts.port or _PORTS.get(parts.scheme, 0)
+    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}{parts.path.rstrip('/')}"
+
+
+def key_name(name: str, server: str) -> str:
+    """Of the files of a key: with the server's host, and a digest of its whole address."""
+    if not server:
+        return name
+    host = "".join(
+        letter
+        for letter in (urlsplit(server).hostname or "")
+        if letter.isascii() and (letter.isalnum() or letter in ".-")
+    )
+    return f"{name}@{host[:_LONGEST_HOST]}-{hashlib.sha256(server_name(server).encode()).hexdigest()[:12]}"
 
 
 def sha256_of(path: Path) -> str:

@@ -14,6 +14,8 @@ from cloakwork.app.client.keyring import sha256_of
 from cloakwork.fhe_core.errors import ParameterError
 
 _TAKEN: Final = (409, 410)  # other bytes, or a retired version
+_LONG_LIST: Final = 16 << 20  # bytes of all versions of all models
+_MOST_DIGITS: Final = 18  # of a version that is a number
 _NUMBERS: Final = 8  # of versions that others take at the same moment, before giving up
 
 
@@ -46,10 +48,10 @@ def add_model(
 
 def _next_version(name: str) -> Conversation[int]:
     """After every number that is or was one."""
-    response = yield Request("POST", "/v2/repository/index")
+    response = yield Request("POST", "/v2/repository/index", most_bytes=_LONG_LIST)
     entries = _list_of(response.content)
     numbers = [str(entry.get("version")) for entry in entries if entry.get("name") == name]
-    return 1 + max((int(number) for number in numbers if number.isdecimal()), default=0)
+    return 1 + max((int(number) for number in numbers if number.isdecimal() and len(number) <= _MOST_DIGITS), default=0)
 
 
 def _list_of(content: bytes) -> list[dict[str, Any]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,18 @@ from numpy.typing import NDArray
 from cloakwork.app.client.errors import ServiceError
 from cloakwork.app.client.key_kinds import KeyKind, LevelledKeys, LookupKeys
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.errors import ShapeError
+from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
-from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
+from cloakwork.fhe_core.parameters import ParameterSet, ciphertext_bytes, is_insecure, parameter_set, word_dtype
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.client_steps import named_inputs, named_outputs
 from cloakwork.models.neighbours.client import NeighbourClient
 from cloakwork.models.program.client_specification import ClientSpecification
+
+_FRAME_BYTES: Final = 1 << 14  # of an answer beside its words: header, noise, checksum
+_LEVELLED_WORD_BYTES: Final = 4
+_REQUEST_BYTES: Final = 64 << 20  # of the words of a request and its answer in memory
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,7 @@ class RemoteModel(ABC):
     name: str
     version: str
     facts: dict[str, Any]  # parameters.fhe of its metadata
+    specification_digest: str  # SHA-256 of the specification's text, in hexadecimal
 
     @property
     @abstractmethod
@@ -50,10 +56,27 @@ class RemoteModel(ABC):
         """Its parameter set, where it is one of look-ups."""
         return None
 
+    @property
+    @abstractmethod
+    def is_insecure(self) -> bool:
+        """Whether its parameter set is for tests."""
+
+    def require_answer(self, most_bytes: int) -> None:
+        """ParameterError for a model whose answer to one sample is larger than that."""
+        if self.answer_bytes(1) > most_bytes:
+            raise ParameterError(
+                f"model '{self.name}': its answer to one sample would have {self.answer_bytes(1):,} bytes, more than {most_bytes:,}; pass "
+                "largest_answer= to the client if that is right"
+            )
+
+    @abstractmethod
+    def answer_bytes(self, samples: int) -> int:
+        """The most that an answer has for so many samples of one request."""
+
     def samples_together(self, most: int) -> int:
         """In one request. Args: most: all samples."""
         largest = self.facts.get("largest_batch")
-        return largest if isinstance(largest, int) and largest > 0 else most
+        return largest if type(largest) is int and largest > 0 else most
 
     @abstractmethod
     def rows(self, x: Any) -> NDArray[Any]:
@@ -87,10 +110,26 @@ class RemoteProgram(RemoteModel):
     def lookup_set(self) -> ParameterSet:
         return parameter_set(self.specification.parameters)
 
+    @property
+    def is_insecure(self) -> bool:
+        return is_insecure(self.lookup_set)
+
+    def answer_bytes(self, samples: int) -> int:
+        ciphertexts = -(-samples // self.lookup_set.lane_count) * self.specification.output_scale.size
+        return _FRAME_BYTES + ciphertexts * ciphertext_bytes(self.lookup_set)
+
     def samples_together(self, most: int) -> int:
-        return super().samples_together(most) * self.lookup_set.lane_count
+        """Whatever the server takes, as many as fit the memory of a small machine."""
+        parameters = self.lookup_set
+        packed = (
+            -(-math.prod(self.specification.input_shape) // parameters.polynomial_size) * parameters.polynomial_size
+        )
+        words = packed + self.specification.output_scale.size * parameters.large_words
+        fitting = max(1, _REQUEST_BYTES // (words * word_dtype(parameters).itemsize))
+        return min(super().samples_together(most), fitting) * parameters.lane_count
 
     def rows(self, x: Any) -> NDArray[Any]:
+        self.specification.check_size(x)
         several = named_inputs(self.specification.input_steps) is not None
         return self.specification.phases(x if several else _one_input(self.name, x))
 
@@ -123,6 +162,16 @@ class RemoteIndex(RemoteModel):
             return bytes.fromhex(self.facts["program_digest"])
         except (KeyError, TypeError, ValueError) as error:
             raise ServiceError(f"model '{self.name}': the server does not say the digest of its index") from error
+
+    @property
+    def is_insecure(self) -> bool:
+        return self.specification.parameters.set.security_bits is None
+
+    def answer_bytes(self, samples: int) -> int:
+        client, size = self.specification, self.specification.parameters.polynomial_size
+        return (
+            _FRAME_BYTES + samples * client.answer_ciphertexts * 2 * size * client.answer_level * _LEVELLED_WORD_BYTES
+        )
 
     def samples_together(self, most: int) -> int:
         return 1  # what an index takes

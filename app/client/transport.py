@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import json
 import random
+import socket
 import ssl
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from cloakwork.app.client.answer_limits import Body, check_head, late, seconds_until_answer
 from cloakwork.app.client.errors import ConnectionLostError, UntrustedError, error_of, retry_after
-from cloakwork.app.client.exchange import Conversation, FileBody, OnEvent, Request, Response, T
+from cloakwork.app.client.event_stream import EventParser, goes_on
+from cloakwork.app.client.exchange import Conversation, FileBody, Request, Response, T
 from cloakwork.fhe_core.errors import ParameterError, UnsupportedError, how_to_install
 
 try:
@@ -28,7 +32,6 @@ ATTEMPTS: Final = 5
 _FIRST_PAUSE_SECONDS: Final = 0.25
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 _PASSING: Final = (429, 502, 503, 504)  # statuses that may be others a moment later; the request was not carried out
-_LARGEST_EVENT: Final = 1 << 20
 
 
 def checked_url(url: str, has_token: bool, allow_plain_http: bool) -> str:
@@ -36,6 +39,10 @@ def checked_url(url: str, has_token: bool, allow_plain_http: bool) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ParameterError(f"url: expected http://HOST:PORT or https://HOST, got '{url}'")
+    try:
+        parts.port  # noqa: B018 (raises)
+    except ValueError as error:
+        raise ParameterError(f"url: expected a port of 0 to 65535, got '{url}'") from error
     if parts.username or parts.password:
         raise ParameterError("url: expected no user name or password in it; pass api_key=")
     if parts.scheme == "http" and has_token and not allow_plain_http and not _is_loopback(parts.hostname):
@@ -43,6 +50,11 @@ def checked_url(url: str, has_token: bool, allow_plain_http: bool) -> str:
             "url: expected https, because an API key goes with every request; pass allow_plain_http=True if the network is yours"
         )
     return url.rstrip("/")
+
+
+def is_local(url: str) -> bool:
+    """Whether the server is on this machine."""
+    return _is_loopback(urlsplit(url).hostname or "")
 
 
 def _is_loopback(host: str) -> bool:
@@ -53,10 +65,11 @@ def _is_loopback(host: str) -> bool:
 
 
 def _options(url: str, api_key: str | None, timeout: float, verify: Any) -> dict[str, Any]:
-    headers = {"User-Agent": f"cloakwork/{version('cloakwork')}"}
+    headers = {"User-Agent": f"cloakwork/{version('cloakwork')}", "Accept-Encoding": "identity"}
     if api_key:
         headers["Authorization"] = f"Bearer {api_key}"
-    return {"base_url": url, "headers": headers, "timeout": httpx.Timeout(timeout, connect=10.0), "verify": verify}
+    patience = httpx.Timeout(timeout, connect=min(timeout, 10.0))
+    return {"base_url": url, "headers": headers, "timeout": patience, "verify": verify, "follow_redirects": False}
 
 
 def _pause(attempt: int, response: Response | None) -> float:
@@ -68,11 +81,22 @@ def _pause(attempt: int, response: Response | None) -> float:
     return pause
 
 
-def _try_again(request: Request, attempt: int, response: Response | None) -> bool:
-    """After an answer that may be another one later, or (None) no answer at all."""
-    if attempt + 1 >= ATTEMPTS or not request.repeatable:
-        return False
-    return response is None or (response.status in _PASSING and response.status not in request.accepted)
+class _Attempts:
+    """How often a request is sent: again after an answer that may be another one later, or none at all, as long as patience lasts."""
+
+    def __init__(self, request: Request, timeout: float) -> None:
+        self._request, self._count = request, 0
+        self._end = time.monotonic() + seconds_until_answer(request, timeout)
+
+    def pause(self, response: Response | None) -> float | None:
+        """Seconds until the next one; None: there is none."""
+        self._count += 1
+        if self._count >= ATTEMPTS or not self._request.repeatable:
+            return None
+        if response is not None and (response.status not in _PASSING or response.status in self._request.accepted):
+            return None
+        pause = _pause(self._count - 1, response)
+        return pause if time.monotonic() + pause < self._end else None
 
 
 def _checked(request: Request, response: Response) -> Response:
@@ -109,10 +133,48 @@ def _require_trust(url: str, lost: httpx.TransportError) -> None:
         error = error.__cause__ or error.__context__
 
 
+class _Watch:
+    """Ends the connections of a client whose answer does not begin: a server that sends a header byte by byte is never silent."""
+
+    def __init__(self) -> None:
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+    def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """As httpx calls it: new connections."""
+        stream = info.get("return_value") if event.endswith((".connect_tcp.complete", ".start_tls.complete")) else None
+        if stream is not None and (connection := stream.get_extra_info("socket")) is not None:
+            self._sockets.add(connection)
+
+    @contextmanager
+    def until(self, url: str, seconds: float) -> Iterator[None]:
+        """MisbehavingServerError for a block that takes longer."""
+        ended = threading.Event()
+        timer = threading.Timer(seconds, self._end, (ended,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except httpx.TransportError as error:
+            if ended.is_set():
+                raise late(url, seconds) from error
+            raise
+        finally:
+            timer.cancel()
+
+    def _end(self, ended: threading.Event) -> None:
+        ended.set()
+        for connection in list(self._sockets):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
 class SyncTransport:
+    """Carries conversations out; several threads may use it."""
+
     def __init__(self, url: str, api_key: str | None, timeout: float, verify: Any) -> None:
-        self._url = url
+        self._url, self._timeout = url, timeout
         self._http = httpx.Client(**_options(url, api_key, timeout, verify))
+        self._watch = _Watch()
 
     def close(self) -> None:
         self._http.close()
@@ -132,37 +194,50 @@ class SyncTransport:
             return end.value  # type: ignore[no-any-return]
 
     def _exchange(self, request: Request) -> Response:
-        for attempt in range(ATTEMPTS):
-            response = None
+        attempts = _Attempts(request, self._timeout)
+        while True:
+            response, lost = None, None
             try:
                 with _lost(self._url):
                     response = self._once(request)
-            except ConnectionLostError:
-                if not _try_again(request, attempt, None):
-                    raise
-            else:
-                if not _try_again(request, attempt, response):
-                    return _checked(request, response)
-            time.sleep(_pause(attempt, response))
-        raise AssertionError("the last attempt returns or raises")
+            except ConnectionLostError as error:
+                lost = error
+            pause = attempts.pause(response)
+            if pause is None:
+                return _last(request, response, lost)
+            time.sleep(pause)
 
     def _once(self, request: Request) -> Response:
-        arguments = _arguments(request)
-        if request.on_event is None:
-            answer = self._http.request(request.method, request.path, **arguments)
-            return Response(answer.status_code, _lower(answer.headers), answer.content)
-        with self._http.stream(request.method, request.path, **arguments) as answer:
-            if answer.status_code >= 400:
-                return Response(answer.status_code, _lower(answer.headers), answer.read())
-            parser = EventParser(request.on_event)
-            for line in answer.iter_lines():
-                parser.line(line)
-            return Response(answer.status_code, _lower(answer.headers), b"")
+        seconds = seconds_until_answer(request, self._timeout)
+        asked = self._http.build_request(
+            request.method, request.path, extensions={"trace": self._watch.trace}, **_arguments(request)
+        )
+        with self._watch.until(self._url, seconds):
+            answer = self._http.send(asked, stream=True)
+        try:
+            headers = _lower(answer.headers)
+            check_head(request, answer.status_code, headers)
+            if request.on_event is not None and answer.status_code < 400:
+                parser = EventParser(request.on_event)
+                for piece in answer.iter_raw():
+                    parser.feed(piece)
+                    if not goes_on(request):
+                        break
+                return Response(answer.status_code, headers, b"")
+            body = Body(request, answer.status_code, headers, self._timeout)
+            for piece in answer.iter_raw():
+                if not body.take(piece):
+                    break
+            return body.response(answer.status_code, headers)
+        finally:
+            answer.close()
 
 
 class AsyncTransport:
+    """The same for asyncio."""
+
     def __init__(self, url: str, api_key: str | None, timeout: float, verify: Any) -> None:
-        self._url = url
+        self._url, self._timeout = url, timeout
         self._http = httpx.AsyncClient(**_options(url, api_key, timeout, verify))
 
     async def close(self) -> None:
@@ -183,69 +258,52 @@ class AsyncTransport:
                 step = partial(conversation.send, response)
 
     async def _exchange(self, request: Request) -> Response:
-        for attempt in range(ATTEMPTS):
-            response = None
+        attempts = _Attempts(request, self._timeout)
+        while True:
+            response, lost = None, None
             try:
                 with _lost(self._url):
                     response = await self._once(request)
-            except ConnectionLostError:
-                if not _try_again(request, attempt, None):
-                    raise
-            else:
-                if not _try_again(request, attempt, response):
-                    return _checked(request, response)
-            await asyncio.sleep(_pause(attempt, response))
-        raise AssertionError("the last attempt returns or raises")
+            except ConnectionLostError as error:
+                lost = error
+            pause = attempts.pause(response)
+            if pause is None:
+                return _last(request, response, lost)
+            await asyncio.sleep(pause)
 
     async def _once(self, request: Request) -> Response:
-        arguments = _arguments(request, _async_pieces)
-        if request.on_event is None:
-            answer = await self._http.request(request.method, request.path, **arguments)
-            return Response(answer.status_code, _lower(answer.headers), answer.content)
-        async with self._http.stream(request.method, request.path, **arguments) as answer:
-            if answer.status_code >= 400:
-                return Response(answer.status_code, _lower(answer.headers), await answer.aread())
-            parser = EventParser(request.on_event)
-            lines: AsyncIterator[str] = answer.aiter_lines()
-            async for line in lines:
-                parser.line(line)
-            return Response(answer.status_code, _lower(answer.headers), b"")
-
-
-class EventParser:
-    """Server-sent events, line by line (WHATWG HTML, section 9.2), with data in JSON."""
-
-    def __init__(self, on_event: OnEvent) -> None:
-        self._on_event = on_event
-        self._name, self._data, self._size = "message", list[str](), 0
-
-    def line(self, line: str) -> None:
-        if not line:
-            self._dispatch()
-            return
-        field, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        self._size += len(line)
-        if self._size > _LARGEST_EVENT:
-            raise ConnectionLostError(
-                f"event: expected at most {_LARGEST_EVENT} characters, got more; the server misbehaves"
-            )
-        if field == "event":
-            self._name = value
-        elif field == "data":
-            self._data.append(value)
-
-    def _dispatch(self) -> None:
-        name, text = self._name, "\n".join(self._data)
-        self._name, self._data, self._size = "message", [], 0
-        if not text:
-            return
+        seconds = seconds_until_answer(request, self._timeout)
+        asked = self._http.build_request(request.method, request.path, **_arguments(request, _async_pieces))
         try:
-            data = json.loads(text)
-        except ValueError:
-            return
-        if isinstance(data, dict):
-            self._on_event(name, data)
+            async with asyncio.timeout(seconds):
+                answer = await self._http.send(asked, stream=True)
+        except TimeoutError as error:
+            raise late(self._url, seconds) from error
+        try:
+            headers = _lower(answer.headers)
+            check_head(request, answer.status_code, headers)
+            if request.on_event is not None and answer.status_code < 400:
+                parser = EventParser(request.on_event)
+                async for piece in answer.aiter_raw():
+                    parser.feed(piece)
+                    if not goes_on(request):
+                        break
+                return Response(answer.status_code, headers, b"")
+            body = Body(request, answer.status_code, headers, self._timeout)
+            async for piece in answer.aiter_raw():
+                if not body.take(piece):
+                    break
+            return body.response(answer.status_code, headers)
+        finally:
+            await answer.aclose()
+
+
+def _last(request: Request, response: Response | None, lost: ConnectionLostError | None) -> Response:
+    """What the last attempt gave."""
+    if response is not None:
+        return _checked(request, response)
+    assert lost is not None
+    raise lost
 
 
 class _End:

@@ -68,6 +68,10 @@ class LevelledClientKey:
     def __reduce__(self) -> Any:
         raise TypeError("a secret key is not pickled; use save(path, passphrase)")
 
+    def authentication_code(self, message: bytes) -> bytes:
+        """Of a message (HMAC-SHA-256): the owner of the key alone can make it. It says nothing about the key."""
+        return keystore.authentication_code(self._secret.export(), message)
+
     def save(self, path: PathLike, passphrase: str) -> None:
         """Encrypts the key into a file of mode 0600 (scrypt and AES-GCM)."""
         header = self._header()

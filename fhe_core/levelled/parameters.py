@@ -109,7 +109,7 @@ class LevelledParameters:
                 f"parameter set '{self.set.name}' is insecure and for tests only; set CLOAKWORK_ALLOW_TOY=1 there"
             )
         if not 2 <= self.plaintext_modulus < PLAINTEXT_LIMIT:
-            raise ParameterError(f"plaintext_modulus: expected 2 to 2^26 - 1, got {self.plaintext_modulus}")
+            raise ParameterError(f"plaintext_modulus: expected 2 to 2^26 - 1, got {str(self.plaintext_modulus)[:40]}")
 
     @property
     def engine(self) -> _engine.Levelled:

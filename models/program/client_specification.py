@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,12 @@ from cloakwork.models.errors import ShapeError
 from cloakwork.models.program.answer_grid import AnswerGrid, least_unit
 from cloakwork.models.program.program import Program
 from cloakwork.models.program.purpose import check_purpose
+from cloakwork.models.program.specification_limits import (
+    TableSizes,
+    check_step_count,
+    check_text,
+    run_on_no_samples,
+)
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
@@ -119,7 +126,9 @@ class ClientSpecification:
         KeyMismatchError: made for another version of the parameter set.
         """
         try:
+            check_text(text)
             fields = typed.parsed_object(text)
+            check_step_count(fields.get("input_steps", []))
             if fields["cloakwork_client"] != _VERSION:
                 raise ValueError(_other_version(fields["cloakwork_client"]))
             name, digest = typed.text(fields["parameter_set"]), typed.text(fields["parameter_digest"])
@@ -185,11 +194,9 @@ class ClientSpecification:
 
     def _check_steps(self) -> None:
         """Steps that fit each other and the shapes: tried on no samples, as any values may be refused."""
-        none = no_samples(self.input_steps)
         try:
+            made, _ = self._tried
             with np.errstate(all="ignore"):
-                first = np.zeros((0, *self.input_shape)) if none is None else none
-                made = run_input_steps(self.input_steps, first, RangeReport())
                 for stage in STAGES:
                     self.finish(self.output_offset[None], stage)
         except (ArithmeticError, IndexError, KeyError, TypeError, ValueError, FheError) as error:
@@ -200,6 +207,18 @@ class ClientSpecification:
             raise SerializationError(
                 f"client specification: its steps do not give {list(self.input_shape)} numbers; get it again from who compiled the model"
             )
+
+    @cached_property
+    def _tried(self) -> tuple[Reals, TableSizes]:
+        """What the input steps make of no samples, and how much it would be of one."""
+        none, sizes = no_samples(self.input_steps), TableSizes()
+        with np.errstate(all="ignore"):
+            first = np.zeros((0, *self.input_shape)) if none is None else none
+            return run_on_no_samples(self.input_steps, first, sizes), sizes
+
+    def check_size(self, x: Any) -> None:
+        """ShapeError for samples of which the input steps, which a stranger may have written, would make far more numbers than these have."""
+        self._tried[1].check(x)
 
     def inputs(self, x: Any, *, refuse: bool = False) -> Reals:
         """Samples as the numbers [samples, *input_shape] that are encrypted; what every mode of `predict` starts from.

@@ -17,6 +17,7 @@ from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import ParameterError, SerializationError
 from cloakwork.fhe_core.parameters import (
     is_paper_set,
+    measuring_papers,
     offered_sets,
     paper_set,
     paper_sets,
@@ -60,6 +61,8 @@ def test_everything_but_a_measurement_refuses_them(name: str, monkeypatch: pytes
     for refused in (parameter_set, ClientKey.generate):
         with pytest.raises(ParameterError, match="measured by 'cloakwork bench methods' alone"):
             refused(name)
+    with pytest.raises(ParameterError, match="'cloakwork bench methods' alone makes keys of it"):
+        _engine.SecretKey.generate(paper_set(name))
     listed = [params.name for params in (*parameter_sets(), *offered_sets(), *offered_sets(True))]
     assert name not in listed and name not in _engine.parameter_set_names()
 
@@ -71,7 +74,8 @@ def test_shipped_sets_are_no_papers_sets() -> None:
 
 
 def test_they_have_no_files() -> None:
-    key = ClientKey.generate(paper_set("papers/velofhe_gd1"))
+    with measuring_papers():
+        key = ClientKey.generate(paper_set("papers/velofhe_gd1"))
     bits = key.encrypt(np.array([True]), encoding=Encoding.BOOLEAN)
     for write in (bits.to_bytes, key.evaluation_keys().to_bytes):
         with pytest.raises(ParameterError, match="has no files"):
@@ -90,7 +94,8 @@ def test_a_file_that_names_one_is_refused() -> None:
 @pytest.mark.parametrize("name", ["papers/velofhe_gd1", "papers/velofhe_mr1"])
 def test_gates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CLOAKWORK_ALLOW_TOY", raising=False)
-    key = ClientKey.generate(paper_set(name))
+    with measuring_papers():
+        key = ClientKey.generate(paper_set(name))
     session = Session(key.evaluation_keys())
     x, y = np.array([0, 0, 1, 1], bool), np.array([0, 1, 0, 1], bool)
     encrypted = [key.encrypt(bits, encoding=Encoding.BOOLEAN) for bits in (x, y)]

@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
+_OF_ALL_TESTS = ("CLOAKWORK_ALLOW_TOY", "CLOAKWORK_ALLOW_TOY_SERVERS", "CLOAKWORK_WEAK_PASSPHRASE")
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 WaitFor = Callable[[Callable[[], Any], str], Any]
 
 
 def settings() -> list[str]:
     """The names in the environment that would change what a command does."""
-    return [name for name in os.environ if name.startswith("CLOAKWORK_") and name != "CLOAKWORK_ALLOW_TOY"]
+    return [name for name in os.environ if name.startswith("CLOAKWORK_") and name not in _OF_ALL_TESTS]
 
 
 @pytest.fixture

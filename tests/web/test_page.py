@@ -70,7 +70,7 @@ def test_a_table_takes_values_beyond_its_data_and_says_so(opened: Opened):
 
 @pytest.mark.parametrize(
     "passphrase",
-    [pytest.param("keeps the evaluation keys", marks=pytest.mark.tier("release")), None],
+    [pytest.param("violet tram counts nine owls", marks=pytest.mark.tier("release")), None],
     ids=["kept", "temporary"],
 )
 def test_the_owner_computes_a_downloaded_answer_again(
@@ -112,16 +112,16 @@ def test_a_wrong_passphrase_opens_nothing(opened: Opened):
     page = opened()
     page.get_by_label("Ask the model").select_option(TREE)
     page.get_by_text("Keys", exact=True).click()
-    page.get_by_label("Passphrase").fill("right")
+    page.get_by_label("Passphrase").fill("violet tram counts nine owls")
     assert ask(page) == "setosa"
     page.reload()
     page.get_by_label("Ask the model").select_option(TREE)
     page.get_by_text("Keys", exact=True).click()
-    page.get_by_label("Passphrase").fill("wrong")
+    page.get_by_label("Passphrase").fill("slate kite pours eleven maps")
     page.get_by_role("button", name="Encrypt and ask").click()
     page.get_by_role("alert").wait_for()
     assert page.get_by_role("alert").inner_text().startswith("The passphrase is wrong")
-    page.get_by_label("Passphrase").fill("right")
+    page.get_by_label("Passphrase").fill("violet tram counts nine owls")
     assert ask(page) == "setosa"
     assert "the server has them" in page.locator("#costs").inner_text()
 

@@ -29,7 +29,7 @@ from cloakwork.models import zoo
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy, BROWSER, pytest.mark.timeout(1800)]
 
 SEED = 20261124
-WORD = "of the agreement"
+WORD = "violet tram counts nine owls"
 OTHER_TABLES = ("wine-boosting", "breast-cancer-forest", "digits-logistic")
 LEAST = 0.97  # of 200 labels of the network; the zoo's card says 0.992 of the test images
 FARTHEST = 6.0  # standard deviations of the noise of a difference of scores

@@ -16,13 +16,15 @@ from page_visits import BROWSER, TREE, Opened, ask, choose, costs_of, overheard,
 from scoring_server import Server
 
 from cloakwork.app.client import Client
-from cloakwork.app.client.keyring import Keyring
+from cloakwork.app.client.keyring import Keyring, server_name
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
+from cloakwork.fhe_core.client import ClientKey
 from cloakwork.models import zoo
+from cloakwork.models.compiled import CompiledModel
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy, BROWSER]
 
-WORD = "made in Python"
+WORD = "violet tram counts nine owls"
 NONE_SENT = "none: the server has them"
 OPENED = """const opening = indexedDB.open("cloakwork", 1);
     opening.onupgradeneeded = () => opening.result.createObjectStore("keys");
@@ -47,6 +49,11 @@ DIGESTS = f"""async () => {{
 SENT = "btoa(String.fromCharCode(...window.answered.at(-1).sent))"
 
 
+def made_for(server: Server, folder: Path, model: CompiledModel) -> ClientKey:
+    """Python's key for the server's models, in the folder with its evaluation keys."""
+    return Keyring(folder, WORD).key(model.client.parameters, server=server_name(server.url))
+
+
 def keys_of(server: Server) -> dict[str, dict[str, Any]]:
     with server.client() as http:
         return {each["id"]: each for each in http.get("/v2/keys").json()["keys"]}
@@ -63,7 +70,7 @@ def digest_of(path: Path) -> str:
 )
 def test_pythons_key_file_is_the_pages_key(whole: bool, opened: Opened, server: Server, tmp_path: Path):
     folder, model = tmp_path / "keys", zoo.load_model(TREE)
-    key = Keyring(folder, WORD).key(model.client.parameters)
+    key = made_for(server, folder, model)
     (secret,), (public,) = folder.glob("*.key"), folder.glob("*.evaluation.keys")
     before = keys_of(server)
     page = opened()
@@ -100,13 +107,13 @@ def check_encrypted_under(key: Any, specification: Any, page: Any) -> None:
     np.testing.assert_allclose(key.decrypt(encrypted), specification.phases(numbers), rtol=0, atol=atol)
 
 
-def test_pythons_key_file_wants_its_passphrase(opened: Opened, tmp_path: Path):
-    Keyring(tmp_path / "keys", WORD).key(zoo.load_model(TREE).client.parameters)
+def test_pythons_key_file_wants_its_passphrase(opened: Opened, server: Server, tmp_path: Path):
+    made_for(server, tmp_path / "keys", zoo.load_model(TREE))
     (secret,) = (tmp_path / "keys").glob("*.key")
     page = opened()
     page.evaluate(PUT, [secret.name, base64.b64encode(secret.read_bytes()).decode()])
     choose(page, TREE)
-    with_passphrase(page, "another one")
+    with_passphrase(page, "slate kite pours eleven maps")
     page.get_by_role("button", name="Encrypt and ask").click()
     page.get_by_role("alert").wait_for()
     assert page.get_by_role("alert").inner_text().startswith("The passphrase is wrong")

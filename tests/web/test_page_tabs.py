@@ -46,7 +46,7 @@ def test_two_tabs_at_once_share_one_key(opened: Opened, server: Server, others: 
     tabs = [first, opened(beside=first)]
     for page in tabs:
         choose(page, TREE)
-        with_passphrase(page, "of both")
+        with_passphrase(page, "violet tram counts nine owls")
         listening(page)
     for page in tabs:
         click(page)
@@ -59,14 +59,14 @@ def test_two_tabs_at_once_share_one_key(opened: Opened, server: Server, others: 
     assert len(stored) == 2 and len([name for name in stored if name.endswith(".evaluation.keys")]) == 1
     third = opened(beside=first)
     choose(third, TREE)
-    with_passphrase(third, "of both")
+    with_passphrase(third, "violet tram counts nine owls")
     assert ask(third) == "setosa" and NONE_SENT in costs_of(third)
 
 
 def test_two_passphrases_at_once_are_one_key_and_one_refusal(opened: Opened, server: Server, others: set[str]):
     first = opened()
     tabs = [first, opened(beside=first)]
-    for page, word in zip(tabs, ("mine", "yours"), strict=True):
+    for page, word in zip(tabs, ("violet tram counts nine owls", "slate kite pours eleven maps"), strict=True):
         choose(page, TREE)
         with_passphrase(page, word)
     for page in tabs:
@@ -94,7 +94,9 @@ def test_tabs_without_a_passphrase_have_keys_of_their_own(opened: Opened, server
     assert ask(second) == "setosa" and NONE_SENT in costs_of(second)
 
 
-@pytest.mark.parametrize("passphrase", [pytest.param("", marks=pytest.mark.tier("release")), "kept"])
+@pytest.mark.parametrize(
+    "passphrase", [pytest.param("", marks=pytest.mark.tier("release")), "violet tram counts nine owls"]
+)
 def test_a_service_that_comes_back_is_asked_on(opened: Opened, ending_server: Server, tmp_path: Path, passphrase: str):
     """With its keys, and without: on another data folder it asks for them, and gets them."""
     server, page = ending_server, opened(of=ending_server)

@@ -31,7 +31,7 @@ Party = Callable[..., None]
 @pytest.mark.parametrize(
     "files",
     [
-        ("vectors", "client"),
+        ("vectors", "client", "consent"),
         pytest.param(("audit", "hostile", "upload", "wiped", "worker"), marks=pytest.mark.tier("all")),
     ],
     ids=["known answers", "others"],

@@ -13,7 +13,8 @@ export function hideAudit(): void {
 
 /** After an answer; of which the worker keeps what was sent and what came. */
 export function offerAudit(scorer: Scorer, facts: Record<string, unknown>): void {
-  const size = Number(facts["evaluation_key_bytes"]);
+  const stated = facts["evaluation_key_bytes"];
+  const size = typeof stated === "number" ? stated : NaN;
   found("audit-size", HTMLSpanElement).textContent =
     `With the evaluation keys (${bytes(size)}); without them the file names them, and the service's copy is taken while it is there`;
   found("audited", HTMLDivElement).hidden = true;

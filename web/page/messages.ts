@@ -2,7 +2,7 @@
 
 import type { AuditFile } from "../src/audit.js";
 import type { FheError, ServiceError } from "../src/errors.js";
-import type { Expected, Given } from "../src/index.js";
+import type { ConsentQuestion, Expected, Given } from "../src/index.js";
 
 export interface Access {
   apiKey?: string;
@@ -16,7 +16,8 @@ export interface WholeSample {
 }
 
 export type Question =
-  | { kind: "open"; url: string; access: Access }
+  /** `service`: whose page it is, where another program passes it on. */
+  | { kind: "open"; url: string; service?: string; access: Access }
   | { kind: "describe"; model: string }
   /** `structuredKeys`: the person has agreed to keys of a set with a structured secret. */
   | { kind: "score"; model: string; numbers: number[] | WholeSample; structuredKeys: boolean }
@@ -75,7 +76,18 @@ export interface Answers {
   close: null;
 }
 
-export type Reply = { id: number } & ({ news: News } | { answer: unknown } | { failure: Failure });
+export type Reply = ({ id: number } & ({ news: News } | { answer: unknown } | { failure: Failure })) | Asked;
+
+/** What a person is asked before the worker goes on; the page says what was decided under the same number. */
+export interface Asked {
+  consent: number;
+  request: ConsentQuestion;
+}
+
+export interface Decision {
+  consent: number;
+  agreed: boolean;
+}
 
 export function failureOf(error: unknown): Failure {
   const known = error as Partial<FheError & ServiceError>;

@@ -1,13 +1,15 @@
 // The page: asks the worker, and shows what comes.
 
 import { hideAudit, offerAudit } from "./audit.js";
+import { agreedInDialog, confirmed } from "./consent.js";
 import { found, made } from "./elements.js";
 import { type Form, formOf, titleOf } from "./forms.js";
 import type { Access, Description, News } from "./messages.js";
+import { weakness } from "./passphrases.js";
 import { FailedError, Scorer } from "./scorer.js";
 import { sayWhoServed } from "./served.js";
 import { showAnswer, showCiphertext, showWarnings } from "./shown.js";
-import { bytes, inWords, seconds } from "./words.js";
+import { bytes, inWords, saidOf, seconds } from "./words.js";
 
 const FIRST = "mnist-mlp-1x30"; // the model that is shown first, where the service has it
 const PAUSE_MS = 2000; // between looks for models
@@ -31,9 +33,10 @@ const apiKey = found("api-key", HTMLInputElement);
 const passphrase = found("passphrase", HTMLInputElement);
 const consent = found("consent", HTMLInputElement);
 
-const scorer = new Scorer(new URL("worker.js", import.meta.url));
+const scorer = new Scorer(new URL("worker.js", import.meta.url), confirmed);
 let opened = ""; // the access that the worker's session has
 let temporaryKeys: string[] = [];
+const accepted = new Set<string>(); // weak passphrases that the person wants
 let attempts = 0; // that were begun
 let choices = 0; // of models, also of the same one again
 let shown: { model: string; form: Form; description: Description } | null = null;
@@ -46,7 +49,8 @@ function wantedAccess(): Access {
 async function open(): Promise<string[]> {
   const wanted = wantedAccess();
   opened = "";
-  const names = await scorer.ask({ kind: "open", url: location.origin, access: wanted });
+  const { service } = document.documentElement.dataset;
+  const names = await scorer.ask({ kind: "open", url: location.origin, ...(service !== undefined && { service }), access: wanted });
   opened = JSON.stringify(wanted);
   return names;
 }
@@ -102,7 +106,7 @@ async function choose(): Promise<void> {
   found("inputs", HTMLDivElement).replaceChildren(form.element);
   const { facts, structuredSecret } = description;
   found("about", HTMLParagraphElement).textContent =
-    `${String(facts["security_bits"])} bits of security; keys and ciphertexts of parameter set ${String(facts["parameter_set"])}.${patience(facts)}`;
+    `${saidOf(facts["security_bits"])} bits of security; keys and ciphertexts of parameter set ${saidOf(facts["parameter_set"])}.${patience(facts)}`;
   found("structured", HTMLFieldSetElement).hidden = !structuredSecret;
   consent.checked = false;
   found("answer", HTMLDivElement).hidden = true;
@@ -132,6 +136,7 @@ async function score(): Promise<void> {
     consent.focus();
     return refuse("This model needs keys with a structured secret. Read what that means and agree to it, or choose another model.");
   }
+  if (!(await passphraseStands())) return refuse("Choose another passphrase, or none: then the secret key ends with this page.");
   found("answer", HTMLDivElement).hidden = true;
   hideAudit();
   status.textContent = "Opening the key";
@@ -143,6 +148,22 @@ async function score(): Promise<void> {
   showWarnings([...doubts, ...answer.warnings]);
   offerAudit(scorer, description.facts);
   status.textContent = `Answered: ${found("label", HTMLElement).textContent}.`;
+}
+
+/** Whether it is strong, or the person wants it all the same. */
+async function passphraseStands(): Promise<boolean> {
+  const word = passphrase.value;
+  const reason = word === "" || accepted.has(word) ? null : weakness(word);
+  if (reason === null) return true;
+  const text =
+    `This passphrase protects the secret key in this browser, and ${reason}: whoever gets this browser's files can guess it. ` +
+    "Four or more words that have nothing to do with each other are hard to guess.";
+  if (!(await agreedInDialog({ text, agree: "Use it all the same", refuse: "Choose another one" }))) {
+    passphrase.focus();
+    return false;
+  }
+  accepted.add(word);
+  return true;
 }
 
 /** A new step is read aloud; its progress is not. */

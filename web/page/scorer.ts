@@ -1,6 +1,7 @@
 // The page's end of the worker.
 
-import type { Answers, Failure, News, Question, Reply } from "./messages.js";
+import type { ConsentQuestion } from "../src/index.js";
+import type { Answers, Decision, Failure, News, Question, Reply } from "./messages.js";
 
 /** What the worker could not do. */
 export class FailedError extends Error {
@@ -21,9 +22,12 @@ interface Waiting {
 export class Scorer {
   readonly #worker: Worker;
   readonly #waiting = new Map<number, Waiting>();
+  readonly #confirm: (request: ConsentQuestion) => Promise<boolean>;
   #asked = 0;
 
-  constructor(script: URL) {
+  /** `confirm` asks the person what the worker may not do by itself. */
+  constructor(script: URL, confirm: (request: ConsentQuestion) => Promise<boolean>) {
+    this.#confirm = confirm;
     this.#worker = new Worker(script, { type: "module" });
     this.#worker.onmessage = ({ data }: MessageEvent<Reply>) => this.#take(data);
     this.#worker.onerror = () => this.#fail("the part of the page that encrypts did not start");
@@ -38,6 +42,11 @@ export class Scorer {
   }
 
   #take(reply: Reply): void {
+    if ("consent" in reply) {
+      const { consent, request } = reply;
+      void this.#confirm(request).then((agreed) => this.#worker.postMessage({ consent, agreed } satisfies Decision));
+      return;
+    }
     const waiting = this.#waiting.get(reply.id);
     if (waiting === undefined) return;
     if ("news" in reply) return waiting.report(reply.news);

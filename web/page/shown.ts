@@ -4,7 +4,7 @@ import { context, found, made } from "./elements.js";
 import type { Form } from "./forms.js";
 import type { Scored } from "./messages.js";
 import { softmax } from "./softmax.js";
-import { bytes, seconds } from "./words.js";
+import { bytes, saidOf, seconds } from "./words.js";
 
 const NOISE_WIDTH = 64; // pixels
 const MOST_ROWS = 96;
@@ -50,7 +50,7 @@ export function showAnswer(answer: Scored, { classes, isLogits }: Form, facts: R
     ["of which the server computed", seconds(answer.computeSeconds)],
     ["Evaluation keys sent", answer.uploadBytes === 0 ? "none: the server has them" : bytes(answer.uploadBytes)],
     ["Ciphertexts out, back", `${bytes(answer.sent.length)}, ${bytes(answer.receivedBytes)}`],
-    ["Security", `${String(facts["security_bits"] ?? "?")} bits, parameter set ${String(facts["parameter_set"] ?? "?")}`],
+    ["Security", `${saidOf(facts["security_bits"])} bits, parameter set ${saidOf(facts["parameter_set"])}`],
   ];
   const rows = costs.flatMap(([term, value]) => [made("dt", { textContent: term }), made("dd", { textContent: value })]);
   found("costs", HTMLDListElement).replaceChildren(...rows);

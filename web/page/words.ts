@@ -31,6 +31,10 @@ function byClass({ name, code, message }: Failure): string {
   if (code === "connection_lost") return "The service does not answer. Is it running, and are you connected?";
   if (code === "key_mismatch" && message.includes("passphrase"))
     return "The passphrase is wrong: it does not open the key that this browser keeps.";
+  if (code === "changed_model")
+    return "The model is not what it was when this browser first used it, and you did not take it as it is now. Nothing was encrypted for it.";
+  if (code === "parameter_error" && message.includes("nobody agreed"))
+    return "The keys that this model needs were not made: you did not agree.";
   if (code === "unsupported") return `This browser cannot do that: ${message}`;
   return `${name}: ${message}`;
 }
@@ -43,4 +47,9 @@ export function bytes(count: number): string {
 export function seconds(value: number): string {
   if (Number.isNaN(value)) return "not told";
   return value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(1)} s`;
+}
+
+/** A number or a name of the service's description, which may be anything. */
+export function saidOf(fact: unknown): string {
+  return typeof fact === "number" || typeof fact === "string" ? String(fact).slice(0, 64) : "?";
 }

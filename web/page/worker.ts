@@ -4,6 +4,7 @@ import {
   type AuditFile,
   Client,
   type ClientSpecification,
+  type ConsentQuestion,
   Engine,
   type Given,
   IndexedDbStore,
@@ -17,8 +18,8 @@ import {
 } from "../src/index.js";
 import { labelOf } from "./answers.js";
 import {
-  type Access,
   type Answers,
+  type Decision,
   type Description,
   failureOf,
   type News,
@@ -41,10 +42,13 @@ const PATIENCE_MS = 300; // before another tab is mentioned
 
 let session: Session | null = null;
 let loading: Promise<Engine> | null = null;
+let consents = 0;
+const undecided = new Map<number, (agreed: boolean) => void>();
 let last: { client: Client; model: string; scores: Scores } | null = null; // what an audit is about
 
 const scope = self as unknown as { onmessage: (event: MessageEvent) => void; postMessage(reply: Reply): void };
-scope.onmessage = ({ data }: MessageEvent<{ id: number; question: Question }>) => {
+scope.onmessage = ({ data }: MessageEvent<{ id: number; question: Question } | Decision>) => {
+  if ("consent" in data) return decide(data);
   const { id, question } = data;
   answer(question, (news) => scope.postMessage({ id, news })).then(
     (found) => scope.postMessage({ id, answer: found }),
@@ -52,10 +56,24 @@ scope.onmessage = ({ data }: MessageEvent<{ id: number; question: Question }>) =
   );
 };
 
+/** Asks the person at the page; the client waits. */
+function confirm(request: ConsentQuestion): Promise<boolean> {
+  const consent = ++consents;
+  return new Promise((resolve) => {
+    undecided.set(consent, resolve);
+    scope.postMessage({ consent, request });
+  });
+}
+
+function decide({ consent, agreed }: Decision): void {
+  undecided.get(consent)?.(agreed);
+  undecided.delete(consent);
+}
+
 async function answer(question: Question, report: (news: News) => void): Promise<Answers[Question["kind"]]> {
   switch (question.kind) {
     case "open":
-      return open(question.url, question.access);
+      return open(question);
     case "describe":
       return describe(question.model);
     case "score":
@@ -68,13 +86,15 @@ async function answer(question: Question, report: (news: News) => void): Promise
   }
 }
 
-async function open(url: string, { apiKey, passphrase }: Access): Promise<string[]> {
+async function open({ url, service, access: { apiKey, passphrase } }: Extract<Question, { kind: "open" }>): Promise<string[]> {
   await close();
   const engine = await (loading ??= Engine.load());
   const store = passphrase === undefined ? null : new IndexedDbStore();
   const keys = store === null ? new TemporaryKeys(engine) : new Keyring(store, passphrase as string, engine);
-  // Keys with structured secrets are agreed to question by question.
-  session = { client: new Client(url, { apiKey, keys, engine, structuredKeys: true }), keys, store, answered: new Set() };
+  // Keys with structured secrets are agreed to question by question. What models were at first use outlives keys that end with the page.
+  const pins = new IndexedDbStore("cloakwork-pins");
+  const client = new Client(url, { apiKey, keys, engine, structuredKeys: true, confirm, pins, ...(service !== undefined && { service }) });
+  session = { client, keys: client.keys, store, answered: new Set() };
   return session.client.models();
 }
 

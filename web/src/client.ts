@@ -5,15 +5,19 @@ import { auditFile, type AuditFile, type Exchange } from "./audit.js";
 import type { ClientKey } from "./client_key.js";
 import type { Given } from "./columns.js";
 import { defaultEngine, type Engine } from "./engine.js";
-import { FheError, ParameterError, ServiceError, UnsupportedError } from "./errors.js";
-import { type Keys, TemporaryKeys } from "./keyring.js";
+import { type Confirm, Pins, requireKeys } from "./consent.js";
+import { ConnectionLostError, FheError, MisbehavingServerError, ParameterError, ServiceError, UnsupportedError } from "./errors.js";
+import { type Keys, type Store, TemporaryKeys } from "./keyring.js";
+import { MOST_LIST_BYTES, MOST_SPECIFICATION_BYTES } from "./limits.js";
 import { type Answer, isNumbers } from "./output_steps.js";
+import { requireSecure } from "./parameters.js";
 import { digestOf } from "./sha256.js";
 import { ClientSpecification, type InputOptions } from "./specification.js";
 import type { NamedTensors } from "./tensors.js";
-import { jsonOf, type Request, type Response, sleep, Transport, type TransportOptions } from "./transport.js";
+import { jsonOf, type Request, type Response, segment, serverName, sleep, Transport, type TransportOptions } from "./transport.js";
 import { sendKeys, UploadForgottenError } from "./upload.js";
 import { hexadecimal } from "./wire.js";
+import { countOf, oneLine, textOf } from "./words.js";
 
 /** progress(what, done, total), `what` being "keys", "upload" or "server". */
 export type ServiceProgress = (what: "keys" | "upload" | "server", done: number, total: number) => void;
@@ -21,6 +25,16 @@ export type ServiceProgress = (what: "keys" | "upload" | "server", done: number,
 export interface ClientOptions extends TransportOptions {
   /** Where keys are; without it, in memory and nowhere else. */
   keys?: Keys;
+  /** Use the keys that all servers share, as earlier releases did, and not one for this server alone: servers can tell that it is one client. */
+  shareKeys?: boolean;
+  /** The URL of the service whose keys and models these are, where `url` is a relay to it on this machine. */
+  service?: string;
+  /** Asked before keys of more than 100 MB are made and sent, and when a model is not what it was at first use; without it both are errors. */
+  confirm?: Confirm;
+  /** Where is kept what models were at first use; by default beside the keys. */
+  pins?: Store;
+  /** Seconds that a job may take; by default a day. */
+  jobTimeoutSeconds?: number;
   engine?: Engine;
   /** Make keys for models whose set has a structured secret (`.._block`) too. */
   structuredKeys?: boolean;
@@ -59,12 +73,20 @@ export interface RemoteModel {
 }
 
 const WAIT_SECONDS = 2; // between looks at a job whose events end early
+const DEFAULT_JOB_TIMEOUT_SECONDS = 24 * 3600;
+const FORGOTTEN_TIMES = 3; // that keys are sent again for one call
+const SHA256_DIGITS = 64;
+const LONGEST_REASON = 500;
 const FORGOTTEN_KEY = ["unknown_key", "key_required"];
 
 /** Scores samples on a server that never sees them. */
 export class Client {
+  /** Those for this server, or the shared ones. */
+  readonly keys: Keys;
   readonly #transport: Transport;
-  readonly #keys: Keys;
+  readonly #pins: Pins | null;
+  readonly #confirm: Confirm | null;
+  readonly #jobTimeoutSeconds: number;
   readonly #structuredKeys: boolean;
   readonly #engine: Engine | null;
   readonly #models = new Map<string, RemoteModel>();
@@ -75,14 +97,20 @@ export class Client {
   constructor(url: string, options: ClientOptions = {}) {
     this.#transport = new Transport(url, options);
     this.#engine = options.engine ?? null;
-    this.#keys = options.keys ?? new TemporaryKeys(this.#engine);
+    const keys = options.keys ?? new TemporaryKeys(this.#engine);
+    const server = serverName(options.service ?? this.#transport.url);
+    this.keys = options.shareKeys ? keys : keys.forServer(server);
+    const store = options.pins ?? keys.store;
+    this.#pins = store === null ? null : new Pins(store, server);
+    this.#confirm = options.confirm ?? null;
+    this.#jobTimeoutSeconds = options.jobTimeoutSeconds ?? DEFAULT_JOB_TIMEOUT_SECONDS;
     this.#structuredKeys = options.structuredKeys ?? false;
   }
 
   /** The names of the server's models. */
   async models(): Promise<string[]> {
-    const { models } = jsonOf(await this.#ask({ method: "GET", path: "/v2/models" }));
-    return Array.isArray(models) ? models.map(String) : [];
+    const { models } = jsonOf(await this.#ask({ method: "GET", path: "/v2/models", mostBytes: MOST_LIST_BYTES }));
+    return Array.isArray(models) ? models.filter((name) => typeof name === "string") : [];
   }
 
   /** Asked for once: a version never changes. */
@@ -94,6 +122,12 @@ export class Client {
       this.#models.set(place, found);
     }
     return found;
+  }
+
+  /** Takes a model that is not what it was: the next use pins it as it is then. */
+  async accept(name: string): Promise<void> {
+    await this.#pins?.forget(name);
+    for (const place of this.#models.keys()) if (place.startsWith(`${name}\n`)) this.#models.delete(place);
   }
 
   async predict(name: string, x: Given, options: ScoreOptions = {}): Promise<Answer> {
@@ -115,11 +149,11 @@ export class Client {
     if (structuredSecret && !this.#structuredKeys)
       throw new ParameterError(`parameter set '${set}' has a structured secret; it is taken only when asked for: pass structuredKeys`);
     const inputs = specification.inputs(x, warned);
-    const key = await this.#keys.key(set);
+    const key = await this.keys.key(set);
     let uploadBytes = this.#uploaded.has(set) ? 0 : await this.#upload(set, progress, signal);
     const count = inputs.shape[0] as number;
-    const most = facts["largest_batch"];
-    const largest = (typeof most === "number" && most > 0 ? most : count) * laneCount;
+    const largest = Math.min((largestBatch(facts) ?? count) * laneCount, specification.mostSamples);
+    let uploadsLeft = FORGOTTEN_TIMES;
     const parts: Scores[] = [];
     const options: ScoreOptions = { ...(witness && { witness }), ...(signal && { signal }) };
     for (let start = 0; start < count; start += largest) {
@@ -127,7 +161,7 @@ export class Client {
       try {
         parts.push(await this.#scoreBatch(key, model, batch, { progress, ...options }));
       } catch (error) {
-        if (!(error instanceof ServiceError) || !FORGOTTEN_KEY.includes(error.serviceCode)) throw error;
+        if (!(error instanceof ServiceError) || !FORGOTTEN_KEY.includes(error.serviceCode) || uploadsLeft-- === 0) throw error;
         // The server forgot the key since the last request (expired, deleted): send it again, once.
         this.#uploaded.delete(set);
         uploadBytes += await this.#upload(set, progress, signal);
@@ -148,12 +182,11 @@ export class Client {
   ): Promise<AuditFile> {
     const model = await this.model(name, version);
     const { program, parameters } = model.specification;
-    const found = jsonOf(
-      await this.#ask({ method: "GET", path: `/v2/keys/${encodeURIComponent(scores.exchanges.at(-1)?.keyName ?? "")}` }),
-    );
-    const keys = { bytes: Number(found["bytes"]), sha256: String(found["sha256"]) };
+    const path = `/v2/keys/${segment(scores.exchanges.at(-1)?.keyName ?? "", "keys")}`;
+    const answer = jsonOf(await this.#ask({ method: "GET", path }));
+    const keys = { bytes: countOf(answer["bytes"]) ?? NaN, sha256: oneLine(textOf(answer["sha256"]) ?? "", SHA256_DIGITS) };
     const facts = { model: name, version: model.version, program: hexadecimal(program), service: this.#transport.url };
-    return auditFile(facts, scores.exchanges, keys, withKeys ? await this.#keys.storedEvaluationKeys(parameters.name) : null);
+    return auditFile(facts, scores.exchanges, keys, withKeys ? await this.keys.storedEvaluationKeys(parameters.name) : null);
   }
 
   /** The server's names of the evaluation keys that this client uses. */
@@ -163,10 +196,14 @@ export class Client {
 
   /** Deletes the evaluation keys that this client has uploaded, finished uploads or not; the next request uploads them again. */
   async deleteUploadedKeys(): Promise<void> {
-    const listed = this.#announced.size === 0 ? [] : jsonOf(await this.#ask({ method: "GET", path: "/v2/keys" }))["keys"];
-    for (const key of Array.isArray(listed) ? (listed as Record<string, unknown>[]) : [])
-      if (this.#announced.has(String(key["sha256"])) || this.#announced.has(String(key["id"])))
-        await this.#ask({ method: "DELETE", path: `/v2/keys/${encodeURIComponent(String(key["id"]))}`, accepted: [404] });
+    const listed =
+      this.#announced.size === 0 ? [] : jsonOf(await this.#ask({ method: "GET", path: "/v2/keys", mostBytes: MOST_LIST_BYTES }))["keys"];
+    for (const key of Array.isArray(listed) ? (listed as unknown[]) : []) {
+      const { id, sha256 } = (key ?? {}) as Record<string, unknown>;
+      const name = textOf(id) ?? "";
+      if (this.#announced.has(textOf(sha256) ?? "") || this.#announced.has(name))
+        await this.#ask({ method: "DELETE", path: `/v2/keys/${segment(name, "keys")}`, accepted: [404] });
+    }
     this.#uploaded.clear();
     this.#announced.clear();
   }
@@ -174,11 +211,11 @@ export class Client {
   /** Overwrites secret keys in memory; those that nobody can use after this client are deleted from the server first. */
   async close(): Promise<void> {
     try {
-      if (!this.#keys.lasting) await this.deleteUploadedKeys();
+      if (!this.keys.lasting) await this.deleteUploadedKeys();
     } catch (error) {
       if (!(error instanceof FheError)) throw error; // where the server cannot be reached they expire there
     } finally {
-      this.#keys.close();
+      this.keys.close();
     }
   }
 
@@ -188,19 +225,23 @@ export class Client {
 
   async #describe(name: string, version: string | undefined, signal?: AbortSignal): Promise<RemoteModel> {
     const metadata = jsonOf(await this.#ask({ method: "GET", path: modelPath(name, version) }, signal));
-    const [versions, parameters] = [metadata["versions"], metadata["parameters"] as Record<string, unknown> | undefined];
+    const [versions, parameters] = [metadata["versions"], metadata["parameters"] as Record<string, unknown> | null | undefined];
     const facts = parameters?.["fhe"];
-    const chosen = version ?? (Array.isArray(versions) ? versions.at(-1) : undefined);
-    if (chosen === undefined || typeof facts !== "object" || facts === null)
+    const chosen = version ?? (Array.isArray(versions) ? textOf(versions.at(-1)) : null);
+    if (chosen === null || typeof facts !== "object" || facts === null)
       throw new ServiceError(`model '${name}': the server's description lacks its versions or parameters.fhe`);
     if ((facts as Record<string, unknown>)["kind"] === "index")
       throw new UnsupportedError(
         `model '${name}' is an index of nearest neighbours, which this client does not ask; take Python's, or 'cloakwork score'`,
       );
-    const path = `${modelPath(name, String(chosen))}/client`;
-    const text = new TextDecoder().decode((await this.#ask({ method: "GET", path }, signal)).body);
-    const specification = new ClientSpecification(text, this.#engine ?? (await defaultEngine()));
-    return { name, version: String(chosen), specification, facts: facts as Record<string, unknown> };
+    const path = `${modelPath(name, chosen)}/client`;
+    const { body } = await this.#ask({ method: "GET", path, mostBytes: MOST_SPECIFICATION_BYTES }, signal);
+    const specification = new ClientSpecification(new TextDecoder().decode(body), this.#engine ?? (await defaultEngine()));
+    requireSecure(specification.parameters);
+    largestBatch(facts as Record<string, unknown>);
+    const offered = { program: hexadecimal(specification.program), specification: hexadecimal(await digestOf(body)) };
+    await this.#pins?.require(this.#confirm, name, chosen, version === undefined, offered);
+    return { name, version: chosen, specification, facts: facts as Record<string, unknown> };
   }
 
   // --- keys ---
@@ -211,9 +252,9 @@ export class Client {
       await other.catch(() => undefined);
       if (this.#uploaded.has(set)) return 0;
     }
-    const own = this.#sendAgain(set, progress, signal).finally(() => this.#uploading.delete(set));
-    this.#uploading.set(set, own);
-    return own;
+    const sending = this.#sendAgain(set, progress, signal).finally(() => this.#uploading.delete(set));
+    this.#uploading.set(set, sending);
+    return sending;
   }
 
   /** From the beginning, once, where the server forgets what it has of an upload. */
@@ -228,28 +269,33 @@ export class Client {
 
   /** Keys that are at hand are announced with what they are, and go on where the server stands; others are sent while they are made. */
   async #send(set: string, progress: ServiceProgress, signal?: AbortSignal): Promise<number> {
-    const key = await this.#keys.key(set);
-    const stored = await this.#keys.storedEvaluationKeys(set);
+    const key = await this.keys.key(set);
+    const stored = await this.keys.storedEvaluationKeys(set);
     const sha256 = stored === null ? null : hexadecimal(await digestOf(stored));
     const total = key.evaluationKeysBytes;
+    if (stored === null) await requireKeys(this.#confirm, set, total);
     if (sha256 !== null) this.#announced.add(sha256);
     const json = { parameter_set_digest: hexadecimal(key.parameters.digest), bytes: total, sha256 };
     const fields = jsonOf(await this.#ask({ method: "POST", path: "/v2/keys", json }, signal));
-    const [id, start] = [String(fields["id"] ?? ""), stored === null ? 0 : Number(fields["offset"] ?? 0)];
-    if (id === "") throw new ServiceError("keys: the server opened an upload without naming it");
+    const [id, start] = [textOf(fields["id"]) ?? "", stored === null ? 0 : (fields["offset"] ?? 0)];
+    if (id === "") throw new MisbehavingServerError("keys: the server opened an upload without naming it");
+    segment(id, "keys");
+    if (typeof start !== "number" || !Number.isSafeInteger(start) || start < 0 || start > total)
+      throw new MisbehavingServerError(`keys: expected an upload that stands at 0 to ${total} bytes; the server says something else`);
     if (stored === null) this.#announced.add(id);
-    let found = { id, sent: 0 };
+    let done = { id, sent: 0 };
     if (fields["state"] !== "ready") {
-      const made = (done: number, all: number): boolean => {
-        progress("keys", done, all);
+      const making = (count: number, all: number): boolean => {
+        progress("keys", count, all);
         return !signal?.aborted;
       };
-      const parts = stored === null ? this.#keys.newEvaluationKeys(set, made) : wholly(stored.subarray(start));
+      const parts = stored === null ? this.keys.newEvaluationKeys(set, making) : wholly(stored.subarray(start));
       const ask = (request: Request): Promise<Response> => this.#ask(request, signal);
-      found = await sendKeys(ask, id, parts, [start, total], (done, all) => progress("upload", done, all));
+      const uploading = (count: number, all: number): void => progress("upload", count, all);
+      done = await sendKeys(ask, id, parts, [start, total], uploading, this.#transport.timeoutSeconds);
     }
-    this.#uploaded.set(set, found.id);
-    return found.sent;
+    this.#uploaded.set(set, done.id);
+    return done.sent;
   }
 
   // --- scoring ---
@@ -269,11 +315,18 @@ export class Client {
       "Fhe-Key-Id": this.#uploaded.get(model.specification.parameters.name) ?? "",
       "Idempotency-Key": hexadecimal(crypto.getRandomValues(new Uint8Array(16))),
     };
-    let response = await this.#ask({ method: "POST", path: `${modelPath(model.name, model.version)}/infer`, headers, body }, signal);
-    let computeSeconds = Number(response.headers.get("fhe-compute-seconds") ?? "NaN");
-    if (response.status === 202) [response, computeSeconds] = await this.#jobResult(String(jsonOf(response)["id"] ?? ""), progress, signal);
+    const samples = batch.shape[0] as number;
+    const mostBytes = model.specification.mostResultBytes(samples);
+    let response = await this.#ask(
+      { method: "POST", path: `${modelPath(model.name, model.version)}/infer`, headers, body, mostBytes },
+      signal,
+    );
+    let computeSeconds = countOf(Number(response.headers.get("fhe-compute-seconds") ?? "NaN")) ?? NaN;
+    if (response.status === 202)
+      [response, computeSeconds] = await this.#jobResult(textOf(jsonOf(response)["id"]) ?? "", mostBytes, progress, signal);
     witness?.("received", response.body);
-    const predictions = await model.specification.decrypt(key, response.body, { samples: batch.shape[0] as number });
+    model.specification.checkResult(key.engine, response.body, samples);
+    const predictions = await model.specification.decrypt(key, response.body, { samples });
     const seconds = (performance.now() - start) / 1000;
     const auditKey = response.headers.get("fhe-audit-key") ?? "";
     const exchanges = [{ request: body, answer: response.body, auditKey, keyName: headers["Fhe-Key-Id"] }];
@@ -289,29 +342,55 @@ export class Client {
   }
 
   /** Follows the job's events until it has ended, then takes its result, and the seconds that it ran. */
-  async #jobResult(id: string, progress: ServiceProgress, signal?: AbortSignal): Promise<[Response, number]> {
-    const path = `/v2/jobs/${encodeURIComponent(id)}`;
+  async #jobResult(id: string, mostBytes: number, progress: ServiceProgress, signal?: AbortSignal): Promise<[Response, number]> {
+    const path = `/v2/jobs/${segment(id, "job")}`;
+    const end = performance.now() + 1000 * this.#jobTimeoutSeconds;
     const onEvent = (kind: string, data: Record<string, unknown>): void => {
-      if (kind === "progress") progress("server", Number(data["done"] ?? 0), Math.max(1, Number(data["total"] ?? 1)));
+      const [done, total] = [countOf(data["done"]), countOf(data["total"])];
+      if (kind === "progress" && done !== null && total !== null) progress("server", done, Math.max(1, total));
     };
+    const left = (): number => Math.max(0, (end - performance.now()) / 1000);
     for (;;) {
-      await this.#ask({ method: "GET", path: `${path}/events`, onEvent }, signal);
-      const job = jsonOf(await this.#ask({ method: "GET", path }, signal));
-      if (job["state"] === "done")
-        return [await this.#ask({ method: "GET", path: `${path}/result` }, signal), Number(job["run_seconds"] ?? NaN)];
-      if (job["state"] === "failed" || job["state"] === "cancelled") {
-        const detail = job["error"];
-        const reason = typeof detail === "object" && detail !== null ? (detail as Record<string, unknown>)["message"] : detail;
-        throw new ServiceError(`job ${id}: ${job["state"]}: ${String(reason ?? "the server gives no reason").slice(0, 500)}`);
+      try {
+        await this.#ask({ method: "GET", path: `${path}/events`, onEvent, mostSeconds: left() }, signal);
+      } catch (error) {
+        if (!(error instanceof ConnectionLostError)) throw error; // the job itself says how it is
       }
-      await sleep(WAIT_SECONDS, signal);
+      const job = jsonOf(await this.#ask({ method: "GET", path }, signal));
+      const state = textOf(job["state"]) ?? "";
+      if (state === "done")
+        return [await this.#ask({ method: "GET", path: `${path}/result`, mostBytes }, signal), countOf(job["run_seconds"]) ?? NaN];
+      if (state === "failed" || state === "cancelled") throw new ServiceError(`job ${id}: ${state}: ${reasonOf(job["error"])}`);
+      if (!UNDER_WAY.includes(state)) throw new MisbehavingServerError(`job ${id}: expected a state, the server says none that there is`);
+      if (left() === 0)
+        throw new ServiceError(
+          `job ${id}: it has not ended in ${this.#jobTimeoutSeconds} s; a job that needs longer needs a larger jobTimeoutSeconds`,
+        );
+      await sleep(Math.min(WAIT_SECONDS, left()), signal);
     }
   }
 }
 
+const UNDER_WAY = ["queued", "running"];
+
+function reasonOf(detail: unknown): string {
+  const message = typeof detail === "object" && detail !== null ? (detail as Record<string, unknown>)["message"] : detail;
+  return oneLine(textOf(message) ?? "the server gives no reason", LONGEST_REASON);
+}
+
+/** Rows of samples in one request, as the server says; null where it does not. */
+function largestBatch(facts: Record<string, unknown>): number | null {
+  const most = facts["largest_batch"];
+  if (most === undefined || most === null) return null;
+  if (typeof most !== "number" || !(most >= 1))
+    throw new MisbehavingServerError("the server's description of the model: expected a largest batch of at least 1");
+  return Math.floor(Math.min(most, Number.MAX_SAFE_INTEGER));
+}
+
 function modelPath(name: string, version?: string): string {
+  if (/^\.{0,2}$/.test(name)) throw new ParameterError("model: expected the name of one");
   const path = `/v2/models/${encodeURIComponent(name)}`;
-  return version === undefined ? path : `${path}/versions/${encodeURIComponent(version)}`;
+  return version === undefined ? path : `${path}/versions/${segment(version, "version")}`;
 }
 
 async function* wholly(object: Uint8Array): AsyncGenerator<Uint8Array, void, void> {

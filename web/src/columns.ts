@@ -5,7 +5,7 @@ import { ShapeError } from "./errors.js";
 import type { RangeReport } from "./range_report.js";
 import type { Unfit } from "./unfit.js";
 
-export const MOST_COLUMNS = 2 ** 20;
+export { MOST_COLUMNS } from "./limits.js";
 
 /** Samples, or arrays of them by the names of a model's inputs. */
 export type Given = Samples | readonly unknown[] | Readonly<Record<string, unknown>>;
@@ -21,6 +21,8 @@ export interface InputStep {
   outside?: (x: Tensor) => (value: number, i: number) => boolean;
   /** Of a step that holds steps: they take what `choose` makes of the table, and `joined` puts beside it what they make. */
   nested?: { choose: InputStep; steps: readonly InputStep[]; joined: (x: Tensor, part: Tensor) => Tensor };
+  /** How often the numbers that it makes are gone through; without this, once. */
+  rounds?: number;
 }
 
 /** For `labels`: columns that no column of the user's table is. */

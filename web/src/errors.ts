@@ -1,8 +1,16 @@
 // The error tree of the engine: the classes of fhe_core/errors.py, with the same `code`. A message never has key bytes or plaintexts.
 
-/** Every error that this module raises on purpose. */
+import { MOST_MESSAGE_CHARACTERS } from "./limits.js";
+import { oneLine } from "./words.js";
+
+/** Every error that this module raises on purpose. Its message is one line, whoever's words are in it. */
 export class FheError extends Error {
   readonly code: string = "fhe_error";
+
+  constructor(message: string) {
+    super(oneLine(message, MOST_MESSAGE_CHARACTERS));
+  }
+
   override get name(): string {
     return this.constructor.name;
   }
@@ -53,6 +61,16 @@ export class ServiceError extends FheError {
     this.serviceCode = serviceCode;
     this.requestId = requestId;
   }
+}
+
+/** The server says something that no service of this kind says: too much, too slowly, in an encoding, or without an end. Nothing is sent again. */
+export class MisbehavingServerError extends ServiceError {
+  override readonly code: string = "misbehaving_server";
+}
+
+/** A server shows another program, or other steps, under the name of a model that was used before; nothing was encrypted for it. */
+export class ChangedModelError extends ServiceError {
+  override readonly code: string = "changed_model";
 }
 
 /** No answer, or half of one; whether the request was carried out is not known. */

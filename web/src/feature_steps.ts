@@ -25,7 +25,7 @@ export const FEATURE_STEPS: Readonly<Record<string, (given: Fields) => InputStep
         return sum;
       });
     };
-    return { run, labels: NAMELESS };
+    return { run, labels: NAMELESS, rounds: 1 + Math.floor(offset.length / 16) };
   },
 
   Polynomials: (given) => {
@@ -44,7 +44,9 @@ export const FEATURE_STEPS: Readonly<Record<string, (given: Fields) => InputStep
       });
       return unfit.withoutInfinite(found);
     };
-    return { run, labels: NAMELESS };
+    const largest = new Float64Array(width);
+    powers.data.forEach((power, i) => (largest[i % width] = Math.max(largest[i % width] as number, power)));
+    return { run, labels: NAMELESS, rounds: 1 + largest.reduce((sum, power) => sum + power, 0) };
   },
 
   // box-cox of positive values, yeo-johnson of any; missing values stay.
@@ -111,7 +113,7 @@ export const FEATURE_STEPS: Readonly<Record<string, (given: Fields) => InputStep
         unfit,
       );
     };
-    return { run, labels: NAMELESS };
+    return { run, labels: NAMELESS, rounds: 2 + degree };
   },
 
   Binarise: (given) => {

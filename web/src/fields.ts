@@ -3,6 +3,7 @@
 
 import type { Tensor } from "./arrays.js";
 import { sizeOf } from "./arrays.js";
+import { MOST_SPECIFICATION_PARTS } from "./limits.js";
 
 export const MOST_NUMBERS = 2 ** 24;
 const LARGEST_INTEGER = 2 ** 53;
@@ -16,7 +17,7 @@ export function demand(condition: boolean, rule: string): asserts condition {
 
 /** Python writes infinite numbers as names, which JSON does not have. */
 export function parsedObject(text: string): Fields {
-  const plain = text.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|Infinity/g, (found) => (found === "Infinity" ? "1e999" : found));
+  const plain = withoutInfinities(text);
   let value: unknown;
   try {
     value = JSON.parse(plain);
@@ -24,6 +25,41 @@ export function parsedObject(text: string): Fields {
     throw new RangeError("expected JSON");
   }
   return fields(value);
+}
+
+/** In one pass: a text in quotes stays as it is, and what is between them says how many lists and objects there are. */
+function withoutInfinities(text: string): string {
+  const pieces: string[] = [];
+  let [parts, start, copied] = [0, 0, 0];
+  while (start < text.length) {
+    const quote = text.indexOf('"', start);
+    const end = quote < 0 ? text.length : quote;
+    let infinite = false;
+    for (let i = start; i < end; ++i) {
+      const code = text.charCodeAt(i);
+      if (code === LIST || code === OBJECT) ++parts;
+      infinite ||= code === INFINITE;
+    }
+    demand(parts <= MOST_SPECIFICATION_PARTS, `at most ${MOST_SPECIFICATION_PARTS} lists and objects`);
+    if (infinite) {
+      pieces.push(text.slice(copied, start), text.slice(start, end).replaceAll("Infinity", "1e999"));
+      copied = end;
+    }
+    start = quote < 0 ? text.length : endOfText(text, quote);
+  }
+  return pieces.length === 0 ? text : pieces.join("") + text.slice(copied);
+}
+
+const [LIST, OBJECT, INFINITE] = ["[", "{", "I"].map((character) => character.charCodeAt(0));
+
+/** After the closing quote of the text that begins at `quote`; the end of all where there is none. */
+function endOfText(text: string, quote: number): number {
+  for (let end = text.indexOf('"', quote + 1); end >= 0; end = text.indexOf('"', end + 1)) {
+    let backslashes = 0;
+    while (text[end - 1 - backslashes] === "\\") ++backslashes;
+    if (backslashes % 2 === 0) return end + 1;
+  }
+  return text.length;
 }
 
 export function fields(value: unknown): Fields {

@@ -11,5 +11,6 @@ export { ClientSpecification, type InputOptions } from "./specification.js";
 export type { NamedTensors } from "./tensors.js";
 export { type Samples, type Tensor, tensor } from "./arrays.js";
 export { type AuditFile, type AuditManifest, type Exchange } from "./audit.js";
+export { type Confirm, type ConsentQuestion, type Pin } from "./consent.js";
 export { Client, type ClientOptions, type RemoteModel, type ScoreOptions, type Scores, type ServiceProgress } from "./client.js";
 export { IndexedDbStore, type Keys, Keyring, type Store, TemporaryKeys } from "./keyring.js";

@@ -2,18 +2,19 @@
 
 import { made, type Tensor, tensor } from "./arrays.js";
 import { COLUMN_STEPS } from "./column_steps.js";
-import { type FirstStep, type Given, type InputStep, MOST_COLUMNS, picked } from "./columns.js";
+import { type FirstStep, type Given, type InputStep, picked } from "./columns.js";
 import { ShapeError } from "./errors.js";
 import { FEATURE_STEPS } from "./feature_steps.js";
 import { chosen, demand, entries, type Fields, fields, indices, readWhole, text } from "./fields.js";
 import { categories, columns, numbered } from "./first_steps.js";
 import { positions, thermometer } from "./grids.js";
+import { MOST_COLUMNS, MOST_STEPS } from "./limits.js";
 import type { RangeReport } from "./range_report.js";
+import { extentOf, StepSizes } from "./step_sizes.js";
 import { tensors } from "./tensors.js";
 import { texts } from "./texts.js";
 import type { Unfit } from "./unfit.js";
 
-const MOST_STEPS = 1000;
 const DEEPEST = 8;
 
 // They check what the user has, and come first, there alone.
@@ -25,7 +26,7 @@ const FIRST: Readonly<Record<string, (given: Fields) => FirstStep>> = {
 };
 const TAKE_ANY_TENSOR = ["Quantise", "Rescale"];
 
-const LATER: Readonly<Record<string, (given: Fields, depth: number) => InputStep>> = {
+const LATER: Readonly<Record<string, (given: Fields, depth: number, sizes: StepSizes) => InputStep>> = {
   ...COLUMN_STEPS,
   ...FEATURE_STEPS,
   Thermometer: thermometer,
@@ -37,26 +38,32 @@ const LATER: Readonly<Record<string, (given: Fields, depth: number) => InputStep
 export interface InputSteps {
   first: FirstStep | null;
   steps: readonly InputStep[];
+  /** Of what all of them make, known after they ran once. */
+  sizes: StepSizes;
 }
 
 export function inputSteps(value: unknown): InputSteps {
   const list = entries(value, MOST_STEPS);
+  const sizes = new StepSizes();
   const name = list.length === 0 ? "" : text(fields(list[0])["step"]);
   if (!Object.hasOwn(FIRST, name)) {
     demand(list.length === 0 || TAKE_ANY_TENSOR.includes(name), "a table's columns checked in the first step");
-    return { first: null, steps: laterSteps(list, 0) };
+    return { first: null, steps: laterSteps(list, 0, sizes), sizes };
   }
   const first = readWhole(fields(list[0]), (given) => chosen(FIRST, text(given["step"]), "known steps")(given));
-  return { first, steps: [first, ...laterSteps(list.slice(1), 0)] };
+  return { first, steps: [sizes.measured(first), ...laterSteps(list.slice(1), 0, sizes)], sizes };
 }
 
-function laterSteps(list: unknown[], depth: number): InputStep[] {
-  return list.map((entry) => readWhole(fields(entry), (given) => chosen(LATER, text(given["step"]), "known steps")(given, depth)));
+function laterSteps(list: unknown[], depth: number, sizes: StepSizes): InputStep[] {
+  return list.map((entry) =>
+    sizes.measured(readWhole(fields(entry), (given) => chosen(LATER, text(given["step"]), "known steps")(given, depth, sizes))),
+  );
 }
 
 /** `unfit`: what becomes of values that a step does not take; `report` takes what lies beyond a calibrated range. */
-export function runInputSteps({ steps }: InputSteps, x: Given, unfit: Unfit, report?: RangeReport): Tensor {
+export function runInputSteps({ first, steps, sizes }: InputSteps, x: Given, unfit: Unfit, report?: RangeReport): Tensor {
   let value = x;
+  sizes.check(extentOf(x, first?.expected.kind === "tensors"));
   steps.forEach((step, i) => {
     if (report !== undefined && step.outside !== undefined) {
       const numbers = tensor(value);
@@ -92,14 +99,16 @@ function labelsAfter(step: InputStep, before: readonly string[], isFirst: boolea
 }
 
 /** The table, and beside it what the steps make of some of its columns: how parts of a table are prepared in different ways. */
-function append(given: Fields, depth: number): InputStep {
+function append(given: Fields, depth: number, sizes: StepSizes): InputStep {
   demand(depth < DEEPEST, `steps nested at most ${DEEPEST} deep`);
-  const [columns, steps] = [indices(given["columns"], 0), laterSteps(entries(given["steps"], MOST_STEPS), depth + 1)];
+  const [columns, steps] = [indices(given["columns"], 0), laterSteps(entries(given["steps"], MOST_STEPS), depth + 1, sizes)];
   const select: InputStep = {
     run: picked(columns, (value) => value),
     labels: (before) => Array.from(columns, (column) => before[column] as string),
   };
+  const note = sizes.noted();
   const joined = (x: Tensor, part: Tensor): Tensor => {
+    note(x, part);
     const [width, more] = [x.shape[1] as number, part.shape[1] as number];
     if (width + more > MOST_COLUMNS) throw new ShapeError(`input: expected steps that make at most ${MOST_COLUMNS} columns`);
     return made(

@@ -5,7 +5,7 @@ import { defaultEngine, type Engine, type Progress } from "./engine.js";
 import { FheError, ParameterError } from "./errors.js";
 import { DEFAULT_COST, type ScryptCost } from "./keystore.js";
 import { parameterSet } from "./parameters.js";
-import { digestOf } from "./sha256.js";
+import { digestOf, sha256 } from "./sha256.js";
 import { CHECKSUM_BYTES, equalBytes, EVALUATION_KEYS, hexadecimal, readHeader } from "./wire.js";
 
 /** Files by name: an IndexedDB database, a folder, .. */
@@ -23,6 +23,10 @@ const MOST_KEPT_BYTES = 64 << 20; // of one set's evaluation keys in memory
 export interface Keys {
   /** Whether the keys outlive this object. */
   readonly lasting: boolean;
+  /** Where they are kept; null for keys in memory. */
+  readonly store: Store | null;
+  /** Those for one server (`serverName`): services that share what they see do not recognise their clients by a key. */
+  forServer(server: string): Keys;
   key(set: string): Promise<ClientKey>;
   /** The object of the wire format that a server gets; null where it has yet to be made. */
   storedEvaluationKeys(set: string): Promise<Uint8Array | null>;
@@ -35,12 +39,24 @@ export interface Keys {
 /** Keys of this object alone, never written. Evaluation keys are kept for audits and for a server that forgets them, where they are not large. */
 export class TemporaryKeys implements Keys {
   readonly lasting: boolean = false;
+  readonly store: Store | null = null;
   protected readonly engine: Engine | null;
+  readonly #ofServers = new Map<string, TemporaryKeys>();
   readonly #keys = new Map<string, Promise<ClientKey>>();
   readonly #evaluationKeys = new Map<string, Uint8Array>();
 
   constructor(engine: Engine | null = null) {
     this.engine = engine;
+  }
+
+  forServer(server: string): TemporaryKeys {
+    const keys = this.#ofServers.get(server) ?? this.keysOf(server);
+    this.#ofServers.set(server, keys);
+    return keys;
+  }
+
+  protected keysOf(_server: string): TemporaryKeys {
+    return new TemporaryKeys(this.engine);
   }
 
   /** Asked for once while it is made or opened. */
@@ -68,6 +84,8 @@ export class TemporaryKeys implements Keys {
     for (const key of this.#keys.values()) void key.then((found) => found.close()).catch(() => undefined);
     this.#keys.clear();
     this.#evaluationKeys.clear();
+    for (const keys of this.#ofServers.values()) keys.close();
+    this.#ofServers.clear();
   }
 
   protected openKey(set: string): Promise<ClientKey> {
@@ -75,29 +93,38 @@ export class TemporaryKeys implements Keys {
   }
 }
 
-/** Keys in a store under the names that Python's keyring gives its files: `SET-DIGEST.key`, encrypted, and `SET-DIGEST.evaluation.keys`. */
+/**
+ * Keys in a store under the names that Python's keyring gives its files: `SET-DIGEST.key`, encrypted, and `SET-DIGEST.evaluation.keys`, of one
+ * server with its name after an @. Those without are shared by servers: by `shareKeys`, and by earlier releases.
+ */
 export class Keyring extends TemporaryKeys {
   override readonly lasting = true;
-  readonly #store: Store;
+  override readonly store: Store;
   readonly #passphrase: string;
   readonly #cost: ScryptCost;
+  readonly #server: string;
 
-  constructor(store: Store, passphrase: string, engine: Engine | null = null, cost: ScryptCost = DEFAULT_COST) {
+  constructor(store: Store, passphrase: string, engine: Engine | null = null, cost: ScryptCost = DEFAULT_COST, server = "") {
     super(engine);
     if (passphrase === "") throw new ParameterError("passphrase: expected at least one character, got none; choose a passphrase");
-    this.#store = store;
+    this.store = store;
     this.#passphrase = passphrase;
     this.#cost = cost;
+    this.#server = server;
+  }
+
+  protected override keysOf(server: string): Keyring {
+    return new Keyring(this.store, this.#passphrase, this.engine, this.#cost, server);
   }
 
   /** A secret key that is there is never replaced, because its ciphertexts would be lost with it. */
   protected override async openKey(set: string): Promise<ClientKey> {
     const engine = this.engine ?? (await defaultEngine());
-    const name = `${stem(engine, set)}.key`;
-    const file = await this.#store.read(name);
+    const name = `${stem(engine, set, this.#server)}.key`;
+    const file = await this.store.read(name);
     if (file !== null) return ClientKey.load(file, this.#passphrase, engine);
     const key = await ClientKey.generate(set, engine);
-    if (await this.#store.create(name, await key.save(this.#passphrase, this.#cost))) return key;
+    if (await this.store.create(name, await key.save(this.#passphrase, this.#cost))) return key;
     key.close();
     return this.openKey(set);
   }
@@ -105,14 +132,14 @@ export class Keyring extends TemporaryKeys {
   /** Null for those that are missing, damaged, of an earlier release or of another secret key. */
   override async storedEvaluationKeys(set: string): Promise<Uint8Array | null> {
     const key = await this.key(set);
-    const found = await this.#store.read(evaluationName(key.engine, set));
+    const found = await this.store.read(evaluationName(key.engine, set, this.#server));
     return found !== null && (await belongs(found, key)) ? found : null;
   }
 
   /** Written to the store when they are complete, before the last part is given. */
   override async *newEvaluationKeys(set: string, progress: Progress | null = null): AsyncGenerator<Uint8Array, void, void> {
     const key = await this.key(set);
-    yield* gathered(key, progress, (whole) => this.#store.write(evaluationName(key.engine, set), whole));
+    yield* gathered(key, progress, (whole) => this.store.write(evaluationName(key.engine, set, this.#server), whole));
   }
 }
 
@@ -173,12 +200,19 @@ function answered<T>(request: IDBRequest<T>): Promise<T> {
   });
 }
 
-function stem(engine: Engine, set: string): string {
-  return `${set}-${hexadecimal(parameterSet(engine, set).digest).slice(0, 12)}`;
+function stem(engine: Engine, set: string, server: string): string {
+  const name = `${set}-${hexadecimal(parameterSet(engine, set).digest).slice(0, SHORT_DIGEST)}`;
+  if (server === "") return name;
+  const host = /^\w+:\/\/(.*):\d+/.exec(server)?.[1] ?? "";
+  const digest = hexadecimal(sha256(new TextEncoder().encode(server))).slice(0, SHORT_DIGEST);
+  return `${name}@${host.replace(/[^a-z0-9.-]/gi, "").slice(0, LONGEST_HOST)}-${digest}`;
 }
 
-function evaluationName(engine: Engine, set: string): string {
-  return `${stem(engine, set)}.evaluation.keys`;
+const SHORT_DIGEST = 12; // hexadecimal digits
+const LONGEST_HOST = 80; // letters of it in a name
+
+function evaluationName(engine: Engine, set: string, server: string): string {
+  return `${stem(engine, set, server)}.evaluation.keys`;
 }
 
 async function belongs(object: Uint8Array, key: ClientKey): Promise<boolean> {

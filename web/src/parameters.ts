@@ -1,7 +1,7 @@
 // The parameter sets of the engine's table, their digest and the sizes that follow from them: fhe_core/parameters.py.
 
 import type { Engine } from "./engine.js";
-import { ParameterError } from "./errors.js";
+import { KeyMismatchError, ParameterError } from "./errors.js";
 import { sha256 } from "./sha256.js";
 
 const KINDS = ["gate", "exact", "approximate"] as const;
@@ -176,6 +176,14 @@ export function parameterSet(engine: Engine, name: string): ParameterSet {
     throw new ParameterError(`parameter set: there is none called '${String(name).slice(0, 40)}'; expected one of ${secure.join(", ")}`);
   }
   return found;
+}
+
+/** KeyMismatchError for a set without security, which a server must not name, whatever the engine allows in tests. */
+export function requireSecure({ name, securityBits }: ParameterSet): void {
+  if (!(securityBits >= MINIMUM_SECURITY_BITS) || name.includes("/"))
+    throw new KeyMismatchError(
+      `client specification: parameter set '${name}' has fewer than ${MINIMUM_SECURITY_BITS} bits of security, for tests and comparisons; no server may name it`,
+    );
 }
 
 function readTable(engine: Engine): Map<string, ParameterSet> {

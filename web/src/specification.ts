@@ -8,11 +8,12 @@ import type { Engine } from "./engine.js";
 import { FheError, KeyMismatchError, ParameterError, SerializationError, ShapeError } from "./errors.js";
 import { demand, entries, MOST_NUMBERS, parsedObject, real, reals, shape, text } from "./fields.js";
 import { columnLabels, inputSteps, type InputSteps, runInputSteps } from "./input_steps.js";
+import { MOST_BATCH_BYTES } from "./limits.js";
 import { type Answer, type OutputStep, outputSteps, runOutputSteps, type Stage, STAGES } from "./output_steps.js";
 import { parameterSet, type ParameterSet } from "./parameters.js";
 import { type OnWarning, RangeReport, warnOnConsole } from "./range_report.js";
 import { Unfit } from "./unfit.js";
-import { equalBytes, hexadecimal } from "./wire.js";
+import { CIPHERTEXTS, equalBytes, hexadecimal, mostResultBytes, PACKED_CIPHERTEXTS, readHeader, SWITCHED_CIPHERTEXTS } from "./wire.js";
 
 const VERSION = 2; // 1 did not say which program it belongs to
 const MOST_PHASE = 0.25;
@@ -81,6 +82,7 @@ export class ClientSpecification {
       scale.data.every((each) => each > 0 && Number.isFinite(1 / each)),
       "positive scales",
     );
+    demand(this.mostResultBytes(1) <= MOST_BATCH_BYTES, `an answer of at most ${MOST_BATCH_BYTES} bytes for a sample`);
     demand(this.#outputUnit >= 0 && this.#outputUnit <= 1 && this.#inputScale > 0 && low <= high, "a unit, a scale and a range");
     demand(this.#outputUnit === 0 || this.#outputUnit >= leastUnit(this.parameters), "a unit of outputs that noise leaves room for");
     demand(Math.max(Math.abs(low), Math.abs(high)) * this.#inputScale <= MOST_PHASE * (1 + SLACK), "a range that fits the torus");
@@ -141,6 +143,31 @@ export class ClientSpecification {
   /** Encrypted samples, seeded and packed, about four bytes for a number; for this program alone. */
   encrypt(key: ClientKey, x: Given, options: InputOptions = {}): Uint8Array {
     return this.encryptInputs(key, this.inputs(x, options));
+  }
+
+  /** Size of the largest answer for so many samples. */
+  mostResultBytes(samples: number): number {
+    return mostResultBytes(this.parameters, Math.ceil(samples / this.parameters.laneCount) * this.#outputScale.data.length);
+  }
+
+  /** Samples of one request: as many as fit the memory of a small machine, with their answer. */
+  get mostSamples(): number {
+    const { polynomialSize, largeWords, memoryBytes, laneCount } = this.parameters;
+    const packed = Math.ceil(this.inputSize / polynomialSize) * polynomialSize;
+    const words = packed + this.#outputScale.data.length * largeWords;
+    return Math.max(1, Math.floor(MOST_BATCH_BYTES / (words * memoryBytes))) * laneCount;
+  }
+
+  /** Before it is unpacked: whether a result has as many numbers as the samples ask for. */
+  checkResult(engine: Engine, result: Uint8Array, samples: number): void {
+    const { parameters, shape: extents } = readHeader(engine, result, [CIPHERTEXTS, PACKED_CIPHERTEXTS, SWITCHED_CIPHERTEXTS]);
+    const [rows, outputs] = [Math.ceil(samples / this.parameters.laneCount), this.#outputScale.data.length];
+    if (parameters.name !== this.parameters.name)
+      throw new KeyMismatchError(`result: expected parameter set '${this.parameters.name}', got '${parameters.name}'`);
+    if (sizeOf(extents) !== rows * outputs)
+      throw new ShapeError(
+        `result: expected ${outputs} numbers for each of ${samples} samples, got [${extents.join(", ")}]; it is of another model`,
+      );
   }
 
   /** What `inputs` gave. */

@@ -4,6 +4,7 @@
 import { type FirstStep, type Given, MOST_COLUMNS, type Run } from "./columns.js";
 import { ShapeError } from "./errors.js";
 import { chosen, demand, entries, type Fields, flag, integer, text } from "./fields.js";
+import { checkPieces } from "./step_sizes.js";
 import type { Unfit } from "./unfit.js";
 
 const WORDS = /[\p{L}\p{N}_]+/gu;
@@ -29,7 +30,9 @@ const TOKENS: Readonly<Record<string, RegExp>> = {
   "(?u)\\b[a-zA-Z]\\w+\\b": /(?<![\p{L}\p{N}_])[a-zA-Z][\p{L}\p{N}_]+/gu,
 };
 const LONGEST = 64; // words or characters of a piece
+const MOST_UTF8_BYTES = 3; // of a unit of UTF-16
 
+/** Where a piece counts, null: nowhere. */
 type Feature = (piece: string) => { column: number; amount: number } | null;
 
 /** Texts [samples] or [samples, 1] to counts [samples, features] of a vocabulary, or of as many hashes. */
@@ -41,14 +44,18 @@ export function texts(given: Fields): FirstStep {
   const accents = text(given["accents"]);
   demand(["", "ascii", "unicode"].includes(accents), "a rule for accents: ascii, unicode or none");
   const pieces = piecesOf(given);
+  const [shortest, longest] = [integer(given["shortest"]), integer(given["longest"])];
+  const pieceCharacters = ((shortest + longest) * (longest - shortest + 1)) / 2;
   const feature = hashed > 0 ? hashedFeature(hashed, signed) : knownFeature(vocabulary);
   const width = hashed || vocabulary.length;
   const run: Run = (x, unfit) => {
     const found = listedTexts(x, unfit);
+    checkPieces(found, pieceCharacters);
     const data = new Float64Array(found.length * width);
     found.forEach((each, row) => {
       const counts = data.subarray(row * width, (row + 1) * width);
-      for (const piece of pieces(plainText(each, lowercase, accents))) {
+      const plain = plainText(each, lowercase, accents);
+      for (const piece of pieces(hashed > 0 ? plain.replace(/\p{Surrogate}/gu, "?") : plain)) {
         const place = feature(piece);
         if (place !== null) counts[place.column] = binary ? 1 : (counts[place.column] as number) + place.amount;
       }
@@ -71,14 +78,22 @@ function listedTexts(x: Given, unfit: Unfit): string[] {
 // --- features ---
 
 function knownFeature(vocabulary: string[]): Feature {
-  const places = new Map(vocabulary.map((word, column) => [word, { column, amount: 1 }]));
-  return (piece) => places.get(piece) ?? null;
+  const columns = new Map<string, number>();
+  vocabulary.forEach((word, column) => columns.set(word, column));
+  return (piece) => {
+    const column = columns.get(piece);
+    return column === undefined ? null : { column, amount: 1 };
+  };
 }
 
 function hashedFeature(count: number, signed: boolean): Feature {
-  const encoder = new TextEncoder();
+  const [encoder, buffer] = [new TextEncoder(), new Uint8Array(MOST_UTF8_BYTES * LONGEST * 2)];
   return (piece) => {
-    const hash = murmurHash(encoder.encode(piece.replace(/\p{Surrogate}/gu, "?")));
+    const bytes =
+      MOST_UTF8_BYTES * piece.length > buffer.length
+        ? encoder.encode(piece)
+        : buffer.subarray(0, encoder.encodeInto(piece, buffer).written);
+    const hash = murmurHash(bytes);
     return { column: Math.abs(hash) % count, amount: signed && hash < 0 ? -1 : 1 };
   };
 }
@@ -122,24 +137,30 @@ function piecesOf(given: Fields): (text: string) => Iterable<string> {
         (all.match(pattern) ?? []).filter((word) => !stop.has(word)),
         shortest,
         longest,
-        " ",
       ),
-    char: (all) => runs([...all.replace(SEVERAL_SPACES, " ")], shortest, longest, ""),
+    char: (all) => runsOfCharacters(all.replace(SEVERAL_SPACES, " "), shortest, longest),
     char_wb: (all) => piecesOfWords(all.match(NOT_SPACES) ?? [], shortest, longest),
   };
   return chosen(analyzers, analyzer, "an analyzer: word, char or char_wb");
 }
 
-function* runs(parts: string[], shortest: number, longest: number, between: string): Iterable<string> {
+function* runs(parts: string[], shortest: number, longest: number): Iterable<string> {
   for (let length = shortest; length <= Math.min(longest, parts.length); ++length)
-    for (let start = 0; start + length <= parts.length; ++start) yield parts.slice(start, start + length).join(between);
+    for (let start = 0; start + length <= parts.length; ++start) yield parts.slice(start, start + length).join(" ");
+}
+
+/** The same of characters, which are units of UTF-16 or pairs of them. */
+function* runsOfCharacters(text: string, shortest: number, longest: number): Iterable<string> {
+  const starts = [0];
+  for (const character of text) starts.push((starts.at(-1) as number) + character.length);
+  for (let length = shortest; length <= Math.min(longest, starts.length - 1); ++length)
+    for (let start = 0; start + length < starts.length; ++start) yield text.slice(starts[start], starts[start + length]);
 }
 
 /** Of each word between two spaces; one that is shorter than a piece counts once. */
 function* piecesOfWords(words: string[], shortest: number, longest: number): Iterable<string> {
   for (const word of words) {
-    const padded = [" ", ...word, " "];
-    yield* runs(padded, Math.min(shortest, padded.length), longest, "");
+    yield* runsOfCharacters(` ${word} `, Math.min(shortest, [...word].length + 2), longest);
   }
 }
 

@@ -1,6 +1,18 @@
 // Requests over HTTP, sent again where that is safe: app/client/transport.py.
 
-import { CancelledError, ConnectionLostError, type FheError, namedError, OverQuotaError, ParameterError, ServiceError } from "./errors.js";
+import {
+  CancelledError,
+  ConnectionLostError,
+  type FheError,
+  MisbehavingServerError,
+  namedError,
+  OverQuotaError,
+  ParameterError,
+} from "./errors.js";
+import { ServiceError } from "./errors.js";
+import { EventReader, type OnEvent } from "./events.js";
+import { MOST_ERROR_BYTES, MOST_JSON_BYTES, SLOWEST_DOWNLOAD, SLOWEST_UPLOAD } from "./limits.js";
+import { oneLine, textOf } from "./words.js";
 
 export interface Request {
   method: string;
@@ -10,8 +22,11 @@ export interface Request {
   headers?: Record<string, string>;
   body?: Uint8Array;
   json?: unknown;
-  /** Read the answer as server-sent events. */
-  onEvent?: (kind: string, data: Record<string, unknown>) => void;
+  /** Bytes that an answer may have, after the platform has unpacked it; by default those of a description in JSON. */
+  mostBytes?: number;
+  /** Read the answer as server-sent events; a silence as long as the timeout ends them, and `mostSeconds` do. */
+  onEvent?: OnEvent;
+  mostSeconds?: number;
   /** Statuses of 400 and more that are answers here, not errors. */
   accepted?: number[];
 }
@@ -26,6 +41,8 @@ export interface TransportOptions {
   apiKey?: string | undefined;
   /** Send an API key over plain http to another machine. */
   allowPlainHttp?: boolean | undefined;
+  /** Seconds without progress after which a request is given up. Sent again, it has no more than as many once more. */
+  timeoutSeconds?: number | undefined;
   /** For the tests. */
   fetch?: typeof fetch | undefined;
 }
@@ -35,63 +52,237 @@ const FIRST_PAUSE_SECONDS = 0.25;
 const LONGEST_PAUSE_SECONDS = 30;
 const PASSING = [429, 502, 503, 504]; // may be others a moment later; the request was not carried out
 const LONGEST_MESSAGE = 500;
-const LARGEST_EVENT = 2 ** 20;
+const LONGEST_NAME_SHOWN = 40;
+const LONGEST_TIMER_MS = 2 ** 30;
+const DEFAULT_TIMEOUT_SECONDS = 300; // of Python's client
 
 export class Transport {
   readonly url: string;
+  readonly timeoutSeconds: number;
   readonly #headers: Record<string, string>;
   readonly #fetch: typeof fetch;
 
   /** ParameterError: a URL that is none, or an API key over plain http to another machine. */
-  constructor(url: string, { apiKey, allowPlainHttp = false, fetch: own }: TransportOptions) {
+  constructor(url: string, { apiKey, allowPlainHttp = false, timeoutSeconds = DEFAULT_TIMEOUT_SECONDS, fetch: given }: TransportOptions) {
     this.url = checkedUrl(url, apiKey !== undefined, allowPlainHttp);
+    if (!(timeoutSeconds > 0)) throw new ParameterError("timeoutSeconds: expected a number above 0");
+    this.timeoutSeconds = timeoutSeconds;
     this.#headers = apiKey === undefined ? {} : { Authorization: `Bearer ${apiKey}` };
-    this.#fetch = own ?? ((...values) => fetch(...values));
+    this.#fetch = given ?? ((...values) => fetch(...values));
   }
 
   /** The answer; ServiceError and the like for statuses of 400 and more. `signal` cancels. */
   async exchange(request: Request, signal?: AbortSignal): Promise<Response> {
+    const start = performance.now();
     for (let attempt = 0; ; ++attempt) {
       let response: Response | null = null;
+      let lost: ConnectionLostError | null = null;
       try {
         response = await this.#once(request, signal);
       } catch (error) {
         if (signal?.aborted) throw new CancelledError("request: it was cancelled");
-        if (!(error instanceof ConnectionLostError) || !mayRepeat(request, attempt)) throw error;
+        if (!(error instanceof ConnectionLostError)) throw error;
+        lost = error;
       }
-      if (response !== null) {
-        const passing = PASSING.includes(response.status) && !request.accepted?.includes(response.status);
-        if (!passing || !mayRepeat(request, attempt)) return checked(request, response);
+      const passing = response === null || (PASSING.includes(response.status) && !request.accepted?.includes(response.status));
+      const wait = pause(attempt, response);
+      const left = this.timeoutSeconds - (performance.now() - start) / 1000;
+      if (!passing || attempt + 1 >= ATTEMPTS || request.repeatable === false || wait > left) {
+        if (response === null) throw lost as ConnectionLostError;
+        return checked(request, response);
       }
-      await sleep(pause(attempt, response), signal);
+      await sleep(wait, signal);
     }
   }
 
   async #once(request: Request, signal?: AbortSignal): Promise<Response> {
-    const headers: Record<string, string> = { ...this.#headers, ...request.headers };
-    let body: BodyInit | undefined;
-    if (request.json !== undefined) {
-      headers["Content-Type"] = "application/json";
-      body = JSON.stringify(request.json);
-    } else if (request.body !== undefined) {
-      headers["Content-Type"] = "application/octet-stream";
-      body = request.body as BodyInit;
-    }
+    const patience = new Patience(this.timeoutSeconds, request.mostSeconds ?? Infinity, signal);
     try {
-      const init: RequestInit = { method: request.method, headers, credentials: "omit", cache: "no-store", redirect: "error" };
-      if (body !== undefined) init.body = body;
-      if (signal !== undefined) init.signal = signal;
-      const answer = await this.#fetch(this.url + request.path, init);
-      if (request.onEvent !== undefined && answer.ok && answer.body !== null) {
-        await readEvents(answer.body, request.onEvent);
-        return { status: answer.status, headers: answer.headers, body: new Uint8Array() };
-      }
-      return { status: answer.status, headers: answer.headers, body: new Uint8Array(await answer.arrayBuffer()) };
+      const { headers, body } = bodyOf(request, this.#headers);
+      patience.allow((body?.length ?? 0) / SLOWEST_UPLOAD);
+      const init: RequestInit = { method: request.method, headers, credentials: "omit", cache: "no-store", redirect: "manual" };
+      if (body !== undefined) init.body = body as BodyInit;
+      const answer = await this.#reached(this.#fetch(this.url + request.path, { ...init, signal: patience.signal }), patience);
+      patience.restart();
+      const { status, headers: names, ok } = answer;
+      if (answer.type === "opaqueredirect" || (status >= 300 && status < 400))
+        throw new MisbehavingServerError(`${this.url}: the server sends its clients elsewhere; use the address that it means`, status);
+      const packed = ASKS_FOR_PLAIN_BYTES && !PLAIN.includes((names.get("content-encoding") ?? "").toLowerCase());
+      if (ok && packed)
+        throw new MisbehavingServerError(
+          `${this.url}: expected an answer without content encoding; switch that off where it is served`,
+          status,
+        );
+      if (!ok) return { status, headers: names, body: packed ? new Uint8Array() : await this.#beginning(answer, patience) };
+      if (request.onEvent === undefined)
+        return { status, headers: names, body: await this.#whole(answer, request.mostBytes ?? MOST_JSON_BYTES, patience) };
+      const events = new EventReader(request.onEvent);
+      await this.#parts(answer, patience, (part) => {
+        patience.restart();
+        events.take(part);
+        return true;
+      });
+      return { status, headers: names, body: new Uint8Array() };
+    } finally {
+      patience.end();
+    }
+  }
+
+  /** All of the body; MisbehavingServerError for more than so many bytes. */
+  async #whole(answer: globalThis.Response, most: number, patience: Patience): Promise<Uint8Array> {
+    const tooMuch = (): MisbehavingServerError =>
+      new MisbehavingServerError(`${this.url}: expected an answer of at most ${most} bytes, got more`, answer.status);
+    const stated = statedBytes(answer);
+    if (stated > most) throw tooMuch();
+    const held = new Held(stated);
+    await this.#parts(answer, patience, (part) => {
+      if (held.count + part.length > most) throw tooMuch();
+      held.add(part);
+      return true;
+    });
+    return held.bytes;
+  }
+
+  /** What is looked at of an error, as far as it comes. */
+  async #beginning(answer: globalThis.Response, patience: Patience): Promise<Uint8Array> {
+    const held = new Held(0);
+    try {
+      await this.#parts(answer, patience, (part) => {
+        held.add(part.subarray(0, MOST_ERROR_BYTES - held.count));
+        return held.count < MOST_ERROR_BYTES;
+      });
     } catch (error) {
-      const reason = error instanceof Error ? error.name : "unknown";
+      if (!(error instanceof ConnectionLostError)) throw error; // the status has come
+    }
+    return held.bytes;
+  }
+
+  /** As they come, until `take` wants no more. */
+  async #parts(answer: globalThis.Response, patience: Patience, take: (part: Uint8Array) => boolean): Promise<void> {
+    if (answer.body === null) return;
+    const reader = answer.body.getReader();
+    for (;;) {
+      const { done, value } = await this.#reached(reader.read(), patience);
+      if (done) return;
+      patience.allow(value.length / SLOWEST_DOWNLOAD);
+      if (!take(value)) return;
+    }
+  }
+
+  async #reached<T>(work: Promise<T>, patience: Patience): Promise<T> {
+    try {
+      return await work;
+    } catch (error) {
+      const reason = patience.over ? "it made no progress" : error instanceof Error ? error.name : "unknown";
       throw new ConnectionLostError(`${this.url}: no answer (${reason}); is the server running there?`);
     }
   }
+}
+
+/** Ends a request that makes no progress: whose bytes come more slowly than the slowest connection for longer than the timeout. */
+class Patience {
+  over = false;
+  readonly #controller = new AbortController();
+  readonly #caller: AbortSignal | undefined;
+  readonly #cancelled = (): void => this.#controller.abort();
+  readonly #seconds: number;
+  readonly #end: number;
+  #start = performance.now();
+  #more = 0; // seconds, for bytes that went or came
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(seconds: number, mostSeconds: number, caller: AbortSignal | undefined) {
+    this.#seconds = seconds;
+    this.#end = this.#start + 1000 * mostSeconds;
+    this.#caller = caller;
+    caller?.addEventListener("abort", this.#cancelled);
+    if (caller?.aborted) this.#cancelled();
+    this.#wait();
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  allow(seconds: number): void {
+    this.#more += seconds;
+  }
+
+  /** From now on, whatever came before. */
+  restart(): void {
+    [this.#start, this.#more] = [performance.now(), 0];
+  }
+
+  /** Looks again when what has come by now allows it. */
+  #wait(): void {
+    const end = Math.min(this.#end, this.#start + 1000 * (this.#seconds + this.#more));
+    const left = end - performance.now();
+    this.over = left <= 0;
+    if (this.over) this.#controller.abort();
+    else this.#timer = setTimeout(() => this.#wait(), Math.min(left + 1, LONGEST_TIMER_MS));
+  }
+
+  /** Closes the connection too, whatever still comes on it. */
+  end(): void {
+    clearTimeout(this.#timer);
+    this.#caller?.removeEventListener("abort", this.#cancelled);
+    this.#controller.abort();
+  }
+}
+
+function bodyOf(request: Request, given: Record<string, string>): { headers: Record<string, string>; body: Uint8Array | undefined } {
+  const headers: Record<string, string> = { ...given, ...request.headers };
+  if (ASKS_FOR_PLAIN_BYTES) headers["Accept-Encoding"] = "identity";
+  if (request.json !== undefined) {
+    headers["Content-Type"] = "application/json";
+    return { headers, body: new TextEncoder().encode(JSON.stringify(request.json)) };
+  }
+  if (request.body !== undefined) headers["Content-Type"] = "application/octet-stream";
+  return { headers, body: request.body };
+}
+
+// Browsers choose encodings by themselves and unpack them; then what comes out is counted.
+const ASKS_FOR_PLAIN_BYTES = new globalThis.Request("http://localhost", { headers: { "Accept-Encoding": "identity" } }).headers.has(
+  "accept-encoding",
+);
+
+const PLAIN = ["", "identity"];
+
+/** What Content-Length says, which of packed answers is something else than what comes out; 0 where it says nothing. */
+function statedBytes({ headers }: globalThis.Response): number {
+  const stated = headers.get("content-length") ?? "";
+  return /^\d+$/.test(stated) ? Number(stated) : 0;
+}
+
+/** Bytes that come in parts, however small. */
+class Held {
+  count = 0;
+  #buffer: Uint8Array;
+
+  constructor(expected: number) {
+    this.#buffer = new Uint8Array(expected);
+  }
+
+  add(part: Uint8Array): void {
+    if (this.count + part.length > this.#buffer.length) {
+      const larger = new Uint8Array(Math.max(2 * this.#buffer.length, this.count + part.length));
+      larger.set(this.bytes);
+      this.#buffer = larger;
+    }
+    this.#buffer.set(part, this.count);
+    this.count += part.length;
+  }
+
+  get bytes(): Uint8Array {
+    return this.#buffer.subarray(0, this.count);
+  }
+}
+
+/** The same for all ways to write the URL of a server: what its keys and pins are found by, in Python too. */
+export function serverName(url: string): string {
+  const { protocol, hostname, port, pathname } = new URL(url);
+  const host = hostname.replace(/^\[|\]$/g, "");
+  return `${protocol}//${host}:${port || (protocol === "https:" ? 443 : 80)}${pathname.replace(/\/+$/, "")}`;
 }
 
 /** A token in clear over a network is a token given away. */
@@ -110,10 +301,6 @@ function checkedUrl(url: string, hasToken: boolean, allowPlainHttp: boolean): st
       "url: expected https, because an API key goes with every request; pass allowPlainHttp if the network is yours",
     );
   return url.replace(/\/+$/, "");
-}
-
-function mayRepeat(request: Request, attempt: number): boolean {
-  return attempt + 1 < ATTEMPTS && request.repeatable !== false;
 }
 
 function pause(attempt: number, response: Response | null): number {
@@ -156,13 +343,13 @@ function errorOf(response: Response): FheError {
   } catch {
     // Not this service's words; the status says enough.
   }
-  const message = String(fields["error"] ?? `the server answered with status ${response.status}`).slice(0, LONGEST_MESSAGE);
-  const [code, requestId] = [String(fields["code"] ?? ""), response.headers.get("x-request-id")];
-  const own = code === "" || code === "fhe_error" ? null : namedError(code, message);
-  if (own !== null) return own;
-  const text = `${message} (status ${response.status}${requestId === null ? "" : `, request ${requestId}`})`;
-  if (response.status !== 429) return new ServiceError(text, response.status, code, requestId);
-  const error = new OverQuotaError(text, response.status, code, requestId);
+  const message = oneLine(textOf(fields["error"]) ?? `the server answered with status ${response.status}`, LONGEST_MESSAGE);
+  const [code, requestId] = [oneLine(textOf(fields["code"]) ?? "", 64), oneLine(response.headers.get("x-request-id") ?? "", 64)];
+  const named = code === "" || code === "fhe_error" ? null : namedError(code, message);
+  if (named !== null) return named;
+  const text = `${message} (status ${response.status}${requestId === "" ? "" : `, request ${requestId}`})`;
+  if (response.status !== 429) return new ServiceError(text, response.status, code, requestId || null);
+  const error = new OverQuotaError(text, response.status, code, requestId || null);
   error.retryAfter = retryAfter(response.headers);
   return error;
 }
@@ -179,32 +366,9 @@ export function jsonOf(response: Response): Record<string, unknown> {
   return value as Record<string, unknown>;
 }
 
-/** Server-sent events (WHATWG HTML, section 9.2), with data in JSON. */
-async function readEvents(stream: ReadableStream<Uint8Array>, onEvent: NonNullable<Request["onEvent"]>): Promise<void> {
-  const decoder = new TextDecoder();
-  const reader = stream.getReader();
-  let text = "";
-  for (let part = await reader.read(); !part.done; part = await reader.read()) {
-    text += decoder.decode(part.value, { stream: true });
-    if (text.length > LARGEST_EVENT) throw new Error("EventTooLarge");
-    const events = text.split(/\r?\n\r?\n/);
-    text = events.pop() as string;
-    for (const event of events) dispatch(event, onEvent);
-  }
-}
-
-function dispatch(event: string, onEvent: NonNullable<Request["onEvent"]>): void {
-  let [kind, data] = ["message", ""];
-  for (const line of event.split(/\r?\n/)) {
-    const [, field, value] = /^([^:]*):? ?(.*)$/.exec(line) as RegExpExecArray;
-    if (field === "event") kind = value as string;
-    if (field === "data") data += (data === "" ? "" : "\n") + (value as string);
-  }
-  let found: unknown = null;
-  try {
-    found = JSON.parse(data);
-  } catch {
-    return; // a comment, or an event without data
-  }
-  if (typeof found === "object" && found !== null) onEvent(kind, found as Record<string, unknown>);
+/** A name that the server gave, as a part of a path: one that a URL would read as another path is refused. */
+export function segment(name: string, what: string): string {
+  if (!/^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$/.test(name))
+    throw new MisbehavingServerError(`${what}: expected a name of letters, digits and . _ -, got '${oneLine(name, LONGEST_NAME_SHOWN)}'`);
+  return name;
 }

@@ -1,7 +1,7 @@
 // Evaluation keys on their way to a server, while they are made or from an object: parts in order, each kept until the server has it.
 
-import { ConnectionLostError, ServiceError } from "./errors.js";
-import { jsonOf, type Request, type Response, sleep } from "./transport.js";
+import { ConnectionLostError, MisbehavingServerError, ServiceError } from "./errors.js";
+import { jsonOf, type Request, type Response, segment, sleep } from "./transport.js";
 
 export type Ask = (request: Request) => Promise<Response>;
 
@@ -10,6 +10,7 @@ const LOST_PARTS = 8; // interrupted requests of one part before giving up
 const BUSY = ["conflict", "wrong_offset"]; // the server has not noticed yet that a connection is gone
 const BUSY_SECONDS = 0.25;
 const BUSY_TRIES = 240; // a minute: large keys are checked meanwhile
+const SHORT_ANSWERS = 8; // that leave a rest of one part, or the check, before giving up
 
 /** What a server says about keys. */
 interface Standing {
@@ -31,8 +32,9 @@ export async function sendKeys(
   parts: AsyncIterable<Uint8Array>,
   [start, total]: [number, number],
   progress: (done: number, total: number) => void,
+  patienceSeconds = Infinity,
 ): Promise<{ id: string; sent: number }> {
-  const upload = { ask, path: `/v2/keys/${encodeURIComponent(id)}`, total };
+  const upload = { ask, path: `/v2/keys/${segment(id, "keys")}`, total, patienceSeconds };
   let [offset, sent] = [start, 0];
   let standing: Standing = { id, offset, ready: false };
   let underWay: Promise<void> = Promise.resolve();
@@ -41,9 +43,9 @@ export async function sendKeys(
     await underWay;
     const from = offset;
     offset += part.length;
-    underWay = sendPart(upload, part, from).then((found) => {
-      standing = found.standing;
-      sent += found.sent;
+    underWay = sendPart(upload, part, from).then((done) => {
+      standing = done.standing;
+      sent += done.sent;
       progress(from + part.length, total);
     });
     underWay.catch(() => undefined); // seen where it is awaited
@@ -59,24 +61,35 @@ interface Upload {
   ask: Ask;
   path: string;
   total: number;
+  /** For one part, interrupted or not. */
+  patienceSeconds: number;
 }
 
 /** Until the server has the part, and after the last one has checked the whole; where a connection is lost it says how far it got. */
-async function sendPart({ ask, path, total }: Upload, part: Uint8Array, start: number): Promise<{ standing: Standing; sent: number }> {
+async function sendPart(
+  { ask, path, total, patienceSeconds }: Upload,
+  part: Uint8Array,
+  start: number,
+): Promise<{ standing: Standing; sent: number }> {
+  const giveUp = performance.now() + 1000 * patienceSeconds;
   const end = start + part.length;
   const complete = ({ offset, ready }: Standing): boolean => ready || (end < total && offset === end);
   let [standing, sent]: [Standing, number] = [{ id: "", offset: start, ready: false }, 0];
-  for (let [lost, waited] = [0, 0]; !complete(standing);) {
+  for (let [lost, waited, short] = [0, 0, 0]; !complete(standing);) {
     const body = part.subarray(standing.offset - start); // empty: all is there but for the check
     const headers = { "Upload-Offset": String(standing.offset) };
     try {
       standing = standingOf(await ask({ method: "PATCH", path, repeatable: false, headers, body }));
       sent += body.length;
+      if (!complete(standing) && ++short > SHORT_ANSWERS)
+        throw new MisbehavingServerError(
+          `keys: the server took ${short} parts and stands at ${standing.offset} bytes of ${end}; the upload gets no further`,
+        );
     } catch (error) {
       const busy = error instanceof ServiceError && BUSY.includes(error.serviceCode);
       if (error instanceof ServiceError && error.serviceCode === "unknown_key") throw new UploadForgottenError(error.message, error.status);
       const again = busy ? ++waited <= BUSY_TRIES : error instanceof ConnectionLostError && ++lost <= LOST_PARTS;
-      if (!again) throw error;
+      if (!again || performance.now() > giveUp) throw error;
       if (busy) await sleep(BUSY_SECONDS);
       standing = standingOf(await ask({ method: "GET", path }));
     }
@@ -90,8 +103,8 @@ async function sendPart({ ask, path, total }: Upload, part: Uint8Array, start: n
 
 function standingOf(response: Response): Standing {
   const { id, offset, state } = jsonOf(response);
-  if (typeof id !== "string" || id === "" || !Number.isInteger(offset))
-    throw new ServiceError("keys: the server's answer lacks the name or the offset of the upload");
+  if (typeof id !== "string" || id === "" || !Number.isSafeInteger(offset))
+    throw new MisbehavingServerError("keys: the server's answer lacks the name or the offset of the upload");
   return { id, offset: offset as number, ready: state === "ready" };
 }
 

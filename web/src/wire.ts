@@ -81,6 +81,13 @@ export function sectionBytes(kind: number, params: ParameterSet, seeded: boolean
   }
 }
 
+/** Bytes of so many ciphertexts in the largest form that an answer may have. */
+export function mostResultBytes(params: ParameterSet, count: number): number {
+  const rest = HEADER_BYTES + 8 * MAX_RANK + PURPOSE_BYTES + CHECKSUM_BYTES;
+  const forms = [sectionBytes(CIPHERTEXTS, params, false, [count]), sectionBytes(PACKED_CIPHERTEXTS, params, false, [count])];
+  return rest + Math.max(...forms.flat());
+}
+
 export function objectBytes(header: Header): number {
   const sections = sectionBytes(header.kind, header.parameters, header.seeded, header.shape, header.wordBits);
   return headerBytes(header) + sections.reduce((sum, bytes) => sum + bytes, 0) + CHECKSUM_BYTES;

@@ -23,7 +23,7 @@ from cloakwork.app.cli.shared.data_sets import count_of, load_inputs, shaped_for
 from cloakwork.app.cli.shared.key_files import CLIENT_KEY, EVALUATION_KEYS, KeyOption, load_key
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import StructuredKeysOption, find_agreed_set, find_set
-from cloakwork.app.cli.shared.passphrase import PassphraseFileOption, read_passphrase
+from cloakwork.app.cli.shared.passphrase import PassphraseFileOption, WeakPassphraseOption, read_passphrase
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.client import ClientKey
@@ -31,6 +31,8 @@ from cloakwork.fhe_core.encoding import Encoding, default_encoding
 from cloakwork.fhe_core.files import locked_folder
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.program.client_specification import ClientSpecification
+
+_FOREIGN = "note: whoever made these ciphertexts learns parts of your secret key if told what they decrypt to; keep values and noise to yourself"
 
 
 def keygen(
@@ -47,6 +49,7 @@ def keygen(
     ] = None,
     structured_keys: StructuredKeysOption = False,
     passphrase_file: PassphraseFileOption = None,
+    weak_passphrase: WeakPassphraseOption = False,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
@@ -56,7 +59,7 @@ def keygen(
     if existing is None:
         parameters = _set_of(set_name, find_specification(client, model), structured_keys)
         refuse_overwriting(force, *made)
-        passphrase = read_passphrase(passphrase_file, confirm=True)
+        passphrase = read_passphrase(passphrase_file, confirm=True, weak=weak_passphrase)
     elif set_name or client or model:
         raise WrongCallError("expected --key alone: the key has its parameter set")
     else:
@@ -157,7 +160,11 @@ def decrypt(
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Decrypt a file of ciphertexts; with --client or --model as the model's output."""
+    """Decrypt a file of ciphertexts; with --client or --model as the model's output.
+
+    Who made ciphertexts and then learns what they decrypt to, or whether they decrypt at all, learns parts of your secret key: decrypt those that
+    somebody else made only if that one never hears of the result.
+    """
     specification = find_specification(client, model)
     ciphertexts = load_ciphertexts(path.read_bytes())
     if noise and specification is not None:
@@ -182,6 +189,8 @@ def decrypt(
         record["shape"] = by_output(values, lambda array: list(array.shape))
     else:
         values = key.decrypt(ciphertexts)
+    if specification is None or noise:
+        typer.echo(_FOREIGN, err=True)
     if output is not None:
         save_answers(output, values)
     elif json_path != "-":

@@ -20,10 +20,20 @@ from cloakwork.app.cli.shared.parameter_sets import StructuredKeysOption
 from cloakwork.app.cli.shared.passphrase import (
     ENVIRONMENT_VARIABLE,
     PassphraseFileOption,
+    WeakPassphraseOption,
     has_passphrase,
     read_passphrase,
 )
-from cloakwork.app.cli.shared.service_options import ApiKeyFileOption, CaOption, HeaderOption, UrlOption, connect
+from cloakwork.app.cli.shared.service_options import (
+    ApiKeyFileOption,
+    CaOption,
+    ChangeOption,
+    HeaderOption,
+    LargeKeysOption,
+    ShareKeysOption,
+    UrlOption,
+    connect,
+)
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.app.client.audit import Recorder
 from cloakwork.app.client.keyring import Keyring, TemporaryKeyring
@@ -56,9 +66,13 @@ def score(
         typer.Option("--audit-keys/--no-audit-keys", help="Put the evaluation keys into it; the server has them too."),
     ] = True,
     structured_keys: StructuredKeysOption = False,
+    share_keys: ShareKeysOption = False,
+    accept_large_keys: LargeKeysOption = False,
+    accept_change: ChangeOption = False,
     api_key_file: ApiKeyFileOption = None,
     certificates: CaOption = None,
     passphrase_file: PassphraseFileOption = None,
+    weak_passphrase: WeakPassphraseOption = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     json_path: JsonOption = None,
 ) -> None:
@@ -68,8 +82,17 @@ def score(
     start = time.perf_counter()
     with (
         ended_like_ctrl_c(),
-        _keyring(key_folder, passphrase_file) as keyring,
-        connect(url, api_key_file, certificates, keyring, structured_keys) as client,
+        _keyring(key_folder, passphrase_file, weak_passphrase) as keyring,
+        connect(
+            url,
+            api_key_file,
+            certificates,
+            keyring,
+            structured_keys,
+            share_keys=share_keys,
+            accept_large_keys=accept_large_keys,
+            accept_changes=accept_change,
+        ) as client,
         _bars() as report,
     ):
         if output is not None:
@@ -89,14 +112,15 @@ def score(
 
 
 @contextmanager
-def _keyring(folder: Path | None, passphrase_file: Path | None) -> Iterator[Keyring]:
+def _keyring(folder: Path | None, passphrase_file: Path | None, weak: bool) -> Iterator[Keyring]:
     """The user's keys; where no passphrase is given and nobody can be asked for one, a key of this run that is never written and that the
     server loses at its end."""
     if has_passphrase(passphrase_file):
         yield Keyring(
             folder,
             passphrase=lambda: read_passphrase(passphrase_file, confirm=False),
-            new_passphrase=lambda: read_passphrase(passphrase_file, confirm=True),
+            new_passphrase=lambda: read_passphrase(passphrase_file, confirm=True, weak=weak),
+            weak_passphrase=weak,
         )
         return
     typer.echo(f"no passphrase: a new key for this run alone; set {ENVIRONMENT_VARIABLE} to keep one", err=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cloakwork.app.cli.shared.console import WrongCallError
+from cloakwork.app.cli.shared.console import WrongCallError, in_one_line
 
 API_KEY_VARIABLE = "CLOAKWORK_API_KEY"
 URL_VARIABLE = "CLOAKWORK_URL"
@@ -25,6 +26,18 @@ ApiKeyFileOption = Annotated[
 HeaderOption = Annotated[
     bool | None,
     typer.Option("--header/--no-header", help="Whether a .csv begins with names; without it, found out."),
+]
+LargeKeysOption = Annotated[
+    bool, typer.Option("--accept-large-keys", help="Make and send evaluation keys of more than 100 MB without asking.")
+]
+ChangeOption = Annotated[
+    bool, typer.Option("--accept-change", help="Take a model that is not what it was when it was first used.")
+]
+ShareKeysOption = Annotated[
+    bool,
+    typer.Option(
+        "--share-keys", help="One key for all servers, which recognise you by it; also that of earlier releases."
+    ),
 ]
 CaOption = Annotated[
     Path | None, typer.Option("--certificates", help="Certificates (PEM) to trust instead of the system's.")
@@ -48,8 +61,13 @@ def connect(
     certificates: Path | None,
     keyring: Any = None,
     structured_keys: bool = False,
+    **agreed: bool,
 ) -> Any:
-    """A `Client`; imported here, because it needs the extra `client`."""
+    """A `Client`; imported here, because it needs the extra `client`.
+
+    Args:
+        agreed: `share_keys`, `accept_large_keys`, `accept_changes` of it; what was not agreed to is asked on a terminal.
+    """
     import ssl
 
     from cloakwork.app.client.client import Client
@@ -62,4 +80,16 @@ def connect(
             raise WrongCallError(
                 f"--certificates: {certificates} has no certificates in PEM that can be read ({error.strerror or error})"
             ) from error
-    return Client(url, api_key(key_file), keyring=keyring, verify=verify, structured_keys=structured_keys)
+    return Client(
+        url,
+        api_key(key_file),
+        keyring=keyring,
+        verify=verify,
+        structured_keys=structured_keys,
+        confirm=_confirmed if sys.stdin.isatty() else None,
+        **agreed,
+    )
+
+
+def _confirmed(question: str) -> bool:
+    return typer.confirm(in_one_line(question), err=True)

@@ -15,10 +15,20 @@ namespace {
 constexpr std::size_t kLanes = NegacyclicNtt::kLanes;
 constexpr int kMinSecurityBits = 128;
 
+bool is_set(const char* variable) {
+    const char* value = std::getenv(variable);
+    return value != nullptr && std::string(value) == "1";
+}
+
 void refuse_insecure(const ParameterSet& params) {
-    if (params.security_bits >= kMinSecurityBits || params.is_published()) return;
-    const char* allowed = std::getenv("CLOAKWORK_ALLOW_TOY");
-    if (allowed != nullptr && std::string(allowed) == "1") return;
+    if (params.is_published()) {
+        if (is_set("CLOAKWORK_MEASURE_PAPERS")) return;
+        throw ParameterError(
+            "parameter set '" + std::string(params.name) +
+            "': it has the parameters of a publication, most of which are insecure; 'cloakwork bench methods' alone makes "
+            "keys of it (CLOAKWORK_MEASURE_PAPERS=1)");
+    }
+    if (params.security_bits >= kMinSecurityBits || is_set("CLOAKWORK_ALLOW_TOY")) return;
     throw ParameterError(
         "parameter set '" + std::string(params.name) + "': expected at least 128 bits of security, it has " +
         std::to_string(params.security_bits) +

@@ -12,9 +12,16 @@ import pytest
 
 from cloakwork.app.client import conversations
 from cloakwork.app.client.conversations import upload_keys
-from cloakwork.app.client.errors import ConnectionLostError, OverQuotaError, ServiceError, error_of
+from cloakwork.app.client.errors import (
+    ConnectionLostError,
+    MisbehavingServerError,
+    OverQuotaError,
+    ServiceError,
+    error_of,
+)
+from cloakwork.app.client.event_stream import EventParser
 from cloakwork.app.client.exchange import Conversation, Request, Response, T
-from cloakwork.app.client.transport import EventParser, checked_url
+from cloakwork.app.client.transport import checked_url
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError
 
 DIGEST = "cd" * 32
@@ -103,6 +110,47 @@ def test_a_connection_that_is_always_lost_ends_the_upload(key_file: Path) -> Non
         drive(upload_keys(key_file, DIGEST, lambda *_: None), KeyServer(lose=tuple(range(1, 100))))
 
 
+@pytest.mark.parametrize("offset", ["-1", "3501", "1e3", "", "٣", "9" * 400])
+def test_a_server_that_stands_nowhere_is_refused(key_file: Path, offset: str) -> None:
+    def answer(request: Request) -> Response:
+        return answer_json(201, {"id": "k", "state": "open"}, **{"upload-offset": offset})
+
+    with pytest.raises(MisbehavingServerError, match="Upload-Offset of 0 to 3500"):
+        drive(upload_keys(key_file, DIGEST, lambda *_: None), answer)
+
+
+@pytest.mark.parametrize("step", [0, 1, -1000])
+def test_an_upload_without_progress_ends(key_file: Path, step: int) -> None:
+    sent: list[int] = []
+
+    def answer(request: Request) -> Response:
+        if request.method == "PATCH":
+            assert isinstance(request.content, bytes)
+            sent.append(len(request.content))
+        offset = max(0, 1000 + step * len(sent)) if sent else 1000
+        return answer_json(201, {"id": "k", "state": "open"}, **{"upload-offset": str(offset)})
+
+    with pytest.raises(MisbehavingServerError, match="no further than byte 10"):
+        drive(upload_keys(key_file, DIGEST, lambda *_: None), answer)
+    assert len(sent) == 9
+
+
+@pytest.mark.parametrize("name", ["..", "", "a/b", "a?b", "a b", "a\r\nb", "k" * 201, None, ["a"], {"a": 1}])
+def test_names_of_the_server_are_no_paths(key_file: Path, name: Any) -> None:
+    with pytest.raises(MisbehavingServerError, match="expected a name of letters"):
+        drive(
+            upload_keys(key_file, DIGEST, lambda *_: None), lambda _: answer_json(201, {"id": name, "state": "ready"})
+        )
+
+
+def test_messages_of_the_server_are_lines() -> None:
+    said = {"error": "\x1b[2J\r\nred\u202e" + "x" * 5000, "code": "a\x07b"}
+    error = error_of(400, {"x-request-id": "\x1b[1m" + "y" * 500}, json.dumps(said).encode())
+    assert isinstance(error, ServiceError)
+    for text in (str(error), error.service_code, error.request_id or ""):
+        assert text.isprintable() and len(text) < 800
+
+
 def test_answers_that_are_no_answers(key_file: Path) -> None:
     with pytest.raises(ServiceError, match="JSON"):
         drive(upload_keys(key_file, DIGEST, lambda *_: None), lambda _: Response(200, {}, b"<html>"))
@@ -135,9 +183,31 @@ def test_events() -> None:
     ]:
         parser.line(line)
     assert seen == [("progress", {"done": 1, "total": 2}), ("done", {})]
-    with pytest.raises(ConnectionLostError):
+    with pytest.raises(MisbehavingServerError, match="event: expected at most 65536 bytes"):
         for _ in range(3):
-            parser.line("data: " + "x" * (1 << 19))
+            parser.line("data: " + "x" * (1 << 15))
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_events_come_in_pieces(size: int) -> None:
+    """Lines end as they like, also between two pieces; comments have no limit of an event."""
+    stream = (
+        b"event: progress\r\ndata: {\r\ndata: }\r\n\r\n"
+        + b": still here\n\n" * 10_000
+        + b'event: done\rdata: {"a": 1}\n\n'
+    )
+    seen: list[tuple[str, dict[str, Any]]] = []
+    parser = EventParser(lambda name, data: seen.append((name, data)))
+    for start in range(0, len(stream), size):
+        parser.feed(stream[start : start + size])
+    assert seen == [("progress", {}), ("done", {"a": 1})]
+
+
+def test_a_flood_of_events_ends() -> None:
+    parser = EventParser(lambda *_: None)
+    with pytest.raises(MisbehavingServerError, match="bytes a second"):
+        for _ in range(1 << 10):
+            parser.feed(b"event: progress\ndata: {}\n\n" * 1000)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.engine import has_cuda
 from cloakwork.fhe_core.errors import FheError
-from cloakwork.fhe_core.parameters import ParameterSet, upload_bytes
+from cloakwork.fhe_core.parameters import ParameterSet, measuring_papers, upload_bytes
 from cloakwork.fhe_core.server import Session
 
 GATE = "NAND"
@@ -67,7 +67,8 @@ class KeyHolder:
         if self._held is None or self._held[0].parameters != case.parameters:
             self.drop()
             require_room(case.parameters, self._effort.device)
-            key = ClientKey.generate(case.parameters)
+            with measuring_papers():
+                key = ClientKey.generate(case.parameters)
             keys = key.evaluation_keys(progress=lambda done, total: stage(f"{case.name}: keys", done, total))
             self._held = key, Session(keys, device=self._effort.device, threads=self._effort.threads)
         return self._held

@@ -16,7 +16,7 @@ from cloakwork.app.cli.bench.methods.published import PAPER_CASES
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import OutOfDeviceMemory, ParameterError
 from cloakwork.fhe_core.noise import share_of_steps_taken
-from cloakwork.fhe_core.parameters import paper_set, paper_sets, parameter_digest, parameter_set
+from cloakwork.fhe_core.parameters import measuring_papers, paper_set, paper_sets, parameter_digest, parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.criteria.choose_set import named_sets
 
@@ -130,7 +130,8 @@ def test_large_precision_that_a_set_cannot_do_is_reported():
 def test_wrong_outputs_are_counted():
     """A session of another key: half of all gates come out wrong."""
     parameters = paper_set("papers/velofhe_gd1")
-    key, stranger = ClientKey.generate(parameters), ClientKey.generate(parameters)
+    with measuring_papers():
+        key, stranger = ClientKey.generate(parameters), ClientKey.generate(parameters)
     stranger._key_id = key.key_id
     effort = run.Effort("cpu", 1, 64, 1, 1)
     holder = run.KeyHolder(effort)

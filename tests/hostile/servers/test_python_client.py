@@ -1,0 +1,71 @@
+"""Whatever a server does, the Python client ends in ten seconds and 512 MB, with an error of ours or an answer (cases.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from servers.cases import CASES
+from servers.clients import MOST_MIB, PythonClient
+
+pytestmark = pytest.mark.os_entropy
+
+# One of each kind, for every run; all others in `make test-all`.
+_FIRST = {
+    "answer_endless",
+    "append_doubles_twenty_times",
+    "error_commands_the_terminal",
+    "honest",
+    "job_named_by_dots",
+    "set_toy",
+    "set_with_keys_of_430_MiB",
+    "specification_gzip_bomb",
+    "upload_always_at_zero",
+    "upload_part_redirect",
+}
+
+
+# What the two transports do in two ways.
+_TRANSPORT = (
+    "answer_endless", "answer_gzip_bomb", "error_drip", "honest_job", "job_events_drip", "job_events_without_end", "job_result_drip",
+    "metadata_continue_for_ever", "metadata_headers_drip", "metadata_later_for_ever", "metadata_silent", "specification_redirect_elsewhere",
+    "upload_always_at_zero",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def asynchronous() -> Iterator[PythonClient]:
+    with PythonClient("--async") as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[PythonClient]:
+    with PythonClient() as process:
+        yield process
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(CASES) > 120 and set(CASES) > _FIRST
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in _FIRST else pytest.mark.tier("all")) for name in CASES]
+)
+def test_a_hostile_server_ends_in_an_error_of_ours(client: PythonClient, name: str) -> None:
+    check(client, name)
+
+
+@pytest.mark.tier("all")
+@pytest.mark.parametrize("name", _TRANSPORT)
+def test_asynchronous_clients_end_too(asynchronous: PythonClient, name: str) -> None:
+    check(asynchronous, name)
+
+
+def check(client: PythonClient, name: str) -> None:
+    result = client.result(name)
+    expected = {"error": ("error",), "answer": ("answer",), "either": ("error", "answer")}[CASES[name].ends]
+    assert result.ended in expected, result
+    assert result.peak_mib < MOST_MIB, result  # that it took too long is another ending
+    # Nothing in a message commands a terminal, or fills it.
+    assert result.message.isprintable() and len(result.message) < 1000, result

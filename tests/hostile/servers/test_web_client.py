@@ -1,0 +1,51 @@
+"""Whatever a server does, the client of web/dist ends in Node in ten seconds and 512 MB, with an error of ours or an answer (cases.py)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from requirements import needs
+from servers.cases import CASES
+from servers.clients import MOST_MIB, WebClient
+
+pytestmark = pytest.mark.os_entropy
+
+# One of each kind, for every run; all others in `make test-all`.
+_FIRST = {
+    "answer_endless",
+    "append_doubles_twenty_times",
+    "error_commands_the_terminal",
+    "honest",
+    "job_named_by_dots",
+    "set_toy",
+    "set_with_keys_of_430_MiB",
+    "specification_gzip_bomb",
+    "specification_of_backslashes",
+    "upload_always_at_zero",
+}
+# What this client takes from answers in JSON; it asks for no header of HEAD.
+_NEVER_ASKED = {"upload_at_minus_5000", "upload_beyond_the_end", "upload_at_nan"}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[WebClient]:
+    needs(shutil.which("node"), "node is not installed: the client for browsers cannot be run")
+    built = Path(__file__).parents[3] / "web" / "dist" / "client.wasm"
+    needs(built.exists(), "web/dist is not built: run 'make web'")
+    with WebClient() as process:
+        yield process
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in _FIRST else pytest.mark.tier("all")) for name in CASES]
+)
+def test_a_hostile_server_ends_in_an_error_of_ours(client: WebClient, name: str) -> None:
+    result = client.result(name)
+    ends = "either" if name in _NEVER_ASKED else CASES[name].ends
+    expected = {"error": ("error",), "answer": ("answer",), "either": ("error", "answer")}[ends]
+    assert result.ended in expected, result
+    assert result.peak_mib < MOST_MIB, result  # that it took too long is another ending
+    assert result.message.isprintable() and len(result.message) < 1000, result
