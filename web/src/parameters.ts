@@ -7,7 +7,7 @@ import { sha256 } from "./sha256.js";
 const KINDS = ["gate", "exact", "approximate"] as const;
 const SECRETS = ["binary", "ternary", "quinary", "gaussian"] as const;
 const NAME_BYTES = 32;
-const MINIMUM_SECURITY_BITS = 128;
+const MINIMUM_SECURITY_BITS = 120;
 
 // The integers of a row, in the order of fhe_core/src/wasm/parameters.cpp.
 // prettier-ignore
