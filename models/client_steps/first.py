@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices, Reals, dense, is_missing
 from cloakwork.models.client_steps.checks import check_columns, demand
-from cloakwork.models.client_steps.feature_tables import check_column_names, feature_labels, feature_table
+from cloakwork.models.client_steps.feature_tables import check_column_names, feature_table
 from cloakwork.models.client_steps.unfit import REFUSED, Refusing, Unfit
 from cloakwork.models.errors import ShapeError, some
 
@@ -99,7 +99,8 @@ class Categories(Refusing):
         number = dict(zip(known, self.numbers[i] if self.numbers else map(float, range(len(known))), strict=True))
         if None in number:  # what a file of text has for a missing value
             number.setdefault("", number[None])
-        label = feature_labels(self.names, self.count)[int(self.columns[i])]
+        column = int(self.columns[i])
+        label = f"feature {column}" if self.names is None else self.names[column]
         unfit.at(lambda x: (label,))
         strange = np.array([not _can_be_looked_up(value) for value in values], dtype=np.bool_)
         reason = "input: expected texts and numbers as categories, got lists or other containers"
@@ -107,11 +108,11 @@ class Categories(Refusing):
         keys = [None if is_missing(value) else value for value in values]
         other = self._other(i)
         numbers = np.array([number.get(key, None if other == REFUSE else other) for key in keys], dtype=object)
-        if other != REFUSE:
+        unseen = np.array([other == REFUSE and key not in number for key in keys], dtype=np.bool_)
+        if not unseen.any():
             return numbers
-        unseen = np.array([key not in number for key in keys], dtype=np.bool_)
         reason = (
-            f"input: column '{label}' has a category that the training data had not (row {int(unseen.argmax()) if unseen.any() else 0}); "
+            f"input: column '{label}' has a category that the training data had not (row {int(unseen.argmax())}); "
             f"expected one of [{some(map(_shown, known))}]"
         )
         return unfit.taken(numbers, unseen, _IGNORED, reason)

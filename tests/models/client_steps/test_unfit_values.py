@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from drawn_steps import STEPS, drawn_samples, drawn_steps, with_steps
 
+from cloakwork.app.client.remote_models import RemoteProgram
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.models.client_steps import (
     Append,
@@ -143,6 +144,20 @@ def test_an_end_of_the_range_is_encrypted_where_rounding_puts_it_beyond(
     """A refusal there would tell values at the end from all others."""
     one = replace(client, input_range=(-1.0, 1.0), input_scale=0.25 * (1 + 5e-10)).checked()
     assert len(one.encrypt(key, np.ones((1, 3))).to_bytes()) == len(one.encrypt(key, np.zeros((1, 3))).to_bytes())
+
+
+def test_samples_of_single_precision_and_named_columns_are_taken_too(client: ClientSpecification) -> None:
+    """As a remote model has them: arrays, lists and tables."""
+    rng = np.random.default_rng(5)
+    for _ in range(DRAWS):
+        model = RemoteProgram("drawn", "1", {}, with_steps(client, drawn_steps(rng)))
+        x = drawn_samples(rng, 4, texts=False)
+        numbers = np.array([[np.nan if cell is None else float(cell) for cell in row] for row in x])
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            for given in (numbers.astype(np.float32), x, drawn_samples(rng, 4, texts=True), [["n/a", "red", "1.5"]]):
+                rows = model.rows(given)
+                assert np.isfinite(rows).all() and np.abs(rows).max() <= 0.25
 
 
 def test_an_index_of_neighbours_takes_every_number() -> None:
