@@ -11,7 +11,7 @@ from cloakwork.app.client.key_kinds import KeyKind
 from cloakwork.fhe_core.errors import ParameterError
 
 LARGE_KEYS_BYTES: Final = 100_000_000
-_MADE_A_SECOND: Final = 10_000_000  # bytes of evaluation keys on one core, roughly
+_MADE_A_SECOND: Final = 100_000_000  # bytes of evaluation keys on one core, roughly
 _SENT_A_SECOND: Final = 1_250_000  # bytes over 10 Mbit/s
 
 Confirm: TypeAlias = Callable[[str], bool]

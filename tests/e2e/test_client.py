@@ -70,7 +70,10 @@ def test_the_key_is_sent_once(server: Server, keyring: Keyring) -> None:
         assert MODEL in client.models()
         first, second = client.score(MODEL, x), client.score(MODEL, x)
     assert agrees(first.predictions, x) and agrees(second.predictions, x)
-    assert first.key_uploaded and first.upload_bytes == keyring.evaluation_keys("toy_two_limb").stat().st_size
+    assert (
+        first.key_uploaded
+        and first.upload_bytes == keyring.evaluation_keys("toy_two_limb", server=server.url).stat().st_size
+    )
     assert not second.key_uploaded
     assert 0 < second.compute_seconds <= second.seconds
     with Client(server.url, keyring=Keyring(keyring.folder, "word")) as again:
