@@ -227,6 +227,7 @@ class Ciphertexts(_CiphertextArray):
 
     kind = wire.Kind.CIPHERTEXTS
     seeded = False
+    rounded_bits: int | None = None  # of words that came in few bits (`SwitchedCiphertexts.expand`)
     __array_ufunc__ = None  # array + ciphertexts asks __radd__ instead of going element by element
 
     def __init__(

@@ -77,7 +77,7 @@ class SwitchedCiphertexts(_CiphertextArray):
         middle = rest * np.uint64(1 << 27) + lower
         result = (quotient << np.uint64(27)) + (middle >> shift)
         found = (result % np.uint64(modulus)).astype(word_dtype(self.parameters))
-        return Ciphertexts(
+        expanded = Ciphertexts(
             self.parameters,
             found,
             self.shape,
@@ -86,6 +86,8 @@ class SwitchedCiphertexts(_CiphertextArray):
             key_id=self.key_id,
             purpose=self.purpose,
         )
+        expanded.rounded_bits = self._word_bits
+        return expanded
 
     def _header(self) -> wire.Header:
         return wire.Header(

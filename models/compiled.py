@@ -92,11 +92,11 @@ class CompiledModel:
             output: of models of tables: "scores", "probabilities" (the transformed scores) or "labels" (of regression: the same).
         """
         if fhe == "disable":
-            return self.client.output(simulate(self.program, self.client.phases(x), noisy=False), output)
+            return self.client.output(simulate(self.program, self.client.phases(x, refuse=True), noisy=False), output)
         if fhe == "simulate":
-            return self.client.output(simulate(self.program, self.client.phases(x), seed), output)
+            return self.client.output(simulate(self.program, self.client.phases(x, refuse=True), seed), output)
         if fhe == "execute":
-            return self._execute(self.client.phases(x), key, session, progress, output)
+            return self._execute(self.client.phases(x, refuse=True), key, session, progress, output)
         raise CompileError(f"predict: expected fhe to be 'disable', 'simulate' or 'execute', got '{fhe}'")
 
     def predict_float(self, x: Any) -> Any:

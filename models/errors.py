@@ -23,6 +23,7 @@ __all__ = [
     "NoParameterSetError",
     "PrecisionOverflowError",
     "Problem",
+    "ReplacedValuesWarning",
     "ShapeError",
     "UnsupportedNode",
     "UnsupportedOperatorError",
@@ -43,6 +44,11 @@ def printable(text: str) -> str:
 
 class CalibratedRangeWarning(UserWarning):
     """Samples hold values beyond the range of the calibration data; they count as its end. Or a program had to be narrowed to that range."""
+
+
+class ReplacedValuesWarning(UserWarning):
+    """Samples for a server hold values that a step does not take: the nearest that it takes were sent in their place, because a request that is
+    refused for its values tells the server of them."""
 
 
 class RoundedIntegersWarning(UserWarning):

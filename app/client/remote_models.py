@@ -177,15 +177,10 @@ class RemoteIndex(RemoteModel):
         return 1  # what an index takes
 
     def rows(self, x: Any) -> NDArray[Any]:
-        try:
-            samples = np.asarray(_one_input(self.name, x), dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ShapeError(f"input: model '{self.name}' takes numbers, got something else") from error
-        features = len(self.specification.centre)
-        if samples.ndim != 2 or samples.shape[1] != features:
-            raise ShapeError(f"input: expected shape [samples, {features}], got {list(samples.shape)}")
-        if not np.isfinite(samples).all():
-            raise ShapeError("input: expected finite numbers, found one that is not")
+        samples = _one_input(self.name, x)
+        features, shape = len(self.specification.centre), np.shape(samples)
+        if len(shape) != 2 or shape[1] != features:
+            raise ShapeError(f"input: expected shape [samples, {features}], got {list(shape)}")
         return self.specification.integers(samples)
 
     def encrypt(self, key: LevelledClientKey, rows: NDArray[Any]) -> bytes:
@@ -219,11 +214,15 @@ def require_samples(x: Any) -> None:
 
 
 def _array(x: Any) -> Any:
-    """A table as it is, with the names of its columns; None for arrays of different shapes, which only a model of several inputs takes."""
-    if hasattr(x, "columns"):
+    """A table as it is, with the names of its columns; None for arrays of different shapes, which only a model of several inputs takes.
+
+    Lists with a text in them keep the types of their cells: they are no array of texts, which models of numbers refuse.
+    """
+    if hasattr(x, "columns") or isinstance(x, np.ndarray):
         return x
     try:
-        return np.asarray(x)
+        array = np.asarray(x)
+        return np.asarray(x, dtype=object) if array.dtype.kind in "SU" else array
     except ValueError:
         if isinstance(x, tuple):
             return None

@@ -35,6 +35,7 @@ from cloakwork.models.client_steps import (
     steps_to_fields,
 )
 from cloakwork.models.client_steps.range_report import RangeReport
+from cloakwork.models.client_steps.unfit import REFUSED, Replaced, finite
 from cloakwork.models.errors import CompileError
 
 if TYPE_CHECKING:
@@ -95,18 +96,24 @@ class BatchClient:
         """Of one query."""
         return 1 if self.packing == "query" else self.parameters[0].polynomial_size
 
-    def integers(self, samples: Any) -> Indices:
+    def integers(self, samples: Any, *, refuse: bool = False) -> Indices:
         """[samples, features].
 
+        Args:
+            refuse: values that the steps do not take, as the owner of the model wants it, who sends nothing: a server would learn of them.
+
         Raises:
-            ShapeError: another number of columns, or numbers that are not finite.
+            ShapeError: another number of columns; with `refuse`, values that the steps do not take.
 
         Warns:
             CalibratedRangeWarning: some lie beyond the range that the model was compiled for and count as its end.
+            ReplacedValuesWarning: the steps do not take some, and the nearest were taken.
         """
-        report = RangeReport()
-        found = run_input_steps(self.input_steps, samples, report)
+        report, replaced = RangeReport(), Replaced()
+        unfit = REFUSED if refuse else replaced
+        found = finite(run_input_steps(self.input_steps, samples, report, unfit), unfit)
         report.warn()
+        replaced.warn()
         return found.astype(np.int64)
 
     def encrypt(self, keys: Sequence[LevelledClientKey], integers: Indices) -> list[SeededLevelledCiphertexts]:

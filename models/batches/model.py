@@ -121,7 +121,7 @@ class BatchModel:
                 return np.asarray(self.single.predict(samples))
             session = session or Session(keys[0].evaluation_keys(), device=device, threads=threads)
             return np.asarray(self.single.predict(samples, "execute", key=keys[0], session=session))
-        integers = self.client.integers(samples)
+        integers = self.client.integers(samples, refuse=True)
         outputs = self.encrypted_outputs(keys, integers, threads, device) if keys else self.outputs(integers)
         return self.client.scores(outputs, integers)
 

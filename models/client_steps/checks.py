@@ -7,7 +7,6 @@ from typing import Any, Final, Literal, TypeAlias
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Reals
-from cloakwork.models.errors import ShapeError
 
 Stage: TypeAlias = Literal["scores", "probabilities", "labels"]
 STAGES: Final[tuple[Stage, ...]] = ("scores", "probabilities", "labels")
@@ -34,13 +33,3 @@ def check_labels(labels: NDArray[Any]) -> None:
 def as_wide(x: Reals, columns: int) -> None:
     """As many columns as the step was made for: numpy would spread one over many."""
     demand(x.ndim == 2 and x.shape[1] == columns, f"a table of {columns} columns")
-
-
-def without_missing(x: Reals, step: str) -> None:
-    """ShapeError where NaN came so far: the transformer of scikit-learn refuses it too."""
-    bad = x != x
-    if bad.any():
-        row, column = divmod(int(bad.argmax()), x.shape[1])
-        raise ShapeError(
-            f"input: {step} takes no missing values (NaN), got one in row {row}, in column {column} of those that it takes; replace them first"
-        )

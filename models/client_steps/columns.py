@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.client_steps.checks import MOST_COLUMNS, Stage, demand
-from cloakwork.models.errors import ShapeError
+from cloakwork.models.client_steps.unfit import REFUSED, Refusing, Unfit
 
 _SLACK: Final = 1e-9  # of a range: values beyond it by less count as its end without a word
 
@@ -30,7 +30,7 @@ class Impute:
 
 
 @dataclass(frozen=True, eq=False)
-class Complete:
+class Complete(Refusing):
     """These columns have no missing values; `names` are theirs."""
 
     names: tuple[str, ...]
@@ -40,14 +40,14 @@ class Complete:
         demand(self.columns.shape == (len(self.names),), "a name for each column")
         demand(all(isinstance(name, str) for name in self.names), "names of columns that are texts")
 
-    def __call__(self, x: Reals) -> Reals:
-        bad = np.isnan(x[:, self.columns]).any(axis=0)
-        if bad.any():
-            raise ShapeError(
-                f"input: column '{self.names[int(np.argmax(bad))]}' has missing values (NaN), which are replaced in other columns only; "
-                "replace them first"
-            )
-        return x
+    def __call__(self, x: Reals, unfit: Unfit = REFUSED) -> Reals:
+        bad = np.zeros(x.shape, dtype=np.bool_)
+        bad[:, self.columns] = np.isnan(x[:, self.columns])
+        if not bad.any():
+            return x
+        name = self.names[int(np.argmax(bad[:, self.columns].any(axis=0)))]
+        reason = f"input: column '{name}' has missing values (NaN), which are replaced in other columns only; replace them first"
+        return unfit.taken(x, bad, 0.0, reason)
 
 
 @dataclass(frozen=True, eq=False)

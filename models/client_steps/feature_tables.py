@@ -6,32 +6,33 @@ from typing import Any
 
 import numpy as np
 
-from cloakwork.models.arrays import Reals, real_numbers
+from cloakwork.models.arrays import Reals
+from cloakwork.models.client_steps.unfit import REFUSED, Unfit, without_infinite
 from cloakwork.models.errors import ShapeError, some
 
 
-def feature_table(x: Any, count: int, names: tuple[str, ...] | None, missing: bool) -> Reals:
+def feature_table(x: Any, count: int, names: tuple[str, ...] | None, missing: bool, unfit: Unfit = REFUSED) -> Reals:
     """[samples, count] in float64. Args: x: an array, or a table with named columns, which must be `names` in that order.
 
     Raises:
-        ShapeError: the wrong number or names of columns, text, infinities, or NaN where `missing` is false.
+        ShapeError: the wrong number or names of columns; text, infinities, or NaN where `missing` is false, if `unfit` refuses them.
     """
     check_column_names(x, names)
-    table = real_numbers(x)
+    labels = feature_labels(names, count)
+    unfit.at(lambda x: labels)
+    table = unfit.numbers(x)
     if table.ndim != 2 or table.shape[1] != count:
         raise ShapeError(
             f"input: expected an array of shape ['samples', {count}], got {list(table.shape)}; samples come first"
         )
-    labels = feature_labels(names, count)
-    bad = np.isinf(table).any(axis=0)
-    if bad.any():
-        raise ShapeError(f"input: expected finite numbers; column '{labels[int(np.argmax(bad))]}' has infinite ones")
-    bad = np.isnan(table).any(axis=0)
-    if bad.any() and not missing:
-        raise ShapeError(
-            f"input: column '{labels[int(np.argmax(bad))]}' has missing values (NaN), which this model does not take; replace them first"
-        )
-    return table
+    column = labels[int(np.argmax(np.isinf(table).any(axis=0)))]
+    table = without_infinite(table, f"input: expected finite numbers; column '{column}' has infinite ones", unfit)
+    if missing:
+        return table
+    bad = np.isnan(table)
+    column = labels[int(np.argmax(bad.any(axis=0)))]
+    reason = f"input: column '{column}' has missing values (NaN), which this model does not take; replace them first"
+    return unfit.taken(table, bad, 0.0, reason)
 
 
 def check_column_names(x: Any, names: tuple[str, ...] | None) -> None:

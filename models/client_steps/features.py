@@ -1,6 +1,7 @@
 """Steps that make new features of several columns, or bend single ones: what scikit-learn's transformers of the same kind compute.
 
-Whole numbers go through exactly as there; real ones within rounding. What scikit-learn refuses is refused here too, with the same inputs.
+Whole numbers go through exactly as there; real ones within rounding. What scikit-learn refuses is refused here
+too, with the same inputs, or replaced (unfit.py).
 """
 
 from __future__ import annotations
@@ -14,25 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.client_steps.checks import as_wide, demand, without_missing
-from cloakwork.models.errors import ShapeError
+from cloakwork.models.client_steps.checks import as_wide, demand
+from cloakwork.models.client_steps.unfit import REFUSED, Refusing, Unfit, without_infinite, without_missing
 
 _LARGEST_POWER: Final = 1000
 _LARGEST_DEGREE: Final = 16
 _EDGE: Final = 1e-7  # of a share: values so near to the ends of the training data count as the ends
 
 
-def _finite(x: Reals, step: str) -> Reals:
+def _finite(x: Reals, step: str, unfit: Unfit) -> Reals:
     """NaN passes, infinite numbers do not: no model takes them."""
-    if np.isinf(x).any():
-        raise ShapeError(
-            f"input: {step} gives infinite numbers for it; expected values in the range of the training data"
-        )
-    return x
+    return without_infinite(
+        x, f"input: {step} gives infinite numbers for it; expected values in the range of the training data", unfit
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class Project:
+class Project(Refusing):
     """(x - offset) matrix, of [columns] to [outputs]: principal components, random projections."""
 
     offset: Reals
@@ -45,15 +44,15 @@ class Project:
         )
         demand(min(self.matrix.shape) > 0, "a matrix with entries")
 
-    def __call__(self, x: Reals) -> Reals:
+    def __call__(self, x: Reals, unfit: Unfit = REFUSED) -> Reals:
         as_wide(x, len(self.offset))
-        without_missing(x, "a projection")
+        x = without_missing(x, "a projection", unfit)
         result: Reals = (x - self.offset) @ self.matrix
         return result
 
 
 @dataclass(frozen=True, eq=False)
-class Polynomials:
+class Polynomials(Refusing):
     """Output r is the product of the columns to the powers `powers[r]`; all zeros give 1."""
 
     powers: Indices  # [outputs, columns]
@@ -62,9 +61,9 @@ class Polynomials:
         demand(self.powers.ndim == 2 and min(self.powers.shape) > 0, "powers [outputs, columns]")
         demand(bool(((self.powers >= 0) & (self.powers <= _LARGEST_POWER)).all()), f"powers of 0 to {_LARGEST_POWER}")
 
-    def __call__(self, x: Reals) -> Reals:
+    def __call__(self, x: Reals, unfit: Unfit = REFUSED) -> Reals:
         as_wide(x, self.powers.shape[1])
-        without_missing(x, "a polynomial")
+        x = without_missing(x, "a polynomial", unfit)
         result = np.ones((len(x), len(self.powers)))
         for column in reversed(
             range(self.powers.shape[1])
@@ -72,11 +71,11 @@ class Polynomials:
             powers = self.powers[:, column]
             for factor in range(int(powers.max())):
                 result[:, powers > factor] *= x[:, column, None]
-        return _finite(result, "a polynomial")
+        return _finite(result, "a polynomial", unfit)
 
 
 @dataclass(frozen=True, eq=False)
-class Power:
+class Power(Refusing):
     """The power transform of each column: `box-cox` of positive values, `yeo-johnson` of any. Missing values stay.
 
     Source: [BC64], [YJ00].
@@ -89,14 +88,17 @@ class Power:
         demand(self.method in ("box-cox", "yeo-johnson"), "a method: box-cox or yeo-johnson")
         demand(self.exponent.ndim == 1, "an exponent for each column")
 
-    def __call__(self, x: Reals) -> Reals:
+    def __call__(self, x: Reals, unfit: Unfit = REFUSED) -> Reals:
         as_wide(x, len(self.exponent))
-        if self.method == "box-cox" and bool((x <= 0).any()):
-            raise ShapeError("input: the Box-Cox transform takes positive numbers alone, got one of zero or less")
+        if self.method == "box-cox":
+            smallest = np.finfo(x.dtype).tiny
+            x = unfit.taken(
+                x, x <= 0, smallest, "input: the Box-Cox transform takes positive numbers only, got one of zero or less"
+            )
         one = _box_cox if self.method == "box-cox" else _yeo_johnson
         with np.errstate(all="ignore"):
             columns = [one(column, float(exponent)) for column, exponent in zip(x.T, self.exponent, strict=True)]
-        return _finite(np.stack(columns, axis=1), "a power transform")
+        return _finite(np.stack(columns, axis=1), "a power transform", unfit)
 
 
 def _box_cox(x: Reals, exponent: float) -> Reals:
@@ -192,7 +194,7 @@ FUNCTIONS: Final[dict[str, Callable[[Reals], Reals]]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class Function(Refusing):
     """A function of FUNCTIONS of every number. Missing values stay; outside of its domain it gives missing ones."""
 
     name: str
@@ -200,13 +202,13 @@ class Function:
     def __post_init__(self) -> None:
         demand(self.name in FUNCTIONS, "a function that is known by name")
 
-    def __call__(self, x: Reals) -> Reals:
+    def __call__(self, x: Reals, unfit: Unfit = REFUSED) -> Reals:
         with np.errstate(all="ignore"):
-            return _finite(np.asarray(FUNCTIONS[self.name](x), dtype=np.float64), f"'{self.name}'")
+            return _finite(np.asarray(FUNCTIONS[self.name](x), dtype=np.float64), f"'{self.name}'", unfit)
 
 
 @dataclass(frozen=True, eq=False)
-class Splines:
+class Splines(Refusing):
     """Each column as the values of its B-splines of `degree`, the first column's first.
 
     Beyond the ends of the base knots: `constant` the values there, `continue` the polynomial of the outermost piece, `periodic` from the
@@ -231,17 +233,17 @@ class Splines:
             self.outside in ("constant", "continue", "periodic", "error"), "a known rule for values beyond the knots"
         )
 
-    def __call__(self, x: Reals) -> Reals:
+    def __call__(self, x: Reals, unfit: Unfit = REFUSED) -> Reals:
         as_wide(x, self.knots.shape[1])
-        without_missing(x, "a spline")
+        x = without_missing(x, "a spline", unfit)
+        if self.outside == "error":
+            low, high = self.knots[self.degree], self.knots[-self.degree - 1]
+            reason = "input: a spline takes no values beyond its knots, got one; the model was trained with extrapolation='error'"
+            x = unfit.taken(x, (x < low) | (x > high), np.clip(x, low, high), reason)
         return np.concatenate([self._values(c, k) for c, k in zip(x.T, self.knots.T, strict=True)], axis=1)
 
     def _values(self, x: Reals, knots: Reals) -> Reals:
         degree, low, high = self.degree, knots[self.degree], knots[-self.degree - 1]
-        if self.outside == "error" and bool(((x < low) | (x > high)).any()):
-            raise ShapeError(
-                "input: a spline takes no values beyond its knots, got one; the model was trained with extrapolation='error'"
-            )
         below, above = x < low, x > high
         if self.outside == "constant":
             x = np.clip(x, low, high)
@@ -278,7 +280,7 @@ def _spline_values(x: Reals, knots: Reals, piece: NDArray[np.int64], degree: int
 
 
 @dataclass(frozen=True, eq=False)
-class Binarise:
+class Binarise(Refusing):
     """1 above the column's threshold, else 0."""
 
     threshold: Reals
@@ -286,16 +288,15 @@ class Binarise:
     def __post_init__(self) -> None:
         demand(self.threshold.ndim == 1 and not np.isnan(self.threshold).any(), "a threshold for each column")
 
-    def __call__(self, x: Reals) -> Reals:
+    def __call__(self, x: Reals, unfit: Unfit = REFUSED) -> Reals:
         as_wide(x, len(self.threshold))
-        without_missing(x, "a threshold")
+        x = without_missing(x, "a threshold", unfit)
         return (x > self.threshold).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
-class Present:
+class Present(Refusing):
     """No missing values from here on."""
 
-    def __call__(self, x: Reals) -> Reals:
-        without_missing(x, "the model")
-        return x
+    def __call__(self, x: Reals, unfit: Unfit = REFUSED) -> Reals:
+        return without_missing(x, "the model", unfit)

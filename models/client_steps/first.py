@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 from cloakwork.models.arrays import Indices, Reals, dense, is_missing
 from cloakwork.models.client_steps.checks import check_columns, demand
 from cloakwork.models.client_steps.feature_tables import check_column_names, feature_labels, feature_table
+from cloakwork.models.client_steps.unfit import REFUSED, Refusing, Unfit
 from cloakwork.models.errors import ShapeError, some
 
 Category: TypeAlias = str | float | bool | None
 """None is a missing value."""
 REFUSE: Final = "refuse"  # an unseen category
+_STRANGE: Final = object()  # a category that no model has
 _IGNORED: Final = -1.0  # the number of an unseen category, of which OneHot gives zeros
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class Columns(Refusing):
     """The first step: a table of `count` finite numbers per sample, its names checked where it has some."""
 
     count: int
@@ -31,18 +33,18 @@ class Columns:
     def __post_init__(self) -> None:
         check_columns(self.count, self.names)
 
-    def __call__(self, x: Any) -> Reals:
-        return feature_table(x, self.count, self.names, self.missing)
+    def __call__(self, x: Any, unfit: Unfit = REFUSED) -> Reals:
+        return feature_table(x, self.count, self.names, self.missing, unfit)
 
-    def in_precision(self, x: Any) -> NDArray[np.float32] | Reals:
+    def in_precision(self, x: Any, unfit: Unfit = REFUSED) -> NDArray[np.float32] | Reals:
         """The table in float32 where the user has it in that, all of its columns: transformers then compute in float32."""
-        table = self(x)
+        table = self(x, unfit)
         kinds = {str(kind) for kind in getattr(x, "dtypes", [getattr(x, "dtype", None)])}
         return table.astype(np.float32) if kinds == {"float32"} else table
 
 
 @dataclass(frozen=True, eq=False)
-class Categories:
+class Categories(Refusing):
     """The first step for tables with text: categories of the training data as numbers 0, 1, ..; other columns as they are.
 
     `known[i]` are the categories of column `columns[i]`, None among them for a missing value, which an empty text then is too. An unseen one
@@ -77,7 +79,7 @@ class Categories:
         demand(len(self.others) in (0, len(self.known)), "a rule for unseen categories of each column")
         demand(all(rule == REFUSE or _is_number(rule) for rule in self.others), "a number of unseen categories")
 
-    def __call__(self, x: Any) -> Reals:
+    def __call__(self, x: Any, unfit: Unfit = REFUSED) -> Reals:
         check_column_names(x, self.names)
         try:
             table = np.asarray(dense(x), dtype=object)
@@ -89,33 +91,44 @@ class Categories:
             raise ShapeError(f"input: expected an array of shape ['samples', {self.count}], got {list(table.shape)}")
         table = table.copy()
         for i, (column, known) in enumerate(zip(self.columns, self.known, strict=True)):
-            table[:, column] = self._numbered(table[:, column], i) if known else 0.0
-        return feature_table(table, self.count, self.names, self.missing)
+            table[:, column] = self._numbered(table[:, column], i, unfit) if known else 0.0
+        return feature_table(table, self.count, self.names, self.missing, unfit)
 
-    def _numbered(self, values: NDArray[Any], i: int) -> list[float | None]:
+    def _numbered(self, values: NDArray[Any], i: int, unfit: Unfit) -> NDArray[Any]:
         known = self.known[i]
         number = dict(zip(known, self.numbers[i] if self.numbers else map(float, range(len(known))), strict=True))
         if None in number:  # what a file of text has for a missing value
             number.setdefault("", number[None])
+        label = feature_labels(self.names, self.count)[int(self.columns[i])]
+        unfit.at(lambda x: (label,))
+        strange = np.array([not _can_be_looked_up(value) for value in values], dtype=np.bool_)
+        reason = "input: expected texts and numbers as categories, got lists or other containers"
+        values = unfit.taken(values, strange, _STRANGE, reason)
         keys = [None if is_missing(value) else value for value in values]
-        try:
-            unseen = next((row for row, key in enumerate(keys) if key not in number), None)
-        except TypeError:
-            raise ShapeError("input: expected texts and numbers as categories, got lists or other containers") from None
         other = self._other(i)
-        if unseen is not None and isinstance(other, str):
-            label = feature_labels(self.names, self.count)[int(self.columns[i])]
-            raise ShapeError(
-                f"input: column '{label}' has a category that the training data had not (row {unseen}); "
-                f"expected one of [{some(map(_shown, known))}]"
-            )
-        return [number.get(key, other) for key in keys]  # type: ignore[arg-type]
+        numbers = np.array([number.get(key, None if other == REFUSE else other) for key in keys], dtype=object)  # type: ignore[arg-type]
+        if other != REFUSE:
+            return numbers
+        unseen = np.array([key not in number for key in keys], dtype=np.bool_)
+        reason = (
+            f"input: column '{label}' has a category that the training data had not (row {int(unseen.argmax()) if unseen.any() else 0}); "
+            f"expected one of [{some(map(_shown, known))}]"
+        )
+        return unfit.taken(numbers, unseen, _IGNORED, reason)
 
     def _other(self, i: int) -> float | str | None:
         """The number of an unseen category of column `columns[i]`, or "refuse"."""
         if self.others:
             return self.others[i]
         return REFUSE if self.unseen == REFUSE else _IGNORED
+
+
+def _can_be_looked_up(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _is_number(value: Any) -> bool:

@@ -26,8 +26,16 @@ class Append:
         demand(self.columns.ndim == 1 and bool((self.columns >= 0).all()), "a list of columns")
 
     def __call__(self, x: Reals) -> Reals:
-        part = x[:, self.columns]
+        part = self.part(x)
         for step in self.steps:
             part = applied(step, part)
+        return self.joined(x, part)
+
+    def part(self, x: Reals) -> Reals:
+        """The columns that the steps take."""
+        return x[:, self.columns]
+
+    def joined(self, x: Reals, part: Reals) -> Reals:
+        """Args: part: what the steps made of `part`."""
         demand(x.shape[1] + part.shape[1] <= MOST_COLUMNS, f"at most {MOST_COLUMNS} columns")
         return np.concatenate([x, part], axis=1)

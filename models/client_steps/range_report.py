@@ -1,4 +1,4 @@
-"""Values beyond the calibrated range: collected over the steps of a call, reported to the user once."""
+"""Values that a model does not take as they are: collected over the steps of a call, reported to the user once."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class RangeReport:
         """Args: outside [samples, ..]; labels: of the columns of a table, None for what is no table."""
         if not outside.any():
             return
+        outside = np.atleast_1d(outside)
         rows = outside.reshape(len(outside), -1)
         self._values += int(rows.sum())
         samples = np.asarray(rows.any(axis=1), dtype=np.bool_)
@@ -36,15 +37,20 @@ class RangeReport:
 
     def warn(self, what: str = "input", beyond: str = "the calibrated range") -> None:
         """One CalibratedRangeWarning, at the user's line, when anything was added. Args: what: that is at fault; beyond: which range."""
+        count = f"{self._values} value{'s' * (self._values != 1)}"
+        self.tell(f"values beyond {beyond}", "they count as its end", CalibratedRangeWarning, what, count)
+
+    def tell(self, which: str, then: str, category: type[Warning], what: str = "input", count: str = "") -> None:
+        """One warning, when anything was added. Args: which: the values; then: what becomes of them; count: how many there are, if that is told."""
         if self._samples is None:
             return
         names = [f"'{name}'" for name in self._columns]
         more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
-        where = f" in columns {', '.join(names[:_MOST_NAMED] + more)}" if names else ""
+        where = f"in columns {', '.join(names[:_MOST_NAMED] + more)}" if names else ""
+        brackets = " ".join(filter(None, (count, where)))
         warnings.warn(
-            f"{what}: {int(self._samples.sum())} of {len(self._samples)} samples have values beyond {beyond} "
-            f"({self._values} value{'s' * (self._values != 1)}{where}); they count as its end",
-            CalibratedRangeWarning,
+            f"{what}: {int(self._samples.sum())} of {len(self._samples)} samples have {which}{f' ({brackets})' * bool(brackets)}; {then}",
+            category,
             stacklevel=_levels_to_user(),
         )
 

@@ -21,25 +21,37 @@ from cloakwork.models.client_steps.single_precision import applied, is_single
 from cloakwork.models.client_steps.tensors import Named, Tensors
 from cloakwork.models.client_steps.texts import Texts
 from cloakwork.models.client_steps.transforms import class_threshold, plain_labels
+from cloakwork.models.client_steps.unfit import REFUSED, Unfit
 from cloakwork.models.errors import ShapeError
 
 FROM_SCORES: Final = (Labels, LabelGroups, Indicators)
 """Output steps that take scores, not probabilities."""
 
 
-def run_input_steps(steps: Sequence[InputStep], x: Any, report: RangeReport | None = None) -> Reals:
-    """Args: report: takes what lies beyond a calibrated range."""
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # what overflows is beyond every range; NaN is refused after the steps
+def run_input_steps(
+    steps: Sequence[InputStep], x: Any, report: RangeReport | None = None, unfit: Unfit = REFUSED
+) -> Reals:
+    """Args: report: takes what lies beyond a calibrated range; unfit: what becomes of values that a step does not take."""
+    with np.errstate(all="ignore"):  # what overflows is beyond every range; what becomes of NaN follows the steps
         for i, step in enumerate(steps):
             if report is not None and isinstance(step, Saturate | Quantise | Rescale):
                 numbers = real_numbers(x)
                 outside = step.outside(numbers)
                 if outside.any():  # names are made for those who read them
                     report.add(outside, column_labels(steps[:i], numbers))
-            x = step(x, report) if isinstance(step, Tensors) else applied(step, x)
+            x = step(x, unfit, report) if isinstance(step, Tensors) else _after(step, steps[:i], x, unfit)
     return x.astype(np.float64) if is_single(x) else x  # type: ignore[no-any-return]
+
+
+def _after(step: InputStep, before: Sequence[InputStep], x: Any, unfit: Unfit) -> Any:
+    """What a step makes of x. Args: before: the steps that made x, which say what its columns are called."""
+    if isinstance(step, Append):
+        part, path = step.part(x), (*before, Select(step.columns))
+        for inner in step.steps:
+            part, path = _after(inner, path, part, unfit), (*path, inner)
+        return step.joined(x, part)
+    unfit.at(lambda x: column_labels(before, x))
+    return applied(step, x, unfit)
 
 
 def column_labels(before: Sequence[InputStep], x: Reals) -> tuple[str, ...] | None:

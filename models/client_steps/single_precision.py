@@ -10,6 +10,7 @@ from cloakwork.models.client_steps.columns import Compare, Quantise, Rescale, Ro
 from cloakwork.models.client_steps.first import Columns
 from cloakwork.models.client_steps.positions import Positions
 from cloakwork.models.client_steps.thermometer import Thermometer
+from cloakwork.models.client_steps.unfit import REFUSED, Refusing, Unfit
 
 _OF_THE_PROGRAM: Final = (Compare, Positions, Quantise, Rescale, Round, Thermometer)  # not of a pipeline
 
@@ -18,10 +19,11 @@ def is_single(x: Any) -> bool:
     return getattr(x, "dtype", None) == np.float32
 
 
-def applied(step: Any, x: Any) -> Any:
+def applied(step: Any, x: Any, unfit: Unfit = REFUSED) -> Any:
     """What a step makes of numbers, in float32 where they are and the step is one of a pipeline's; else in float64."""
     if isinstance(step, Columns):
-        return step.in_precision(x)
+        return step.in_precision(x, unfit)
+    policy = (unfit,) if isinstance(step, Refusing) else ()
     if not is_single(x):
-        return step(x)
-    return step(x.astype(np.float64)) if isinstance(step, _OF_THE_PROGRAM) else step(x).astype(np.float32)
+        return step(x, *policy)
+    return step(x.astype(np.float64)) if isinstance(step, _OF_THE_PROGRAM) else step(x, *policy).astype(np.float32)

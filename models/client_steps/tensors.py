@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.models.arrays import Indices, Reals, real_numbers
+from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.client_steps.checks import MOST_COLUMNS, Stage, demand
 from cloakwork.models.client_steps.columns import Quantise, Rescale
 from cloakwork.models.client_steps.range_report import RangeReport
+from cloakwork.models.client_steps.unfit import REFUSED, Refusing, Unfit, without_infinite
 from cloakwork.models.errors import ShapeError, some
 from cloakwork.models.fields import MOST_NUMBERS
 from cloakwork.models.graph.ir import Part
@@ -29,7 +31,7 @@ LastStepsOfEach: TypeAlias = tuple[tuple[LastStep, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Tensors:
+class Tensors(Refusing):
     """The first step of a model of several inputs: arrays [samples, *shape] by name, or as a tuple in order, to [samples, numbers].
 
     Each goes through steps of its own. A dict may also have the inputs `unused`, which no output depends on: they are not looked at.
@@ -54,7 +56,7 @@ class Tensors:
         shapes = tuple(part.shape for part in parts)
         return cls(tuple(part.name for part in parts), shapes, steps or tuple(() for _ in parts), unused)
 
-    def __call__(self, x: Any, report: RangeReport | None = None) -> Reals:
+    def __call__(self, x: Any, unfit: Unfit = REFUSED, report: RangeReport | None = None) -> Reals:
         """Args: report: takes what lies beyond a calibrated range.
 
         Raises:
@@ -62,7 +64,7 @@ class Tensors:
                 not finite; names the input.
         """
         made = []
-        for name, own, array in zip(self.names, self.steps, self._arrays(x), strict=True):
+        for name, own, array in zip(self.names, self.steps, self._arrays(x, unfit), strict=True):
             values = array
             for step in own:
                 if report is not None:
@@ -88,19 +90,19 @@ class Tensors:
             for label in _labels(name, shape)
         )  # fmt: skip
 
-    def _arrays(self, x: Any) -> list[Reals]:
+    def _arrays(self, x: Any, unfit: Unfit) -> list[Reals]:
         found: list[Reals] = []
         for name, shape, given in zip(self.names, self.shapes, self._given(x), strict=True):
+            unfit.at(partial(_labels_of, name))
             try:
-                array = real_numbers(given)
+                array = unfit.numbers(given)
             except ShapeError as error:
                 raise ShapeError(f"input '{name}': expected an array of numbers") from error
             if array.ndim != len(shape) + 1 or array.shape[1:] != shape:
                 raise ShapeError(
                     f"input '{name}': expected an array of shape {['samples', *shape]}, got {list(array.shape)}; samples come first"
                 )
-            if not np.isfinite(array).all():
-                raise ShapeError(f"input '{name}': expected finite numbers; replace missing values first")
+            array = _finite(array, name, unfit)
             if found and len(array) != len(found[0]):
                 raise ShapeError(
                     f"input '{name}': expected {len(found[0])} samples as in input '{self.names[0]}', got {len(array)}"
@@ -186,6 +188,17 @@ def joined(answers: Sequence[Any]) -> Any:
     if isinstance(answers[0], Mapping):
         return {name: np.concatenate([answer[name] for answer in answers]) for name in answers[0]}
     return np.concatenate(answers)
+
+
+def _finite(array: Reals, name: str, unfit: Unfit) -> Reals:
+    if np.isfinite(array).all():
+        return array
+    reason = f"input '{name}': expected finite numbers; replace missing values first"
+    return unfit.taken(without_infinite(array, reason, unfit), np.isnan(array), 0.0, reason)
+
+
+def _labels_of(name: str, array: Reals) -> tuple[str, ...]:
+    return _labels(name, array.shape[1:])
 
 
 def _labels(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:

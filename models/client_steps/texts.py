@@ -17,6 +17,7 @@ import numpy as np
 
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps.checks import MOST_COLUMNS, demand
+from cloakwork.models.client_steps.unfit import REFUSED, Refusing, Unfit
 from cloakwork.models.errors import ShapeError
 
 # Each finds all tokens in time proportional to the text.
@@ -42,7 +43,7 @@ _LONGEST: Final = 64  # words or characters of a piece
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
+class Texts(Refusing):
     """Texts [samples] or [samples, 1] to counts [samples, features].
 
     A feature is a word or piece of `vocabulary`, others are not counted; or, when `hashed` > 0, one of that many, chosen by the piece's hash.
@@ -77,14 +78,15 @@ class Texts:
         """Features."""
         return self.hashed or len(self.vocabulary)
 
-    def __call__(self, x: Any) -> Reals:
+    def __call__(self, x: Any, unfit: Unfit = REFUSED) -> Reals:
         array = np.asarray(x, dtype=object)
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
-        if array.ndim != 1 or not all(isinstance(text, str) for text in array):
-            raise ShapeError(
-                f"input: expected texts, an array of shape ['samples'], got shape {list(array.shape)} or other values; pass a list of texts"
-            )
+        reason = f"input: expected texts, an array of shape ['samples'], got shape {list(array.shape)} or other values; pass a list of texts"
+        if array.ndim != 1:
+            raise ShapeError(reason)
+        strange = np.array([not isinstance(text, str) for text in array], dtype=np.bool_)
+        array = unfit.taken(array, strange, "", reason)
         result = np.zeros((len(array), self.count))
         for row, text in zip(result, array, strict=True):
             for piece in self._pieces(_plain_text(text, self.lowercase, self.accents)):

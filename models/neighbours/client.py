@@ -16,6 +16,7 @@ from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape
 from cloakwork.fhe_core.levelled.inner_products import packed_query, rows_of
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.models.arrays import Reals
+from cloakwork.models.client_steps.unfit import Replaced, finite
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError
 from cloakwork.models.neighbours.cells import UNSEEN, Cells
 
@@ -75,21 +76,32 @@ class NeighbourClient:
 
     # --- queries ---
 
-    def integers(self, samples: ArrayLike) -> Integers:
+    def integers(self, samples: ArrayLike, *, refuse: bool = False) -> Integers:
         """[samples, features] as the server's table is quantised.
 
+        Args:
+            refuse: numbers that are not finite, as the owner of the index wants it, who sends nothing: a server would learn of them.
+
         Raises:
-            CompileError: another number of features, or numbers that are not finite.
+            ShapeError: no array of numbers.
+            CompileError: another number of features; with `refuse`, numbers that are not finite.
 
         Warns:
             CalibratedRangeWarning: some lie beyond what the table holds and count as its end.
+            ReplacedValuesWarning: some are not finite, and count as the largest ones, or as 0.
         """
-        values = np.asarray(samples, dtype=np.float64)
+        replaced = Replaced()
+        values = np.asarray(samples, dtype=np.float64) if refuse else replaced.numbers(samples)
         if values.ndim != 2 or values.shape[1] != len(self.centre):
             raise CompileError(f"samples: expected shape [samples, {len(self.centre)}], got {list(values.shape)}")
-        if not np.isfinite(values).all():
+        if refuse and not np.isfinite(values).all():
             raise CompileError("samples: expected finite numbers, found one that is not")
-        exact = np.rint(scaled(values, self.centre, self.metric) / self.step)
+        values = finite(values, replaced)
+        with np.errstate(all="ignore"):
+            exact = np.nan_to_num(
+                np.rint(scaled(values, self.centre, self.metric) / self.step), posinf=np.inf, neginf=-np.inf
+            )
+        replaced.warn()
         if beyond := int((np.abs(exact) > self.limit).any(axis=1).sum()):
             warnings.warn(
                 CalibratedRangeWarning(

@@ -133,7 +133,7 @@ class NeighbourIndex:
         """
         if fhe not in get_args(Mode):
             raise CompileError(f"fhe: expected 'disable' or 'execute', got '{fhe}'")
-        queries = self.client.integers(samples)
+        queries = self.client.integers(samples, refuse=True)
         if fhe == "disable":
             step = max(1, _SCORES_AT_ONCE // len(self.integers))
             parts = [queries[i : i + step] for i in range(0, len(queries), step)]

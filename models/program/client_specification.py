@@ -15,7 +15,7 @@ from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ParameterError
 from cloakwork.fhe_core.lanes import laid_in_lanes, taken_from_lanes
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.models import fields as typed
-from cloakwork.models.arrays import Reals, real_numbers
+from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import (
     STAGES,
     InputStep,
@@ -34,7 +34,9 @@ from cloakwork.models.client_steps import (
     tail_to_fields,
 )
 from cloakwork.models.client_steps.range_report import RangeReport
+from cloakwork.models.client_steps.unfit import REFUSED, Replaced, finite
 from cloakwork.models.errors import ShapeError
+from cloakwork.models.program.answer_grid import AnswerGrid, least_unit
 from cloakwork.models.program.program import Program
 from cloakwork.models.program.purpose import check_purpose
 from cloakwork.models.program.specification_limits import (
@@ -72,7 +74,9 @@ class ClientSpecification:
     output_offset: Reals
     input_steps: tuple[InputStep, ...] = ()
     output_steps: tuple[OutputStep, ...] = ()
-    output_unit: float = 0.0  # of exact models: phases of the output are multiples of it, the noise is rounded away
+    output_unit: float = (
+        0.0  # of exact models: phases of the output are multiples of it, the noise is rounded away; 0 for others
+    )
 
     @classmethod
     def of(cls, program: Program) -> ClientSpecification:
@@ -158,6 +162,11 @@ class ClientSpecification:
             raise SerializationError(
                 "client specification: a field is out of its range; get it again from who compiled the model"
             )
+        if 0 < self.output_unit < (least := least_unit(parameter_set(self.parameters))):
+            raise SerializationError(
+                f"client specification: its outputs are multiples of {self.output_unit:.3g}, which noise of parameter set '{self.parameters}' "
+                f"does not leave room for: expected 0, or {least:.3g} at least"
+            )
         self._check_steps()
         return self
 
@@ -211,20 +220,28 @@ class ClientSpecification:
         """ShapeError for samples of which the input steps, which a stranger may have written, would make far more numbers than these have."""
         self._tried[1].check(x)
 
-    def inputs(self, x: Any) -> Reals:
+    def inputs(self, x: Any, *, refuse: bool = False) -> Reals:
         """Samples as the numbers [samples, *input_shape] that are encrypted; what every mode of `predict` starts from.
 
         Of a model of several inputs x is a dict of arrays by name, or a tuple of them in the model's order.
 
-        Values beyond the calibrated range count as its end; one CalibratedRangeWarning says how many and in which columns.
+        Values beyond the calibrated range count as its end; one CalibratedRangeWarning says how many and in which columns. Values that the
+        steps do not take count as the nearest that they take, and missing ones as 0; one ReplacedValuesWarning says so. Nothing is refused for
+        its values: the server, which chose the steps, would learn of them from the request that it does not get.
+
+        Args:
+            refuse: values that the steps do not take, as the owner of a model wants it, who sends nothing.
 
         Raises:
-            ShapeError: no samples, another shape, or numbers that are not finite.
+            ShapeError: no samples, another shape or type; with `refuse`, values that the steps do not take.
         """
-        report = RangeReport()
+        report, replaced = RangeReport(), Replaced()
+        unfit = REFUSED if refuse else replaced
         if not checks_input(self.input_steps):
-            x = _finite(real_numbers(x))
-        array = _finite(real_numbers(run_input_steps(self.input_steps, x, report)))
+            x = finite(unfit.numbers(x), unfit)
+        array = run_input_steps(self.input_steps, x, report, unfit)
+        unfit.at(lambda x: column_labels(self.input_steps, x))
+        array = finite(array, unfit)
         if array.ndim == 0 or array.shape[1:] != self.input_shape:
             raise ShapeError(
                 f"input: expected an array of shape {['samples', *self.input_shape]}, got {list(array.shape)}; samples come first"
@@ -235,12 +252,14 @@ class ClientSpecification:
         slack = _SLACK * (high - low)
         report.add((array < low - slack) | (array > high + slack), column_labels(self.input_steps, array))
         report.warn()
+        replaced.warn()
         return np.clip(array, low, high)
 
-    def phases(self, x: Any) -> Reals:
+    def phases(self, x: Any, *, refuse: bool = False) -> Reals:
         """`inputs` as fractions of the torus [samples, numbers]."""
-        values = self.inputs(x)
-        return values.reshape(len(values), -1) * self.input_scale
+        values = self.inputs(x, refuse=refuse)
+        # Ends of the range may be beyond what is encrypted, by rounding.
+        return np.clip(values.reshape(len(values), -1) * self.input_scale, -_MOST_PHASE, _MOST_PHASE)
 
     def quiet_phases(self, x: Reals) -> Reals:
         """The phases of finite samples of the right shape (of several inputs [samples, numbers]), without a word about values beyond the range."""
@@ -273,9 +292,10 @@ class ClientSpecification:
         Raises:
             ShapeError: of so many samples there would be another number of results.
             KeyMismatchError: of another key, or the result of another program.
+            SerializationError: masks that no evaluation gives, of which decryption would show the secret key.
         """
         check_purpose(result.purpose, self.program, "result", "decrypt it with the client specification of its model")
-        phases = np.asarray(key.decrypt(result), dtype=np.float64)
+        phases = AnswerGrid(parameter_set(self.parameters), self.output_unit).phases(key, result)
         return self.output(taken_from_lanes(key.parameters, phases, samples), until)
 
     def output(self, phases: Reals, until: Stage = "labels") -> Any:
@@ -293,12 +313,6 @@ class ClientSpecification:
             multiples = np.rint((values - self.output_offset) * (self.output_scale / self.output_unit))
             values = multiples * (self.output_unit / self.output_scale) + self.output_offset
         return run_output_steps(self.output_steps, values, until)
-
-
-def _finite(array: Reals) -> Reals:
-    if not np.isfinite(array).all():
-        raise ShapeError("input: expected finite numbers; replace missing values first")
-    return array
 
 
 def _check_parameters(name: str, digest: str) -> None:

@@ -39,8 +39,9 @@ from cloakwork.models.client_steps import (
     no_samples,
     run_input_steps,
 )
+from cloakwork.models.client_steps.unfit import Replaced
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.errors import CalibratedRangeWarning, CompileError, ShapeError
+from cloakwork.models.errors import CalibratedRangeWarning, CompileError, ReplacedValuesWarning, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.runtime.simulate import simulate
 from cloakwork.training.sklearn_compiler import compile_estimator
@@ -113,7 +114,9 @@ def check_inputs(client: ClientSpecification, x: Any, found: dict[str, Any]) -> 
     assert numbers.shape == expected.shape
     rounded = any(isinstance(step, DISCRETE) for step in client.input_steps)
     if np.array_equal(numbers, expected) if rounded else is_close(numbers, expected):
-        assert found["warnings"] == [str(each.message) for each in caught if each.category is CalibratedRangeWarning]
+        assert found["warnings"] == [
+            str(each.message) for each in caught if each.category in (CalibratedRangeWarning, ReplacedValuesWarning)
+        ]
     else:
         check_near_a_boundary(client, x, numbers)
     return True
@@ -129,12 +132,13 @@ def check_near_a_boundary(client: ClientSpecification, x: Any, found: np.ndarray
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for k in range(1, len(steps)):
-            values = run_input_steps(steps[:k], x)
+            values = run_input_steps(steps[:k], x, unfit=Replaced())
             size = TOLERANCE * np.maximum(np.abs(values), np.nanmax(np.abs(values), initial=0, axis=0))
             for column, sign in itertools.product(range(values.shape[1]), (-1, 1)):
                 moved = values.copy()
                 moved[:, column] += sign * size[:, column]
-                near |= differ(np.clip(run_input_steps(steps[k:], moved), *client.input_range), expected)
+                again = run_input_steps(steps[k:], moved, unfit=Replaced())
+                near |= differ(np.clip(again, *client.input_range), expected)
     bad = differ(found, expected) & ~near
     assert not bad.any(), (np.flatnonzero(bad), found[bad], expected[bad])
 

@@ -15,8 +15,8 @@ export function sizeOf(shape: readonly number[]): number {
   return shape.reduce((product, extent) => product * extent, 1);
 }
 
-/** ShapeError for rows of different lengths and for what is no number; NaN passes. */
-export function tensor(x: unknown): Tensor {
+/** ShapeError for rows of different lengths; `other(cell, i)` is what becomes of a cell that is no number, by default a ShapeError. NaN passes. */
+export function tensor(x: unknown, other: (cell: unknown, i: number) => number = noNumber): Tensor {
   if (isTensor(x)) {
     if (sizeOf(x.shape) !== x.data.length)
       throw new ShapeError(`input: expected ${sizeOf(x.shape)} numbers for shape [${x.shape.join(", ")}], got ${x.data.length}`);
@@ -34,14 +34,21 @@ export function tensor(x: unknown): Tensor {
       if (!isList(value) || value.length !== shape[depth])
         throw new ShapeError("input: expected an array [samples, ..], got rows of different lengths");
       for (let i = 0; i < value.length; ++i) visit(value[i], depth + 1);
+    } else if (isList(value)) {
+      throw new ShapeError("input: expected an array [samples, ..], got lists in the place of numbers");
+    } else if (value === null) {
+      data[filled++] = NaN;
     } else {
-      if (typeof value !== "number" && typeof value !== "boolean" && value !== null)
-        throw new ShapeError("input: expected real numbers; convert texts and lists first");
-      data[filled++] = value === null ? NaN : Number(value);
+      data[filled] = typeof value === "number" || typeof value === "boolean" ? Number(value) : other(value, filled);
+      ++filled;
     }
   };
   visit(x, 0);
   return { shape, data };
+}
+
+function noNumber(): never {
+  throw new ShapeError("input: expected real numbers; convert texts and lists first");
 }
 
 function isTensor(x: unknown): x is Tensor {

@@ -1,5 +1,6 @@
 // The secret side: keys, encryption and decryption. All arithmetic on secrets is the engine's.
 
+import { checkMasks } from "./answers.js";
 import { roundHalfEven } from "./arrays.js";
 import { Arena, defaultEngine, Engine, type Progress } from "./engine.js";
 import { CancelledError, KeyMismatchError, ParameterError, ShapeError } from "./errors.js";
@@ -294,16 +295,29 @@ export class ClientKey {
 
   /** Message plus noise of every ciphertext of an object; KeyMismatchError for another key's. */
   async phases(object: Uint8Array): Promise<Phases> {
-    const { header, sections } = await unpack(this.engine, object, [CIPHERTEXTS, PACKED_CIPHERTEXTS, SWITCHED_CIPHERTEXTS]);
+    return this.#phasesOf(await unpack(this.engine, object, [CIPHERTEXTS, PACKED_CIPHERTEXTS, SWITCHED_CIPHERTEXTS]), false);
+  }
+
+  /** The same of what a model may answer: LWE ciphertexts of fractions of the torus. SerializationError: masks that no evaluation gives. */
+  async answerPhases(object: Uint8Array): Promise<Phases> {
+    const found = await unpack(this.engine, object, [CIPHERTEXTS, SWITCHED_CIPHERTEXTS]);
+    if (found.header.seeded || found.header.encoding !== Encoding.Torus)
+      throw new KeyMismatchError(
+        "answer: expected ciphertexts of fractions of the torus that follow from no seed, as evaluations give them",
+      );
+    return this.#phasesOf(found, true);
+  }
+
+  #phasesOf({ header, sections }: { header: Header; sections: Uint8Array[] }, isAnswer: boolean): Phases {
     const params = header.parameters;
     if (params.name !== this.parameters.name)
       throw new KeyMismatchError(`ciphertexts: expected parameter set '${this.parameters.name}', got '${params.name}'`);
     if (header.keyId !== null && this.keyId.some((byte) => byte !== 0) && !equalBytes(header.keyId, this.keyId))
       throw new KeyMismatchError("ciphertexts: they belong to another key; decrypt them with the key that encrypted the input");
-    return { header, words: this.engine.arena((arena) => this.#phaseWords(arena, header, sections)) };
+    return { header, words: this.engine.arena((arena) => this.#phaseWords(arena, header, sections, isAnswer)) };
   }
 
-  #phaseWords(arena: Arena, header: Header, sections: Uint8Array[]): BigUint64Array {
+  #phaseWords(arena: Arena, header: Header, sections: Uint8Array[], isAnswer: boolean): BigUint64Array {
     const { engine, parameters: params } = this;
     const count = header.shape.reduce((product, extent) => product * extent, 1);
     const packed = header.kind === PACKED_CIPHERTEXTS;
@@ -323,6 +337,7 @@ export class ClientKey {
     } else {
       unpackPlanes(sections[0] as Uint8Array, batch * width, words);
     }
+    if (isAnswer) checkMasks(params, engine.bytes(words, batch * width * params.memoryBytes), header.wordBits);
     const phases = arena.allocate(8 * batch * values);
     engine.call(packed ? "phase_glwe" : "phase_lwe", this.#open(), words, batch, phases);
     const found = new BigUint64Array(engine.copy(phases, 8 * batch * values).buffer);

@@ -3,7 +3,6 @@
 
 import { mapped, roundHalfEven, searchSorted, table, type Tensor, tensor } from "./arrays.js";
 import { broadcast, clip, columnwise, type InputStep, MOST_COLUMNS, NAMELESS, picked, type Run } from "./columns.js";
-import { ShapeError } from "./errors.js";
 import { demand, entries, type Fields, flag, indices, integer, real, reals, text, vector } from "./fields.js";
 
 const SLACK = 1e-9; // of a range: values beyond it by less count as its end without a word
@@ -20,13 +19,15 @@ export const COLUMN_STEPS: Readonly<Record<string, (given: Fields) => InputStep>
     demand(columns.length === names.length, "a name for each column");
     const choose = picked(columns, (value) => value);
     return {
-      run: (x) => {
-        const bad = choose(x).data.findIndex(Number.isNaN);
-        if (bad >= 0)
-          throw new ShapeError(
-            `input: column '${names[bad % names.length]}' has missing values (NaN), which are replaced in other columns only; replace them first`,
-          );
-        return tensor(x);
+      run: (x, unfit) => {
+        const found = tensor(x);
+        if (!choose(found, unfit).data.some(Number.isNaN)) return found;
+        const width = found.shape[1] as number;
+        return unfit.taken(
+          found,
+          (value, i) => Number.isNaN(value) && columns.includes(i % width),
+          () => 0,
+        );
       },
     };
   },

@@ -3,14 +3,15 @@
 import { made, mapped, remainder, type Samples, sizeOf, table, type Tensor, tensor } from "./arrays.js";
 import { ShapeError } from "./errors.js";
 import type { RangeReport } from "./range_report.js";
+import type { Unfit } from "./unfit.js";
 
 export { MOST_COLUMNS } from "./limits.js";
 
 /** Samples, or arrays of them by the names of a model's inputs. */
 export type Given = Samples | readonly unknown[] | Readonly<Record<string, unknown>>;
 
-/** From samples, or what the step before made of them. */
-export type Run = (x: Given, report?: RangeReport) => Tensor;
+/** From samples, or what the step before made of them. `unfit`: what becomes of values that the step does not take. */
+export type Run = (x: Given, unfit: Unfit, report?: RangeReport) => Tensor;
 
 export interface InputStep {
   run: Run;
@@ -20,6 +21,8 @@ export interface InputStep {
   outside?: (x: Tensor) => (value: number, i: number) => boolean;
   /** How often the numbers that it makes are gone through; without this, once. */
   rounds?: number;
+  /** Of a step that holds steps: they take what `choose` makes of the table, and `joined` puts beside it what they make. */
+  nested?: { choose: InputStep; steps: readonly InputStep[]; joined: (x: Tensor, part: Tensor) => Tensor };
 }
 
 /** For `labels`: columns that no column of the user's table is. */
@@ -81,25 +84,6 @@ export function ofColumns(columns: number, f: (values: Float64Array, column: num
     ).flat();
     return made(rows, parts.length, (row, c) => parts[c]?.[row] as number);
   };
-}
-
-export function withoutMissing(x: Given, step: string): Tensor {
-  const found = tensor(x);
-  const bad = found.data.findIndex(Number.isNaN);
-  const width = found.shape[1] ?? 1;
-  if (bad >= 0)
-    throw new ShapeError(
-      `input: ${step} takes no missing values (NaN), got one in row ${Math.floor(bad / width)}, in column ${bad % width} of those that it takes; ` +
-        "replace them first",
-    );
-  return found;
-}
-
-/** NaN passes, infinite numbers do not: no model takes them. */
-export function notInfinite(x: Tensor, step: string): Tensor {
-  if (x.data.some((value) => Math.abs(value) === Infinity))
-    throw new ShapeError(`input: ${step} gives infinite numbers for it; expected values in the range of the training data`);
-  return x;
 }
 
 /** Where entry i of an array of shape [samples, ..] is in one of `shape`, which broadcasts to a sample. */

@@ -1,14 +1,14 @@
 // Steps that make new features of several columns, or bend single ones: models/client_steps/features.py.
 
 import { interpolated, made, mapped, remainder, searchSorted, table, type Tensor, tensor } from "./arrays.js";
-import { clip, columnwise, type Given, type InputStep, NAMELESS, notInfinite, ofColumns, withoutMissing } from "./columns.js";
-import { ShapeError } from "./errors.js";
+import { clip, columnwise, type InputStep, NAMELESS, ofColumns, type Run } from "./columns.js";
 import { chosen, demand, type Fields, flag, integer, integers, reals, text, vector } from "./fields.js";
 import { NUMPY_FUNCTIONS, type OfOne } from "./functions.js";
 import { normalValue } from "./normal.js";
 
 const LARGEST_POWER = 1000;
 const LARGEST_DEGREE = 16;
+const SMALLEST = 2 ** -1022; // positive number of full precision
 const EDGE = 1e-7; // of a share: values so near to the ends of the training data count as the ends
 
 export const FEATURE_STEPS: Readonly<Record<string, (given: Fields) => InputStep>> = {
@@ -16,8 +16,8 @@ export const FEATURE_STEPS: Readonly<Record<string, (given: Fields) => InputStep
     const [offset, matrix] = [vector(given["offset"]), reals(given["matrix"])];
     const outputs = matrix.shape[1] ?? 0;
     demand(matrix.shape.length === 2 && matrix.shape[0] === offset.length && outputs > 0, "a matrix and an offset for each column");
-    const run = (x: Given): Tensor => {
-      const { rows, columns, data } = table(withoutMissing(x, "a projection"), offset.length);
+    const run: Run = (x, unfit) => {
+      const { rows, columns, data } = table(unfit.withoutMissing(tensor(x)), offset.length);
       return made(rows, outputs, (row, output) => {
         let sum = 0;
         for (let c = 0; c < columns; ++c)
@@ -32,8 +32,8 @@ export const FEATURE_STEPS: Readonly<Record<string, (given: Fields) => InputStep
     const powers = integers(given["powers"], 0);
     const width = powers.shape[1] ?? 0;
     demand(powers.shape.length === 2 && width > 0 && powers.data.every((p) => p <= LARGEST_POWER), `powers of 0 to ${LARGEST_POWER}`);
-    const run = (x: Given): Tensor => {
-      const { rows, columns, data } = table(withoutMissing(x, "a polynomial"), width);
+    const run: Run = (x, unfit) => {
+      const { rows, columns, data } = table(unfit.withoutMissing(tensor(x)), width);
       const found = made(rows, powers.shape[0] as number, (row, output) => {
         let product = 1;
         for (let c = columns - 1; c >= 0; --c) {
@@ -42,7 +42,7 @@ export const FEATURE_STEPS: Readonly<Record<string, (given: Fields) => InputStep
         }
         return product;
       });
-      return notInfinite(found, "a polynomial");
+      return unfit.withoutInfinite(found);
     };
     const largest = new Float64Array(width);
     powers.data.forEach((power, i) => (largest[i % width] = Math.max(largest[i % width] as number, power)));
@@ -55,10 +55,17 @@ export const FEATURE_STEPS: Readonly<Record<string, (given: Fields) => InputStep
     demand(method === "box-cox" || method === "yeo-johnson", "a method: box-cox or yeo-johnson");
     const one = method === "box-cox" ? boxCox : yeoJohnson;
     const transform = columnwise(exponent.length, (value, c) => one(value, exponent[c] as number));
-    const run = (x: Given): Tensor => {
-      if (method === "box-cox" && tensor(x).data.some((value) => value <= 0))
-        throw new ShapeError("input: the Box-Cox transform takes positive numbers alone, got one of zero or less");
-      return notInfinite(transform(x), "a power transform");
+    const run: Run = (x, unfit) => {
+      const found = tensor(x);
+      const positive =
+        method === "box-cox"
+          ? unfit.taken(
+              found,
+              (value) => value <= 0,
+              () => SMALLEST,
+            )
+          : found;
+      return unfit.withoutInfinite(transform(positive, unfit));
     };
     return { run };
   },
@@ -84,7 +91,7 @@ export const FEATURE_STEPS: Readonly<Record<string, (given: Fields) => InputStep
   Function: (given) => {
     const name = text(given["name"]);
     const f = chosen(NUMPY_FUNCTIONS, name, "a function that is known by name");
-    return { run: (x) => notInfinite(mapped(tensor(x), f), `'${name}'`) };
+    return { run: (x, unfit) => unfit.withoutInfinite(mapped(tensor(x), f)) };
   },
 
   Splines: (given) => {
@@ -95,17 +102,27 @@ export const FEATURE_STEPS: Readonly<Record<string, (given: Fields) => InputStep
     const of = columnsOf(knots);
     demand(of.every(ascending), "ascending knots");
     demand(["constant", "continue", "periodic", "error"].includes(outside), "a known rule for values beyond the knots");
-    const run = ofColumns(columns, (values, c) => splines(values, of[c] as Float64Array, degree, outside, bias));
-    return { run: (x) => run(withoutMissing(x, "a spline")), labels: NAMELESS, rounds: 2 + degree };
+    const [lows, highs] = [of.map((each) => each[degree] as number), of.map((each) => each[each.length - degree - 1] as number)];
+    const make = ofColumns(columns, (values, c) => splines(values, of[c] as Float64Array, degree, outside, bias));
+    const run: Run = (x, unfit) => {
+      const found = unfit.withoutMissing(tensor(x));
+      if (outside !== "error") return make(found, unfit);
+      const nearest = (value: number, i: number): number => clip(value, lows[i % columns] as number, highs[i % columns] as number);
+      return make(
+        unfit.taken(found, (value, i) => value !== nearest(value, i), nearest),
+        unfit,
+      );
+    };
+    return { run, labels: NAMELESS, rounds: 2 + degree };
   },
 
   Binarise: (given) => {
     const threshold = vector(given["threshold"], false);
     const run = columnwise(threshold.length, (value, c) => Number(value > (threshold[c] as number)));
-    return { run: (x) => run(withoutMissing(x, "a threshold")) };
+    return { run: (x, unfit) => run(unfit.withoutMissing(tensor(x)), unfit) };
   },
 
-  Present: () => ({ run: (x) => withoutMissing(x, "the model") }),
+  Present: () => ({ run: (x, unfit) => unfit.withoutMissing(tensor(x)) }),
 };
 
 function ascending(values: Float64Array): boolean {
@@ -152,8 +169,6 @@ function shareBelow(points: Float64Array, references: Float64Array, edge: number
 /** The values of a column's splines, spline by spline. Args: knots: `degree` of them beyond either end. */
 function splines(values: Float64Array, knots: Float64Array, degree: number, outside: string, bias: boolean): Float64Array[] {
   const [low, high] = [knots[degree] as number, knots[knots.length - degree - 1] as number];
-  if (outside === "error" && values.some((x) => x < low || x > high))
-    throw new ShapeError("input: a spline takes no values beyond its knots, got one; the model was trained with extrapolation='error'");
   const count = knots.length - degree - 1;
   const found = Array.from({ length: count }, () => new Float64Array(values.length));
   values.forEach((given, row) => {

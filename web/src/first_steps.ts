@@ -1,17 +1,18 @@
 // The first step of a model of tables: what the user has, checked, as numbers [samples, columns]. models/client_steps/first.py.
 
-import { table, type Tensor, tensor } from "./arrays.js";
-import { type FirstStep, MOST_COLUMNS } from "./columns.js";
+import { table, type Tensor } from "./arrays.js";
+import { type FirstStep, type Given, MOST_COLUMNS } from "./columns.js";
 import { ShapeError } from "./errors.js";
 import { demand, entries, type Fields, flag, indices, integer, isLabel, type Label, real, text } from "./fields.js";
+import type { Unfit } from "./unfit.js";
 
-const MOST_SHOWN = 8;
+const IGNORED = -1; // the number of an unseen category, of which OneHot gives zeros
 
 export function columns(given: Fields): FirstStep {
   const count = integer(given["count"], 1, MOST_COLUMNS);
   const [names, missing] = [columnNames(given["names"], count), flag(given["missing"])];
   return {
-    run: (x) => checkedTable(tensor(x), names, missing),
+    run: (x, unfit) => checkedTable(x, names, missing, unfit),
     labels: () => names,
     expected: { kind: "table", columns: names.map((name) => ({ name })), missing },
     noSamples: { shape: [0, count], data: new Float64Array() },
@@ -33,20 +34,25 @@ export function categories(given: Fields): FirstStep {
   numbers.forEach((each) => {
     if (each.has(null) && !each.has("")) each.set("", each.get(null) as number | null); // what a file of text has for a missing value
   });
-  const others = rules(given["others"], known.length, unseen === "refuse" ? unseen : -1);
-  const asNumbers = (rows: unknown[][], i: number): void => {
+  const others = rules(given["others"], known.length, unseen === "refuse" ? unseen : IGNORED);
+  const asNumbers = (rows: unknown[][], i: number, unfit: Unfit): void => {
     const [column, number, other] = [columns[i] as number, numbers[i] as Map<unknown, number | null>, others[i] as Rule];
+    const codes = new Float64Array(rows.length);
+    const unseen = new Uint8Array(rows.length);
     rows.forEach((row, at) => {
       const category = comparable(row[column]);
-      if (number.size === 0) row[column] = 0;
-      else if (number.has(category)) row[column] = number.get(category);
-      else if (other !== "refuse") row[column] = other;
-      else
-        throw new ShapeError(
-          `input: column '${names[column]}' has a category that the training data had not (row ${at}); ` +
-            `expected one of [${shown(known[i] as Category[])}]`,
-        );
+      if (number.size === 0) return;
+      const code = number.has(category) ? number.get(category) : other;
+      unseen[at] = Number(code === "refuse");
+      codes[at] = typeof code === "number" ? code : NaN;
     });
+    unfit.at(() => [names[column] as string]);
+    const taken = unfit.taken(
+      { shape: [rows.length], data: codes },
+      (_, at) => unseen[at] === 1,
+      () => IGNORED,
+    );
+    rows.forEach((row, at) => (row[column] = taken.data[at]));
   };
   const expected = names.map((name) => ({ name }));
   columns.forEach((column, i) => {
@@ -54,10 +60,10 @@ export function categories(given: Fields): FirstStep {
     expected[column] = { name: names[column] as string, ...(each.length > 0 ? { categories: each } : { ignored: true }) };
   });
   return {
-    run: (x) => {
+    run: (x, unfit) => {
       const rows = listedRows(x, count);
-      columns.forEach((_, i) => asNumbers(rows, i));
-      return checkedTable({ shape: [rows.length, count], data: tensor(rows).data }, names, missing);
+      columns.forEach((_, i) => asNumbers(rows, i, unfit));
+      return checkedTable(rows.length === 0 ? { shape: [0, count], data: new Float64Array() } : rows, names, missing, unfit);
     },
     labels: () => names,
     expected: { kind: "table", columns: expected, missing },
@@ -96,11 +102,6 @@ function comparable(category: unknown): unknown {
   return typeof category === "boolean" ? Number(category) : category;
 }
 
-function shown(known: Category[]): string {
-  const more = known.length > MOST_SHOWN ? [`and ${known.length - MOST_SHOWN} more`] : [];
-  return [...known.slice(0, MOST_SHOWN).map((each) => (each === null ? "a missing value" : JSON.stringify(each))), ...more].join(", ");
-}
-
 function listedRows(x: unknown, count: number): unknown[][] {
   if (!Array.isArray(x)) throw new ShapeError("input: expected rows as lists, because columns of this model have categories");
   return x.map((row) => {
@@ -121,14 +122,10 @@ export function numbered(count: number): string[] {
   return Array.from({ length: count }, (_, i) => `feature ${i}`);
 }
 
-function checkedTable(x: Tensor, names: string[], missing: boolean): Tensor {
-  const { data } = table(x, names.length);
-  data.forEach((value, i) => {
-    if (Number.isFinite(value) || (missing && Number.isNaN(value))) return;
-    const name = names[i % names.length];
-    if (Number.isNaN(value))
-      throw new ShapeError(`input: column '${name}' has missing values (NaN), which this model does not take; replace them first`);
-    throw new ShapeError(`input: expected finite numbers; column '${name}' has infinite ones`);
-  });
-  return x;
+function checkedTable(x: Given, names: string[], missing: boolean, unfit: Unfit): Tensor {
+  unfit.at(() => names);
+  const found = unfit.numbers(x);
+  table(found, names.length);
+  const finite = unfit.withoutInfinite(found);
+  return missing ? finite : unfit.withoutMissing(finite);
 }

@@ -83,8 +83,8 @@ function onGrids(
   const width = widths.reduce((sum, each) => sum + each, 0);
   demand(width > 0 && width <= MOST_COLUMNS, `1 to ${MOST_COLUMNS} numbers`);
   const choose = picked(feature, (value) => (single ? Math.fround(value) : value));
-  return (x) => {
-    const columns = choose(x);
+  return (x, unfit) => {
+    const columns = choose(x, unfit);
     const data = new Float64Array((columns.shape[0] as number) * width);
     let filled = 0;
     columns.data.forEach((value, i) => code(i % feature.length, value, (bit) => (data[filled++] = bit)));

@@ -13,6 +13,7 @@ import type { RangeReport } from "./range_report.js";
 import { extentOf, StepSizes } from "./step_sizes.js";
 import { tensors } from "./tensors.js";
 import { texts } from "./texts.js";
+import type { Unfit } from "./unfit.js";
 
 const DEEPEST = 8;
 
@@ -50,17 +51,17 @@ export function inputSteps(value: unknown): InputSteps {
     return { first: null, steps: laterSteps(list, 0, sizes), sizes };
   }
   const first = readWhole(fields(list[0]), (given) => chosen(FIRST, text(given["step"]), "known steps")(given));
-  return { first, steps: [sizes.measured(first), ...laterSteps(list.slice(1), 0, sizes)], sizes };
+  return { first, steps: [sizes.counted(first), ...laterSteps(list.slice(1), 0, sizes)], sizes };
 }
 
 function laterSteps(list: unknown[], depth: number, sizes: StepSizes): InputStep[] {
   return list.map((entry) =>
-    sizes.measured(readWhole(fields(entry), (given) => chosen(LATER, text(given["step"]), "known steps")(given, depth, sizes))),
+    sizes.counted(readWhole(fields(entry), (given) => chosen(LATER, text(given["step"]), "known steps")(given, depth, sizes))),
   );
 }
 
-/** `report` takes what lies beyond a calibrated range. */
-export function runInputSteps({ first, steps, sizes }: InputSteps, x: Given, report?: RangeReport): Tensor {
+/** `unfit`: what becomes of values that a step does not take; `report` takes what lies beyond a calibrated range. */
+export function runInputSteps({ first, steps, sizes }: InputSteps, x: Given, unfit: Unfit, report?: RangeReport): Tensor {
   let value = x;
   sizes.check(extentOf(x, first?.expected.kind === "tensors"));
   steps.forEach((step, i) => {
@@ -68,9 +69,30 @@ export function runInputSteps({ first, steps, sizes }: InputSteps, x: Given, rep
       const numbers = tensor(value);
       report.add(numbers, step.outside(numbers), () => columnLabels(steps.slice(0, i), numbers));
     }
-    value = step.run(value, report);
+    value = after(step, steps.slice(0, i), value, { sizes, unfit, report });
   });
   return tensor(value);
+}
+
+/** What a step makes of x. `before`: the steps that made x, which say what its columns are called. */
+function after(step: InputStep, before: readonly InputStep[], x: Given, { sizes, unfit, report }: Course): Tensor {
+  unfit.at((found) => columnLabels(before, found));
+  if (step.nested === undefined) return sizes.noted(step, x, step.run(x, unfit, report));
+  const { choose, steps, joined } = step.nested;
+  const found = tensor(x);
+  const part = steps.reduce(
+    (value, inner, i) => after(inner, [...before, choose, ...steps.slice(0, i)], value, { sizes, unfit }),
+    choose.run(found, unfit),
+  );
+  sizes.noted(choose, found, part);
+  return sizes.noted(step, found, joined(found, part));
+}
+
+/** What accompanies samples through the steps. */
+interface Course {
+  sizes: StepSizes;
+  unfit: Unfit;
+  report?: RangeReport | undefined;
 }
 
 /** What to call the columns of a table x after these steps; null where x is no table. */
@@ -88,21 +110,22 @@ function labelsAfter(step: InputStep, before: readonly string[], isFirst: boolea
 function append(given: Fields, depth: number, sizes: StepSizes): InputStep {
   demand(depth < DEEPEST, `steps nested at most ${DEEPEST} deep`);
   const [columns, steps] = [indices(given["columns"], 0), laterSteps(entries(given["steps"], MOST_STEPS), depth + 1, sizes)];
-  const choose = picked(columns, (value) => value);
-  const note = sizes.noted();
+  const select: InputStep = {
+    run: picked(columns, (value) => value),
+    labels: (before) => Array.from(columns, (column) => before[column] as string),
+  };
+  const joined = (x: Tensor, part: Tensor): Tensor => {
+    const [width, more] = [x.shape[1] as number, part.shape[1] as number];
+    if (width + more > MOST_COLUMNS) throw new ShapeError(`input: expected steps that make at most ${MOST_COLUMNS} columns`);
+    return made(
+      x.shape[0] as number,
+      width + more,
+      (row, c) => (c < width ? x.data[row * width + c] : part.data[row * more + c - width]) as number,
+    );
+  };
   return {
-    run: (x) => {
-      const found = tensor(x);
-      const part = steps.reduce((value, step) => step.run(value), choose(found));
-      note(found, part);
-      const [width, more] = [found.shape[1] as number, part.shape[1] as number];
-      if (width + more > MOST_COLUMNS) throw new ShapeError(`input: expected steps that make at most ${MOST_COLUMNS} columns`);
-      return made(
-        found.shape[0] as number,
-        width + more,
-        (row, c) => (c < width ? found.data[row * width + c] : part.data[row * more + c - width]) as number,
-      );
-    },
+    run: (x) => tensor(x),
+    nested: { choose: select, steps, joined },
     labels: (before) => {
       const chosenOnes: readonly string[] = Array.from(columns, (column) => before[column] as string);
       const after = steps.reduce((labels, step) => labelsAfter(step, labels, false), chosenOnes);

@@ -25,6 +25,7 @@ import {
 import { type LastStep, lastStep, MOST_LAST_STEPS } from "./last_steps.js";
 import { named, type NamedTensors } from "./tensors.js";
 import { bestClass, classThreshold, TRANSFORMS } from "./transforms.js";
+import { Unfit } from "./unfit.js";
 
 export const STAGES = ["scores", "probabilities", "labels"] as const;
 export type Stage = (typeof STAGES)[number];
@@ -85,7 +86,7 @@ export function runOutputSteps(steps: OutputStep[], values: Tensor, until: Stage
 }
 
 const KINDS: Readonly<Record<string, { stage: Stage; make: (given: Fields) => (x: Tensor) => Answer }>> = {
-  Quantise: { stage: "scores", make: (given) => chosen(COLUMN_STEPS, "Quantise", "known steps")(given).run },
+  Quantise: { stage: "scores", make: quantise },
   Integers: { stage: "scores", make: () => (x) => mapped(x, roundHalfEven) },
 
   Wrap: {
@@ -251,6 +252,11 @@ const KINDS: Readonly<Record<string, { stage: Stage; make: (given: Fields) => (x
     make: () => (x) => (x.shape.length === 2 && x.shape[1] === 1 ? { shape: [x.shape[0] as number], data: x.data } : x),
   },
 };
+
+function quantise(given: Fields): (x: Tensor) => Tensor {
+  const { run } = chosen(COLUMN_STEPS, "Quantise", "known steps")(given);
+  return (x) => run(x, new Unfit());
+}
 
 function firstColumn({ shape, data }: Tensor): number[] {
   if (shape.length !== 2 || shape[1] === 0) throw new ShapeError(`output: expected scores [samples, outputs], got [${shape.join(", ")}]`);

@@ -6,6 +6,9 @@ import { sha256 } from "./sha256.js";
 
 const KINDS = ["gate", "exact", "approximate"] as const;
 const SECRETS = ["binary", "ternary", "quinary", "gaussian"] as const;
+// E[s] and E[s^2] of a coefficient: fhe_core/noise.py.
+const SECRET_MEAN: Readonly<Record<string, number>> = { binary: 1 / 2, ternary: 0, quinary: 0 };
+const SECRET_SQUARE: Readonly<Record<string, number>> = { binary: 1 / 2, ternary: 2 / 3, quinary: 2 };
 const NAME_BYTES = 32;
 const MINIMUM_SECURITY_BITS = 128;
 
@@ -39,6 +42,7 @@ export class ParameterSet {
   readonly digest: Uint8Array;
   /** The row as canonical text. */
   readonly text: string;
+  readonly #glweSigma: number;
   readonly #row: Integers;
 
   constructor(number: number, name: string, rotation: string, moduli: [bigint, bigint], sigmas: number[], row: Integers) {
@@ -53,6 +57,7 @@ export class ParameterSet {
     [this.modulus, this.keyModulus] = moduli;
     this.securityBits = row.securityBits;
     this.structuredSecret = row.structuredSecret === 1;
+    this.#glweSigma = sigmas[0] as number;
     this.#row = row;
     this.text = canonicalText(this, rotation, sigmas, row);
     this.digest = sha256(new TextEncoder().encode(this.text));
@@ -99,6 +104,22 @@ export class ParameterSet {
   }
   get publicWords(): number {
     return this.largeDimension * this.laneCount;
+  }
+  /** E[S^2] of a coefficient of the ring key. */
+  get #ringSquare(): number {
+    const [secret, parties] = [SECRETS[this.#row.glweSecret] as string, this.#row.partyCount];
+    const [square, mean] = [SECRET_SQUARE[secret] ?? NaN, SECRET_MEAN[secret] ?? NaN];
+    return parties * (square - mean ** 2) + (parties * mean) ** 2;
+  }
+  /** Of an encryption of zero under the public key, which is added to every answer. */
+  get rerandomisationVariance(): number {
+    const [dimension, parties] = [this.largeDimension, this.#row.partyCount];
+    const u = SECRET_SQUARE[SECRETS[this.#row.glweSecret] === "quinary" ? "quinary" : "ternary"] as number;
+    return (parties * dimension * u + 1 + dimension * this.#ringSquare) * (this.#glweSigma / Number(this.modulus)) ** 2;
+  }
+  /** Of words that are rounded to a modulus of so many bits. */
+  wordRoundingVariance(bits: number): number {
+    return (this.largeDimension * this.#ringSquare + 1) / 12 / 4 ** bits;
   }
 }
 

@@ -1,12 +1,12 @@
-// Values beyond the calibrated range: collected over the steps of a call, told once. models/client_steps/range_report.py.
+// Values that a model does not take as they are: collected over the steps of a call, told once. models/client_steps/range_report.py.
 
 import type { Tensor } from "./arrays.js";
 
 const MOST_NAMED = 8;
 
-/** What was beyond the calibrated range and counts as its end; never the values themselves. */
+/** What was beyond the calibrated range and counts as its end, or what the model does not take and was replaced; never the values themselves. */
 export interface RangeWarning {
-  name: "CalibratedRangeWarning";
+  name: "CalibratedRangeWarning" | "ReplacedValuesWarning";
   /** All of it in words. */
   message: string;
   /** How many samples have such values, and how many there were. */
@@ -48,15 +48,23 @@ export class RangeReport {
 
   /** null when nothing was added. */
   get warning(): RangeWarning | null {
+    return this.told(
+      "CalibratedRangeWarning",
+      (where) =>
+        `values beyond the calibrated range (${this.#values} value${this.#values === 1 ? "" : "s"}${where === "" ? "" : ` ${where}`})`,
+      "they count as its end",
+    );
+  }
+
+  /** null when nothing was added. `which(where)`: the values, with the columns that they are in; `then`: what becomes of them. */
+  told(name: RangeWarning["name"], which: (where: string) => string, then: string): RangeWarning | null {
     if (this.#samples === null) return null;
     const [samples, of, values] = [this.#samples.reduce((sum, each) => sum + each, 0), this.#samples.length, this.#values];
     const columns = [...this.#columns];
     const names = columns.slice(0, MOST_NAMED).map((name) => `'${name}'`);
     if (columns.length > MOST_NAMED) names.push(`${columns.length - MOST_NAMED} more`);
-    const where = names.length > 0 ? ` in columns ${names.join(", ")}` : "";
-    const message =
-      `input: ${samples} of ${of} samples have values beyond the calibrated range ` +
-      `(${values} value${values === 1 ? "" : "s"}${where}); they count as its end`;
-    return { name: "CalibratedRangeWarning", message, samples, of, values, columns };
+    const where = names.length > 0 ? `in columns ${names.join(", ")}` : "";
+    const message = `input: ${samples} of ${of} samples have ${which(where)}; ${then}`;
+    return { name, message, samples, of, values, columns };
   }
 }

@@ -1,6 +1,7 @@
 // What the owner of the data needs to know of a compiled model: models/program/client_specification.py.
 
-import { roundHalfEven, sizeOf, type Tensor, tensor } from "./arrays.js";
+import { leastUnit, settled } from "./answers.js";
+import { roundHalfEven, sizeOf, type Tensor } from "./arrays.js";
 import type { ClientKey } from "./client_key.js";
 import { clip, type Expected, type Given } from "./columns.js";
 import type { Engine } from "./engine.js";
@@ -11,6 +12,7 @@ import { MOST_BATCH_BYTES } from "./limits.js";
 import { type Answer, type OutputStep, outputSteps, runOutputSteps, type Stage, STAGES } from "./output_steps.js";
 import { parameterSet, type ParameterSet } from "./parameters.js";
 import { type OnWarning, RangeReport, warnOnConsole } from "./range_report.js";
+import { Unfit } from "./unfit.js";
 import { CIPHERTEXTS, equalBytes, hexadecimal, mostResultBytes, PACKED_CIPHERTEXTS, readHeader, SWITCHED_CIPHERTEXTS } from "./wire.js";
 
 const VERSION = 2; // 1 did not say which program it belongs to
@@ -18,7 +20,7 @@ const MOST_PHASE = 0.25;
 const SLACK = 1e-9; // of the input's range, for rounding: what is reported as outside lies further
 
 export interface InputOptions {
-  /** Told of values beyond the calibrated range, which count as its end; without it `console.warn`. */
+  /** Told of values beyond the calibrated range, which count as its end, and of those that the model does not take, which are replaced; without it `console.warn`. */
   onWarning?: OnWarning;
 }
 
@@ -82,6 +84,7 @@ export class ClientSpecification {
     );
     demand(this.mostResultBytes(1) <= MOST_BATCH_BYTES, `an answer of at most ${MOST_BATCH_BYTES} bytes for a sample`);
     demand(this.#outputUnit >= 0 && this.#outputUnit <= 1 && this.#inputScale > 0 && low <= high, "a unit, a scale and a range");
+    demand(this.#outputUnit === 0 || this.#outputUnit >= leastUnit(this.parameters), "a unit of outputs that noise leaves room for");
     demand(Math.max(Math.abs(low), Math.abs(high)) * this.#inputScale <= MOST_PHASE * (1 + SLACK), "a range that fits the torus");
   }
 
@@ -91,7 +94,7 @@ export class ClientSpecification {
     const offset = { shape: [1, ...this.#outputOffset.shape], data: this.#outputOffset.data };
     let made: Tensor;
     try {
-      made = runInputSteps(this.#inputSteps, none, new RangeReport());
+      made = runInputSteps(this.#inputSteps, none, new Unfit(), new RangeReport());
       for (const stage of STAGES) this.#finish(offset, stage);
     } catch (error) {
       if (!(error instanceof FheError)) throw error;
@@ -112,13 +115,18 @@ export class ClientSpecification {
 
   /**
    * Samples as the numbers [samples, *inputShape] that are encrypted; of a model of several inputs, arrays by name or a list of them in the
-   * model's order. Values beyond the calibrated range count as its end; one warning says how many and in which columns.
+   * model's order. Values beyond the calibrated range count as its end; one warning says how many and in which columns. Values that the steps do not
+   * take count as the nearest that they take, and missing ones as 0; another warning says so. Nothing is refused for its values: the server, which
+   * chose the steps, would learn of them from the request that it does not get.
    *
-   * ShapeError: no samples, another shape, numbers that are not finite.
+   * ShapeError: no samples, another shape.
    */
   inputs(x: Given, { onWarning = warnOnConsole }: InputOptions = {}): Tensor {
-    const report = new RangeReport();
-    const found = finite(runInputSteps(this.#inputSteps, this.#inputSteps.first === null ? finite(tensor(x)) : x, report));
+    const [report, unfit] = [new RangeReport(), new Unfit()];
+    const finite = (numbers: Tensor): Tensor => unfit.withoutMissing(unfit.withoutInfinite(numbers));
+    const made = runInputSteps(this.#inputSteps, this.#inputSteps.first === null ? finite(unfit.numbers(x)) : x, unfit, report);
+    unfit.at((numbers) => columnLabels(this.#inputSteps.steps, numbers));
+    const found = finite(made);
     if (found.shape.length === 0 || found.shape.slice(1).join() !== this.inputShape.join())
       throw new ShapeError(
         `input: expected an array of shape [${["'samples'", ...this.inputShape].join(", ")}], got [${found.shape.join(", ")}]; samples come first`,
@@ -128,7 +136,7 @@ export class ClientSpecification {
     const slack = SLACK * (high - low);
     const outside = (value: number): boolean => value < low - slack || value > high + slack;
     report.add(found, outside, () => columnLabels(this.#inputSteps.steps, found));
-    if (report.warning !== null) onWarning(report.warning);
+    for (const { warning } of [report, unfit]) if (warning !== null) onWarning(warning);
     return { shape: found.shape, data: found.data.map((value) => clip(value, low, high)) };
   }
 
@@ -172,8 +180,13 @@ export class ClientSpecification {
     for (let row = 0, i = 0; row < rows; ++row)
       for (let number = 0; number < numbers; ++number)
         for (let lane = 0; lane < lanes; ++lane, ++i)
-          phases[i] = (values.data[Math.min(row * lanes + lane, samples - 1) * numbers + number] as number) * this.#inputScale;
+          phases[i] = this.#phase(values.data[Math.min(row * lanes + lane, samples - 1) * numbers + number] as number);
     return key.encryptTorus(phases, { form: "packed", shape: [rows, numbers], purpose: this.program });
+  }
+
+  /** Ends of the range may be beyond what is encrypted, by rounding. */
+  #phase(value: number): number {
+    return clip(value * this.#inputScale, -MOST_PHASE, MOST_PHASE);
   }
 
   /**
@@ -186,7 +199,7 @@ export class ClientSpecification {
     { until = "labels", samples }: { until?: Stage; samples?: number } = {},
   ): Promise<Answer> {
     this.#checkKey(key);
-    const found = await key.phases(result);
+    const found = await key.answerPhases(result);
     const { header } = found;
     if (header.purpose === null || !equalBytes(header.purpose, this.program))
       throw new KeyMismatchError(
@@ -194,7 +207,7 @@ export class ClientSpecification {
           `${header.purpose === null ? "none" : hexadecimal(header.purpose).slice(0, 16)}; decrypt it with the client specification of its model`,
       );
     const [lanes, outputs] = [key.parameters.laneCount, this.#outputScale.data.length];
-    const values = key.decode(found);
+    const values = settled(key.parameters, key.decode(found), this.#outputUnit, header.wordBits);
     const rows = header.shape[0] ?? 0;
     const count = samples ?? rows * lanes;
     if (values.length !== rows * outputs * lanes || Math.ceil(count / lanes) !== rows)
@@ -252,9 +265,4 @@ function checkedSet(engine: Engine, name: string, found: string): ParameterSet {
 function digest(hex: string): Uint8Array {
   demand(/^[0-9a-f]{64}$/.test(hex), "a digest of 64 hexadecimal digits");
   return Uint8Array.from({ length: 32 }, (_, i) => parseInt(hex.slice(2 * i, 2 * i + 2), 16));
-}
-
-function finite(x: Tensor): Tensor {
-  if (!x.data.every(Number.isFinite)) throw new ShapeError("input: expected finite numbers; replace missing values first");
-  return x;
 }

@@ -1,12 +1,12 @@
 // Steps of models with several inputs or outputs: tensors by name to one vector of numbers and back. models/client_steps/tensors.py.
 
-import { sizeOf, type Tensor, tensor } from "./arrays.js";
+import { sizeOf, type Tensor } from "./arrays.js";
 import { COLUMN_STEPS } from "./column_steps.js";
-import { type FirstStep, type Given, type InputStep, MOST_COLUMNS } from "./columns.js";
+import { type FirstStep, type Given, type InputStep, MOST_COLUMNS, type Run } from "./columns.js";
 import { ShapeError } from "./errors.js";
 import { chosen, demand, entries, type Fields, fields, indices, MOST_NUMBERS, readWhole, shape, text } from "./fields.js";
 import { type LastStep, lastStep, MOST_LAST_STEPS } from "./last_steps.js";
-import type { RangeReport } from "./range_report.js";
+import type { Unfit } from "./unfit.js";
 
 const MOST_TENSORS = 1024;
 const MOST_STEPS = 1000;
@@ -21,8 +21,8 @@ export function tensors(given: Fields): FirstStep {
   const { names, shapes } = namesAndShapes(given, unused);
   const steps = entries(given["steps"], MOST_TENSORS).map((own) => entries(own, MOST_STEPS).map(stepOfAnInput));
   demand(steps.length === names.length, "steps for each input");
-  const run = (x: Given, report?: RangeReport): Tensor => {
-    const arrays = givenArrays(x, names, unused).map((each, i) => checkedArray(each, names[i] as string, shapes[i] as number[]));
+  const run: Run = (x, unfit, report) => {
+    const arrays = givenArrays(x, names, unused).map((each, i) => checkedArray(each, names[i] as string, shapes[i] as number[], unfit));
     const count = arrays[0]?.shape[0] as number;
     const other = arrays.findIndex((each) => each.shape[0] !== count);
     if (other >= 0)
@@ -33,7 +33,7 @@ export function tensors(given: Fields): FirstStep {
       arrays.map((array, i) =>
         (steps[i] as InputStep[]).reduce((value, step) => {
           if (step.outside !== undefined) report?.add(value, step.outside(value), () => labelsOf(names[i] as string, value.shape.slice(1)));
-          return step.run(value);
+          return step.run(value, unfit);
         }, array),
       ),
     );
@@ -121,10 +121,11 @@ function givenArrays(x: Given, names: string[], unused: string[]): unknown[] {
   return names.map((name) => found[name]);
 }
 
-function checkedArray(given: unknown, name: string, expected: number[]): Tensor {
+function checkedArray(given: unknown, name: string, expected: number[], unfit: Unfit): Tensor {
   let found: Tensor;
+  unfit.at(({ shape }) => labelsOf(name, shape.slice(1)));
   try {
-    found = tensor(given);
+    found = unfit.numbers(given);
   } catch (error) {
     if (error instanceof ShapeError) throw new ShapeError(`input '${name}': expected an array of numbers`);
     throw error;
@@ -133,8 +134,7 @@ function checkedArray(given: unknown, name: string, expected: number[]): Tensor 
     throw new ShapeError(
       `input '${name}': expected an array of shape [${["'samples'", ...expected].join(", ")}], got [${found.shape.join(", ")}]; samples come first`,
     );
-  if (!found.data.every(Number.isFinite)) throw new ShapeError(`input '${name}': expected finite numbers; replace missing values first`);
-  return found;
+  return unfit.withoutMissing(unfit.withoutInfinite(found));
 }
 
 function sideBySide(arrays: Tensor[]): Tensor {

@@ -1,11 +1,11 @@
 // Texts as counts of their words or pieces: models/client_steps/texts.py. Its rules are Python's, which differ from those of JavaScript's
 // regular expressions (what a word or a space is); characters are code points.
 
-import type { Tensor } from "./arrays.js";
-import { type FirstStep, type Given, MOST_COLUMNS } from "./columns.js";
+import { type FirstStep, type Given, MOST_COLUMNS, type Run } from "./columns.js";
 import { ShapeError } from "./errors.js";
 import { chosen, demand, entries, type Fields, flag, integer, text } from "./fields.js";
 import { checkPieces } from "./step_sizes.js";
+import type { Unfit } from "./unfit.js";
 
 const WORDS = /[\p{L}\p{N}_]+/gu;
 const LONGER_WORDS = /[\p{L}\p{N}_]{2,}/gu;
@@ -48,8 +48,8 @@ export function texts(given: Fields): FirstStep {
   const pieceCharacters = ((shortest + longest) * (longest - shortest + 1)) / 2;
   const feature = hashed > 0 ? hashedFeature(hashed, signed) : knownFeature(vocabulary);
   const width = hashed || vocabulary.length;
-  const run = (x: Given): Tensor => {
-    const found = listedTexts(x);
+  const run: Run = (x, unfit) => {
+    const found = listedTexts(x, unfit);
     checkPieces(found, pieceCharacters);
     const data = new Float64Array(found.length * width);
     found.forEach((each, row) => {
@@ -65,11 +65,14 @@ export function texts(given: Fields): FirstStep {
   return { run, labels: () => vocabulary, expected: { kind: "texts" }, noSamples: [] };
 }
 
-function listedTexts(x: Given): string[] {
-  const found: unknown[] = Array.isArray(x) ? x.map((each: unknown) => (Array.isArray(each) && each.length === 1 ? each[0] : each)) : [x];
-  if (!Array.isArray(x) || !found.every((each) => typeof each === "string"))
+/** An empty one in the place of what is none. */
+function listedTexts(x: Given, unfit: Unfit): string[] {
+  if (!Array.isArray(x) || x.some((each) => Array.isArray(each) && each.length !== 1))
     throw new ShapeError("input: expected texts, an array of shape ['samples']; pass a list of texts");
-  return found as string[];
+  const found: unknown[] = x.map((each: unknown) => (Array.isArray(each) ? each[0] : each));
+  const strange = Float64Array.from(found, (each) => Number(typeof each !== "string"));
+  unfit.taken({ shape: [found.length], data: strange }, Boolean, () => 0);
+  return found.map((each) => (typeof each === "string" ? each : ""));
 }
 
 // --- features ---

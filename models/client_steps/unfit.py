@@ -1,0 +1,134 @@
+"""What becomes of values that a step does not take: refused, or replaced by the nearest that it takes.
+
+A request that is refused for its values tells the server something of them: it chose the steps, and sees whether a request arrives. So whoever
+encrypts for a server runs the steps with `Replaced`, which refuses nothing but shapes and types; the owner of a model runs them with `REFUSED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cloakwork.models.arrays import Reals, dense, is_missing, real_numbers
+from cloakwork.models.client_steps.range_report import RangeReport
+from cloakwork.models.errors import ReplacedValuesWarning, ShapeError
+
+Labels: TypeAlias = tuple[str, ...]
+LARGEST: Final = float(np.finfo(np.float64).max)
+_TEXT: Final = ("S", "U", "T")  # kinds of arrays of texts
+
+
+class Unfit:
+    """Refuses."""
+
+    def numbers(self, x: Any) -> Reals:
+        """[..] in float64. Raises: ShapeError."""
+        return real_numbers(x)
+
+    def taken(self, x: NDArray[Any], bad: NDArray[np.bool_], instead: ArrayLike, reason: str) -> NDArray[Any]:
+        """x, where no value is bad.
+
+        Args:
+            x, bad: [samples, ..].
+            instead: what takes the place of bad values, of x's shape or one for all.
+            reason: the message of a refusal.
+        """
+        if bad.any():
+            raise ShapeError(reason)
+        return x
+
+    def at(self, labels: Callable[[Reals], Labels | None]) -> None:
+        """Args: labels: what to call the columns of an array that is looked at next; None: nothing."""
+
+
+class Replaced(Unfit):
+    """Refuses no value: takes the nearest one in its place, or 0 for a missing one, and says where."""
+
+    def __init__(self) -> None:
+        self._report = RangeReport()
+        self._labels: Callable[[Reals], Labels | None] = lambda x: None
+
+    def numbers(self, x: Any) -> Reals:
+        """Cells that are no numbers become NaN, whole numbers that are too large the largest. ShapeError: for arrays by their shape or type alone."""
+        if getattr(getattr(x, "dtype", None), "kind", "") in _TEXT:
+            raise ShapeError(
+                "input: expected numbers, got an array of texts; encode them as the model was trained with"
+            )
+        try:
+            return real_numbers(x)
+        except ShapeError:
+            cells = _cells(x)
+            if cells is None:
+                raise
+        values, strange = (np.asarray(part) for part in np.frompyfunc(_number, 1, 2)(cells))
+        values = values.astype(np.float64)
+        return self.taken(values, strange.astype(np.bool_), values, "")
+
+    def taken(self, x: NDArray[Any], bad: NDArray[np.bool_], instead: ArrayLike, reason: str) -> NDArray[Any]:
+        if not bad.any():
+            return x
+        self._report.add(bad, self._labels(x))
+        return np.where(bad, instead, x)
+
+    def at(self, labels: Callable[[Reals], Labels | None]) -> None:
+        self._labels = labels
+
+    def warn(self) -> None:
+        """One ReplacedValuesWarning, at the user's line, when anything was replaced."""
+        self._report.tell(
+            "values that the model does not take",
+            "the nearest that it takes are sent in their place (0 for missing ones), because a refusal would tell the server of them",
+            ReplacedValuesWarning,
+        )
+
+
+class Refusing:
+    """A step that some values do not suit: its call takes an `Unfit`, which says what becomes of them."""
+
+
+REFUSED: Final = Unfit()
+
+
+def without_missing(x: Reals, step: str, unfit: Unfit) -> Reals:
+    """NaN counts as 0, or is refused as the transformer of scikit-learn refuses it. Args: step: what it is called in an error."""
+    bad = x != x
+    if not bad.any():
+        return x
+    row, column = divmod(int(bad.argmax()), x.shape[1])
+    reason = f"input: {step} takes no missing values (NaN), got one in row {row}, in column {column} of those that it takes; replace them first"
+    return unfit.taken(x, bad, 0.0, reason)
+
+
+def without_infinite(x: Reals, reason: str, unfit: Unfit) -> Reals:
+    """Infinite numbers count as the largest ones. NaN passes."""
+    bad = np.isinf(x)
+    return unfit.taken(x, bad, np.clip(x, -LARGEST, LARGEST), reason) if bad.any() else x
+
+
+def finite(x: Reals, unfit: Unfit) -> Reals:
+    """The largest numbers in the place of infinite ones, 0 in that of missing ones."""
+    reason = "input: expected finite numbers; replace missing values first"
+    return unfit.taken(without_infinite(x, reason, unfit), np.isnan(x), 0.0, reason)
+
+
+def _cells(x: Any) -> NDArray[Any] | None:
+    """Objects; None for what is no array, and for complex numbers and dates."""
+    try:
+        if np.asarray(dense(x)).dtype.kind in "cmM":
+            return None
+        return np.asarray(dense(x), dtype=object)  # beside a text, numbers would become texts
+    except ValueError:
+        return None
+
+
+def _number(cell: Any) -> tuple[float, bool]:
+    """The number in a cell, and whether it is something else; NaN for both, a missing value and something else."""
+    try:
+        return (np.nan, False) if is_missing(cell) else (float(cell), False)
+    except OverflowError:
+        return (LARGEST if cell > 0 else -LARGEST), True
+    except (TypeError, ValueError):
+        return np.nan, True
