@@ -132,7 +132,7 @@ test-emulated: install $(VENV)/.test-tools
 # own, so that the fuzzer draws its mutations at random here. Left out, for the time that compiling takes: checks of pointers that AddressSanitizer
 # makes where they are used ($(COVERED)), and undefined behaviour of emulated kernels.
 COVERED := -fno-sanitize=null -fno-sanitize=object-size -fno-sanitize=pointer-overflow -fno-sanitize=vptr
-SANITIZED_TESTS ?= tests/fhe_core tests/hostile tests/fuzz/test_fuzz_wire.py tests/vectors
+SANITIZED_TESTS ?= tests/fhe_core tests/hostile/test_hostile_objects.py tests/fuzz/test_fuzz_wire.py tests/vectors
 SANITIZED_ARGS ?= -k "(toy-shaped-1-33 or toy-plain-1-5 or test_linear_at or test_combine or test_sample_extract or hostile or mutations or test_vectors or test_wire) and not guided"
 sanitize: install $(VENV)/.test-tools
 	$(call engine,sanitize,-O1 -g1 -fno-omit-frame-pointer -fsanitize=address -fsanitize=undefined -fno-sanitize-recover=undefined $(COVERED))

@@ -25,12 +25,12 @@ from cloakwork.app.client.conversations import (
 )
 from cloakwork.app.client.exchange import Conversation, Request
 from cloakwork.app.client.key_kinds import SecretKey
-from cloakwork.app.client.keyring import Keyring, key_name
+from cloakwork.app.client.keyring import Keyring, key_name, server_name
 from cloakwork.app.client.model_uploads import add_model
 from cloakwork.app.client.pins import Pin
 from cloakwork.app.client.remote_models import RemoteModel, require_samples
 from cloakwork.app.client.scores import Scores
-from cloakwork.app.client.transport import AsyncTransport, SyncTransport, checked_url, is_local, server_name
+from cloakwork.app.client.transport import AsyncTransport, SyncTransport, checked_url, is_local
 from cloakwork.fhe_core.errors import FheError, ParameterError, SerializationError
 from cloakwork.fhe_core.parameters import require_structured_keys
 

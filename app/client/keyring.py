@@ -25,6 +25,7 @@ HOME_VARIABLE: Final = "CLOAKWORK_HOME"
 PASSPHRASE_VARIABLE: Final = "CLOAKWORK_PASSPHRASE"
 _FOLDER_MODE: Final = 0o700
 _LONGEST_HOST: Final = 80  # letters of it in the name of a file
+_PORTS: Final = {"http": 80, "https": 443}
 _OTHERS: Final = 0o077  # every right of group and others
 
 Passphrase: TypeAlias = str | Callable[[], str] | None
@@ -163,6 +164,13 @@ class TemporaryKeyring(Keyring):
         return kind.generate()
 
 
+def server_name(url: str) -> str:
+    """The same for all ways to write the URL of a server: what its keys and pins are found by."""
+    parts = urlsplit(url)
+    port = parts.port or _PORTS.get(parts.scheme, 0)
+    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}{parts.path.rstrip('/')}"
+
+
 def key_name(name: str, server: str) -> str:
     """Of the files of a key: with the server's host, and a digest of its whole address."""
     if not server:
@@ -172,7 +180,7 @@ def key_name(name: str, server: str) -> str:
         for letter in (urlsplit(server).hostname or "")
         if letter.isascii() and (letter.isalnum() or letter in ".-")
     )
-    return f"{name}@{host[:_LONGEST_HOST]}-{hashlib.sha256(server.encode()).hexdigest()[:12]}"
+    return f"{name}@{host[:_LONGEST_HOST]}-{hashlib.sha256(server_name(server).encode()).hexdigest()[:12]}"
 
 
 def sha256_of(path: Path) -> str:

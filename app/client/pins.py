@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -124,7 +124,7 @@ def _changed(
     return (*kept, *new)
 
 
-def _pins_of(fields: Mapping[str, Any]) -> tuple[Pin, ...]:
+def _pins_of(fields: Any) -> tuple[Pin, ...]:
     """ValueError, KeyError or TypeError for what `PinFile` does not write."""
     if fields["cloakwork_pins"] != _FORMAT or fields["sha256"] != _checksum(fields["pins"]):
         raise ValueError("another format or checksum")

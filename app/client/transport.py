@@ -29,7 +29,6 @@ except ImportError as error:  # pragma: no cover (the tests have it)
     raise UnsupportedError(f"the client of the service needs httpx; {how_to_install('client')}") from error
 
 ATTEMPTS: Final = 5
-_PORTS: Final = {"http": 80, "https": 443}
 _FIRST_PAUSE_SECONDS: Final = 0.25
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 _PASSING: Final = (429, 502, 503, 504)  # statuses that may be others a moment later; the request was not carried out
@@ -51,13 +50,6 @@ def checked_url(url: str, has_token: bool, allow_plain_http: bool) -> str:
             "url: expected https, because an API key goes with every request; pass allow_plain_http=True if the network is yours"
         )
     return url.rstrip("/")
-
-
-def server_name(url: str) -> str:
-    """The same for all ways to write the URL of a server: what its keys and pins are found by."""
-    parts = urlsplit(url)
-    port = parts.port or _PORTS[parts.scheme]
-    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}{parts.path.rstrip('/')}"
 
 
 def is_local(url: str) -> bool:

@@ -38,7 +38,7 @@ def asked(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     with Client(server.url, keyring=keyring) as client:
         client.score("toy", SAMPLES, recorder=Recorder(folder / "with.clka"))
         client.score("toy", SAMPLES[:1], recorder=Recorder(folder / "without.clka", with_keys=False))
-    return folder, keyring.evaluation_keys("toy_two_limb")
+    return folder, keyring.evaluation_keys("toy_two_limb", server=server.url)
 
 
 @pytest.fixture
@@ -152,7 +152,11 @@ def test_what_differs_is_said(server: Server, asked: tuple[Path, Path], replay: 
         (written(keys=Part(file.manifest.keys.size, "0" * 64)), (), "the evaluation keys: the SHA-256"),
         (written(), ("--model", tmp_path / "next.clkm"), "another program"),
         (written(), ("--audit-key", tmp_path / "key"), "another audit key"),
-        (written(), ("--keys", other_keyring.evaluation_keys("toy_two_limb")), "other evaluation keys"),
+        (
+            written(),
+            ("--keys", other_keyring.evaluation_keys("toy_two_limb", server=server.url)),
+            "other evaluation keys",
+        ),
     ]
     for path, arguments, expected in cases:
         status, record, error = replay(path, "--data", server.data, *arguments)

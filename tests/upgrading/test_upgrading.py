@@ -102,7 +102,7 @@ def test_a_service_goes_on_with_its_data_folder(server: Server, ring: Keyring) -
     with server.client(headers={"Authorization": f"Bearer {EXPECTED['token']}"}) as http:
         before = http.get("/v2/keys").raise_for_status().json()["keys"]
         assert [entry["state"] for entry in before] == ["ready"]
-        with Client(server.url, api_key=EXPECTED["token"], keyring=ring) as client:
+        with Client(server.url, api_key=EXPECTED["token"], keyring=ring, share_keys=True) as client:
             assert same(client.predict("toy", SAMPLES))
         after = http.get("/v2/keys").raise_for_status().json()["keys"]
         assert [entry["id"] for entry in after] == [entry["id"] for entry in before]  # nothing was sent again

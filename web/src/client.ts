@@ -8,7 +8,7 @@ import { defaultEngine, type Engine } from "./engine.js";
 import { type Confirm, Pins, requireKeys } from "./consent.js";
 import { ConnectionLostError, FheError, MisbehavingServerError, ParameterError, ServiceError, UnsupportedError } from "./errors.js";
 import { type Keys, type Store, TemporaryKeys } from "./keyring.js";
-import { MOST_SPECIFICATION_BYTES } from "./limits.js";
+import { MOST_LIST_BYTES, MOST_SPECIFICATION_BYTES } from "./limits.js";
 import { type Answer, isNumbers } from "./output_steps.js";
 import { requireSecure } from "./parameters.js";
 import { digestOf } from "./sha256.js";
@@ -109,7 +109,7 @@ export class Client {
 
   /** The names of the server's models. */
   async models(): Promise<string[]> {
-    const { models } = jsonOf(await this.#ask({ method: "GET", path: "/v2/models" }));
+    const { models } = jsonOf(await this.#ask({ method: "GET", path: "/v2/models", mostBytes: MOST_LIST_BYTES }));
     return Array.isArray(models) ? models.filter((name) => typeof name === "string") : [];
   }
 
@@ -196,7 +196,8 @@ export class Client {
 
   /** Deletes the evaluation keys that this client has uploaded, finished uploads or not; the next request uploads them again. */
   async deleteUploadedKeys(): Promise<void> {
-    const listed = this.#announced.size === 0 ? [] : jsonOf(await this.#ask({ method: "GET", path: "/v2/keys" }))["keys"];
+    const listed =
+      this.#announced.size === 0 ? [] : jsonOf(await this.#ask({ method: "GET", path: "/v2/keys", mostBytes: MOST_LIST_BYTES }))["keys"];
     for (const key of Array.isArray(listed) ? (listed as unknown[]) : []) {
       const { id, sha256 } = (key ?? {}) as Record<string, unknown>;
       const name = textOf(id) ?? "";

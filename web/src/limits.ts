@@ -1,10 +1,12 @@
-// What a client reads, makes and sends at most for a server that it does not trust: docs/specification.md, "Limits of a client".
+// What a client reads, makes and sends at most for a server that it does not trust: docs/client.md, "A server that is not trusted".
 
 export const MOST_SPECIFICATION_BYTES = 16 * 2 ** 20;
 /** Lists and objects in it: each costs far more memory than the characters that ask for it. */
 export const MOST_SPECIFICATION_PARTS = 2 ** 18;
 /** Of any other JSON: a description, a job, a list of keys. */
 export const MOST_JSON_BYTES = 2 ** 20;
+/** Of lists of everything that there is. */
+export const MOST_LIST_BYTES = 16 * 2 ** 20;
 /** Of an answer that is an error, and of what is shown of it. */
 export const MOST_ERROR_BYTES = 2 ** 16;
 export const MOST_MESSAGE_CHARACTERS = 900;

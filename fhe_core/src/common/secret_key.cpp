@@ -23,9 +23,10 @@ bool is_set(const char* variable) {
 void refuse_insecure(const ParameterSet& params) {
     if (params.is_published()) {
         if (is_set("CLOAKWORK_MEASURE_PAPERS")) return;
-        throw ParameterError("parameter set '" + std::string(params.name) +
-                             "': it has the parameters of a publication, most of which are insecure; 'cloakwork bench methods' alone makes "
-                             "keys of it (CLOAKWORK_MEASURE_PAPERS=1)");
+        throw ParameterError(
+            "parameter set '" + std::string(params.name) +
+            "': it has the parameters of a publication, most of which are insecure; 'cloakwork bench methods' alone makes "
+            "keys of it (CLOAKWORK_MEASURE_PAPERS=1)");
     }
     if (params.security_bits >= kMinSecurityBits || is_set("CLOAKWORK_ALLOW_TOY")) return;
     throw ParameterError(

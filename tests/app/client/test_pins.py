@@ -17,9 +17,8 @@ from servers.server import CaseServer, serving
 from cloakwork.app.client import agreement
 from cloakwork.app.client.client import Client
 from cloakwork.app.client.errors import ChangedModelError
-from cloakwork.app.client.keyring import Keyring, TemporaryKeyring
+from cloakwork.app.client.keyring import Keyring, TemporaryKeyring, server_name
 from cloakwork.app.client.pins import FILE, Pin, PinFile
-from cloakwork.app.client.transport import server_name
 from cloakwork.fhe_core import keystore
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import ParameterError, SerializationError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from requirements import needs
 from servers.cases import CASES
-from servers.clients import MOST_MIB, MOST_SECONDS, WebClient
+from servers.clients import MOST_MIB, WebClient
 
 pytestmark = pytest.mark.os_entropy
 
@@ -47,5 +47,5 @@ def test_a_hostile_server_ends_in_an_error_of_ours(client: WebClient, name: str)
     ends = "either" if name in _NEVER_ASKED else CASES[name].ends
     expected = {"error": ("error",), "answer": ("answer",), "either": ("error", "answer")}[ends]
     assert result.ended in expected, result
-    assert result.peak_mib < MOST_MIB and result.seconds < MOST_SECONDS, result
+    assert result.peak_mib < MOST_MIB, result  # that it took too long is another ending
     assert result.message.isprintable() and len(result.message) < 1000, result

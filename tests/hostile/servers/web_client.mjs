@@ -8,7 +8,7 @@ import { parseArgs } from "node:util";
 const { values } = parseArgs({ options: { dist: { type: "string" }, old: { type: "boolean", default: false } } });
 const folder = values.dist ?? new URL("../../../web/dist", import.meta.url).pathname;
 const { Client, Engine, FheError, TemporaryKeys } = await import(pathToFileURL(`${folder}/index.js`));
-const PATIENCE = { timeoutSeconds: 2, jobTimeoutSeconds: 3 }; // of users they are minutes
+const PATIENCE = { timeoutSeconds: 1, jobTimeoutSeconds: 1 }; // of users they are minutes
 
 // The test's variable for toy sets, which must not help a server that names one.
 const engine = await Engine.load({ environment: { CLOAKWORK_ALLOW_TOY: "1" } });
