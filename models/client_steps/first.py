@@ -106,7 +106,7 @@ class Categories(Refusing):
         values = unfit.taken(values, strange, _STRANGE, reason)
         keys = [None if is_missing(value) else value for value in values]
         other = self._other(i)
-        numbers = np.array([number.get(key, None if other == REFUSE else other) for key in keys], dtype=object)  # type: ignore[arg-type]
+        numbers = np.array([number.get(key, None if other == REFUSE else other) for key in keys], dtype=object)
         if other != REFUSE:
             return numbers
         unseen = np.array([key not in number for key in keys], dtype=np.bool_)

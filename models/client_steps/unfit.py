@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Reals, dense, is_missing, real_numbers
 from cloakwork.models.client_steps.range_report import RangeReport
@@ -28,7 +28,7 @@ class Unfit:
         """[..] in float64. Raises: ShapeError."""
         return real_numbers(x)
 
-    def taken(self, x: NDArray[Any], bad: NDArray[np.bool_], instead: ArrayLike, reason: str) -> NDArray[Any]:
+    def taken(self, x: NDArray[Any], bad: NDArray[np.bool_], instead: Any, reason: str) -> NDArray[Any]:
         """x, where no value is bad.
 
         Args:
@@ -67,7 +67,7 @@ class Replaced(Unfit):
         values = values.astype(np.float64)
         return self.taken(values, strange.astype(np.bool_), values, "")
 
-    def taken(self, x: NDArray[Any], bad: NDArray[np.bool_], instead: ArrayLike, reason: str) -> NDArray[Any]:
+    def taken(self, x: NDArray[Any], bad: NDArray[np.bool_], instead: Any, reason: str) -> NDArray[Any]:
         if not bad.any():
             return x
         self._report.add(bad, self._labels(x))
