@@ -23,6 +23,7 @@ from cloakwork.app.client.conversations import (
     json_of,
     score,
 )
+from cloakwork.app.client.errors import MisbehavingServerError
 from cloakwork.app.client.exchange import Conversation, Request
 from cloakwork.app.client.key_kinds import SecretKey
 from cloakwork.app.client.keyring import Keyring, key_name, server_name
@@ -35,6 +36,7 @@ from cloakwork.fhe_core.errors import FheError, ParameterError, SerializationErr
 from cloakwork.fhe_core.parameters import require_structured_keys
 
 _LONG_ANSWER: Final = 16 << 20  # bytes of lists of everything
+_MOST_MODELS: Final = 10_000
 _TOY_SERVERS_VARIABLE: Final = "CLOAKWORK_ALLOW_TOY_SERVERS"
 _log = logging.getLogger("cloakwork.client")
 
@@ -197,7 +199,9 @@ def _call(method: str, path: str) -> Conversation[dict[str, Any]]:
 
 def _listing() -> Conversation[list[str]]:
     models = json_of((yield Request("GET", "/v2/models", most_bytes=_LONG_ANSWER))).get("models", [])
-    return [str(name) for name in models] if isinstance(models, list) else []
+    if not isinstance(models, list) or len(models) > _MOST_MODELS or not all(isinstance(name, str) for name in models):
+        raise MisbehavingServerError(f"models: expected a list of at most {_MOST_MODELS} names")
+    return models
 
 
 class Client(_Settings):

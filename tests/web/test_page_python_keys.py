@@ -16,8 +16,7 @@ from page_visits import BROWSER, TREE, Opened, ask, choose, costs_of, overheard,
 from scoring_server import Server
 
 from cloakwork.app.client import Client
-from cloakwork.app.client.keyring import Keyring
-from cloakwork.app.client.transport import server_name
+from cloakwork.app.client.keyring import Keyring, server_name
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.models import zoo

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import typer
 
-from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, progress_of_stages, write_json
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress_of_stages, write_json
 from cloakwork.app.cli.shared.service_extra import require_data_folder
 from cloakwork.app.cli.shared.service_options import URL_VARIABLE, ApiKeyFileOption, CaOption, UrlOption, connect
 from cloakwork.app.cli.shared.tables import Column, emit, print_rows
@@ -39,21 +39,19 @@ def list_models(
 ) -> None:
     """Names, newest versions, parameter sets and costs."""
     with connect(url, api_key_file, certificates) as client:
-        rows = [_model_row(client.call("GET", f"/v2/models/{quote(name)}")) for name in client.models()]
+        rows = [_model_row(client.call("GET", f"/v2/models/{quote(name, safe='')}")) for name in client.models()]
     shown = ("name", "version", "parameter_set", "security_bits", "bootstraps", "evaluation_key_bytes")
     _show_rows(rows, "Models", json_path, shown)
 
 
 def _model_row(metadata: dict[str, Any]) -> dict[str, Any]:
-    fhe = metadata["parameters"]["fhe"]
-    return {
-        "name": metadata["name"],
-        "version": metadata["versions"][-1],
-        **{
-            name: fhe.get(name)
-            for name in ("parameter_set", "security_bits", "structured_secret", "bootstraps", "evaluation_key_bytes")
-        },
-    }
+    try:
+        fhe = dict(metadata["parameters"]["fhe"])
+        name, version = str(metadata["name"]), str(metadata["versions"][-1])
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise FailureError("the server describes a model in another way than a cloakwork server does") from error
+    shown = ("parameter_set", "security_bits", "structured_secret", "bootstraps", "evaluation_key_bytes")
+    return {"name": name, "version": version, **{each: fhe.get(each) for each in shown}}
 
 
 @models.command("add")
@@ -153,7 +151,7 @@ def list_keys(
 ) -> None:
     """Evaluation keys that the server holds for you."""
     with connect(url, api_key_file, certificates) as client:
-        rows = client.call("GET", "/v2/keys")["keys"]
+        rows = _rows(client.call("GET", "/v2/keys"), "keys")
     _show_rows(rows, "Evaluation keys", json_path, ("id", "parameter_set", "bytes", "offset", "state"))
 
 
@@ -174,7 +172,7 @@ def list_jobs(
 ) -> None:
     """The newest jobs first."""
     with connect(url, api_key_file, certificates) as client:
-        rows = client.call("GET", "/v2/jobs")["jobs"]
+        rows = _rows(client.call("GET", "/v2/jobs"), "jobs")
     _show_rows(rows, "Jobs", json_path, ("id", "state", "model", "version", "samples", "run_seconds"))
 
 
@@ -202,6 +200,13 @@ def cancel_job(
 def _change(url: str, key_file: Path | None, certificates: Path | None, method: str, path: str) -> None:
     with connect(url, key_file, certificates) as client:
         client.call(method, path)
+
+
+def _rows(answer: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    rows = answer.get(name)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise FailureError(f"the server answered with something else than a list of {name}; is it a cloakwork server?")
+    return rows
 
 
 def _show_rows(rows: list[dict[str, Any]], title: str, destination: str | None, columns: tuple[str, ...]) -> None:
