@@ -17,6 +17,7 @@ SPECIFICATION = f"**/v2/models/{TREE}/versions/*/client"
 WORDS = (
     "", "short", "elevencount", "aaaaaaaaaaaaaaaa", "abcabcabcabcabc", "password1234", "P@ssw0rdP@ssw0rd", "qwertyuiop1234567890", "iloveyouforever!",
     "correcthorsebatterystaple", "violet tram counts nine owls", "Zürich liegt am See, sagt man", "1q2w3e4r5t6y7u8i", "cloakwork secret key",
+    "tram owls tram owls ", "violet " * 30, "q" * 11 + "wertz" * 40,
 )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 const FEWEST_CHARACTERS = 12;
 const FEWEST_DIFFERENT = 5;
-const LONGEST_PERIOD = 6; // of a text that repeats itself
+const LONGEST_PERIOD = 16; // of a text that repeats itself
+const LONGEST_LOOK = 100; // characters that are looked for words
 const SHORTEST_RUN = 3; // of keys side by side that count as one
 const MOST_WORDS = 3;
 const RUNS = [
@@ -45,9 +46,9 @@ export function weakness(passphrase: string): string | null {
   const characters = [...passphrase];
   if (characters.length < FEWEST_CHARACTERS) return `it has fewer than ${FEWEST_CHARACTERS} characters`;
   if (new Set(characters).size < FEWEST_DIFFERENT) return `it has fewer than ${FEWEST_DIFFERENT} different characters`;
-  for (let period = 1; period <= LONGEST_PERIOD; ++period)
+  for (let period = 1; period <= Math.min(LONGEST_PERIOD, Math.floor(characters.length / 2)); ++period)
     if (characters.every((character, i) => character === characters[i % period])) return "it repeats itself";
-  const lower = passphrase.toLowerCase();
+  const lower = characters.slice(0, LONGEST_LOOK).join("").toLowerCase();
   const rest = withoutRuns(lower);
   if (new Set(rest).size < FEWEST_DIFFERENT && rest.length < FEWEST_CHARACTERS) return "it is a row of keys or numbers";
   if (isOfCommonWords(lettersOf(lower)) || isOfCommonWords(lettersOf(rest))) return "it is made of words that are guessed first";
