@@ -19,10 +19,10 @@ export interface InputStep {
   labels?: (before: readonly string[]) => readonly string[];
   /** Whether number i of the samples x before the step lies beyond a calibrated range. */
   outside?: (x: Tensor) => (value: number, i: number) => boolean;
-  /** Of a step that holds steps: they take what `choose` makes of the table, and `joined` puts beside it what they make. */
-  nested?: { choose: InputStep; steps: readonly InputStep[]; joined: (x: Tensor, part: Tensor) => Tensor };
   /** How often the numbers that it makes are gone through; without this, once. */
   rounds?: number;
+  /** Of a step that holds steps: they take what `choose` makes of the table, and `joined` puts beside it what they make. */
+  nested?: { choose: InputStep; steps: readonly InputStep[]; joined: (x: Tensor, part: Tensor) => Tensor };
 }
 
 /** For `labels`: columns that no column of the user's table is. */

@@ -51,12 +51,12 @@ export function inputSteps(value: unknown): InputSteps {
     return { first: null, steps: laterSteps(list, 0, sizes), sizes };
   }
   const first = readWhole(fields(list[0]), (given) => chosen(FIRST, text(given["step"]), "known steps")(given));
-  return { first, steps: [sizes.measured(first), ...laterSteps(list.slice(1), 0, sizes)], sizes };
+  return { first, steps: [sizes.counted(first), ...laterSteps(list.slice(1), 0, sizes)], sizes };
 }
 
 function laterSteps(list: unknown[], depth: number, sizes: StepSizes): InputStep[] {
   return list.map((entry) =>
-    sizes.measured(readWhole(fields(entry), (given) => chosen(LATER, text(given["step"]), "known steps")(given, depth, sizes))),
+    sizes.counted(readWhole(fields(entry), (given) => chosen(LATER, text(given["step"]), "known steps")(given, depth, sizes))),
   );
 }
 
@@ -69,22 +69,30 @@ export function runInputSteps({ first, steps, sizes }: InputSteps, x: Given, unf
       const numbers = tensor(value);
       report.add(numbers, step.outside(numbers), () => columnLabels(steps.slice(0, i), numbers));
     }
-    value = after(step, steps.slice(0, i), value, unfit, report);
+    value = after(step, steps.slice(0, i), value, { sizes, unfit, report });
   });
   return tensor(value);
 }
 
 /** What a step makes of x. `before`: the steps that made x, which say what its columns are called. */
-function after(step: InputStep, before: readonly InputStep[], x: Given, unfit: Unfit, report?: RangeReport): Tensor {
+function after(step: InputStep, before: readonly InputStep[], x: Given, { sizes, unfit, report }: Course): Tensor {
   unfit.at((found) => columnLabels(before, found));
-  if (step.nested === undefined) return step.run(x, unfit, report);
+  if (step.nested === undefined) return sizes.noted(step, x, step.run(x, unfit, report));
   const { choose, steps, joined } = step.nested;
   const found = tensor(x);
   const part = steps.reduce(
-    (value, inner, i) => after(inner, [...before, choose, ...steps.slice(0, i)], value, unfit),
+    (value, inner, i) => after(inner, [...before, choose, ...steps.slice(0, i)], value, { sizes, unfit }),
     choose.run(found, unfit),
   );
-  return joined(found, part);
+  sizes.noted(choose, found, part);
+  return sizes.noted(step, found, joined(found, part));
+}
+
+/** What accompanies samples through the steps. */
+interface Course {
+  sizes: StepSizes;
+  unfit: Unfit;
+  report?: RangeReport | undefined;
 }
 
 /** What to call the columns of a table x after these steps; null where x is no table. */
@@ -106,9 +114,7 @@ function append(given: Fields, depth: number, sizes: StepSizes): InputStep {
     run: picked(columns, (value) => value),
     labels: (before) => Array.from(columns, (column) => before[column] as string),
   };
-  const note = sizes.noted();
   const joined = (x: Tensor, part: Tensor): Tensor => {
-    note(x, part);
     const [width, more] = [x.shape[1] as number, part.shape[1] as number];
     if (width + more > MOST_COLUMNS) throw new ShapeError(`input: expected steps that make at most ${MOST_COLUMNS} columns`);
     return made(

@@ -1,7 +1,7 @@
 // How much the steps before encryption make of a sample, which no server decides without bounds: models/program/specification_limits.py.
 
 import { sizeOf, type Tensor } from "./arrays.js";
-import type { Given, InputStep, Run } from "./columns.js";
+import type { Given, InputStep } from "./columns.js";
 import { ShapeError } from "./errors.js";
 import { demand } from "./fields.js";
 import {
@@ -18,50 +18,35 @@ import {
 
 /** Known after the steps were tried on no samples. */
 export class StepSizes {
-  readonly #held: number[] = []; // numbers of a sample, by step
-  readonly #work: number[] = [];
+  readonly #held = new Map<InputStep, number>(); // numbers of a sample
+  readonly #work = new Map<InputStep, number>();
   #steps = 0;
 
-  /** The same step, whose sizes are noted. RangeError: it is one too many. */
-  measured<S extends InputStep>(step: S): S {
+  /** The same step. RangeError: it is one too many. */
+  counted<S extends InputStep>(step: S): S {
     demand(++this.#steps <= MOST_STEPS, `at most ${MOST_STEPS} steps, those within steps included`);
-    const note = this.noted(step.rounds ?? 1);
-    const run: Run = (x, unfit, report) => {
-      const made = step.run(x, unfit, report);
-      note(x, made);
-      return made;
-    };
-    if (step.nested === undefined) return { ...step, run };
-    const { joined, ...rest } = step.nested;
-    const measured = (x: Tensor, part: Tensor): Tensor => {
-      const made = joined(x, part);
-      note(x, made);
-      return made;
-    };
-    return { ...step, run, nested: { ...rest, joined: measured } };
+    return step;
   }
 
-  /** Takes what went into a step, and what it made of it; ShapeError for too large a table of no samples. */
-  noted(rounds = 1): (before: Given, made: Tensor) => void {
-    const place = this.#held.push(0) - 1;
-    this.#work.push(0);
-    return (before, made) => {
-      if (made.shape[0] !== 0) return;
-      const numbers = sizeOf(made.shape.slice(1));
-      const { shape } = before as Partial<Tensor>;
-      this.#held[place] = (Array.isArray(shape) ? sizeOf(shape.slice(1)) : 0) + 2 * numbers;
-      this.#work[place] = numbers * rounds;
-      if (numbers > MOST_COLUMNS || (this.#held[place] as number) > MOST_NUMBERS_OF_A_SAMPLE)
-        throw new ShapeError(`input: expected steps that make at most ${MOST_COLUMNS} columns`);
-    };
+  /** What the step made of x, whose sizes are noted if there are no samples; ShapeError for too large a table. */
+  noted(step: InputStep, x: Given, made: Tensor): Tensor {
+    if (made.shape[0] !== 0) return made;
+    const numbers = sizeOf(made.shape.slice(1));
+    const { shape } = x as Partial<Tensor>;
+    const held = (Array.isArray(shape) ? sizeOf(shape.slice(1)) : 0) + 2 * numbers;
+    if (numbers > MOST_COLUMNS || held > MOST_NUMBERS_OF_A_SAMPLE)
+      throw new ShapeError(`input: expected steps that make at most ${MOST_COLUMNS} columns`);
+    this.#held.set(step, held);
+    this.#work.set(step, numbers * (step.rounds ?? 1));
+    return made;
   }
 
   /** ShapeError for so many samples, of so many numbers together, of which the steps would make too much. */
   check([samples, numbers]: Extent): void {
-    const widest = this.#held.reduce((most, each) => Math.max(most, each), 0);
+    const widest = [...this.#held.values()].reduce((most, each) => Math.max(most, each), 0);
     if (samples * widest > Math.max(MOST_NUMBERS_AT_ONCE, NUMBERS_FOR_A_NUMBER * numbers))
       throw tooMuch(`make tables of ${widest} numbers`, samples, MOST_NUMBERS_AT_ONCE / widest);
-    const work = this.#work.reduce((sum, each) => sum + each, 0);
+    const work = [...this.#work.values()].reduce((sum, each) => sum + each, 0);
     if (samples * work > Math.max(MOST_WORK, WORK_FOR_A_NUMBER * numbers))
       throw tooMuch(`compute ${work} numbers`, samples, MOST_WORK / work);
   }
