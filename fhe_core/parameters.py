@@ -46,7 +46,7 @@ __all__ = [
     "word_dtype",
 ]
 
-MINIMUM_SECURITY_BITS = 120  # of `_block` sets 123 (docs/parameters.md)
+MINIMUM_SECURITY_BITS = 120  # the least of `_block` sets (docs/parameters.md)
 ALLOW_TOY_VARIABLE = "CLOAKWORK_ALLOW_TOY"
 _PAPER_PREFIX = "papers/"
 
