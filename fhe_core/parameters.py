@@ -49,7 +49,7 @@ __all__ = [
     "word_dtype",
 ]
 
-MINIMUM_SECURITY_BITS = 120  # of `_block` sets 123 (docs/parameters.md)
+MINIMUM_SECURITY_BITS = 120  # the least of `_block` sets (docs/parameters.md)
 ALLOW_TOY_VARIABLE = "CLOAKWORK_ALLOW_TOY"
 _MEASURE_PAPERS_VARIABLE = "CLOAKWORK_MEASURE_PAPERS"
 _PAPER_PREFIX = "papers/"

@@ -12,8 +12,8 @@ structure wherever we know how to use it:
 3. `block_transform` is `dual_hybrid` with a transform at p^(t h), h = log2(l + 1) / l, in place of p^t: as if a transform could be had for the
    values of blocks alone. We know none (folded block by block, the table of samples is no smaller than p^t until as many coefficients are done as the number of samples has bits), so this
    attack is hypothetical, and rows need four bits less against it.
-4. `meet_in_the_middle` guesses halves of the blocks at the square root of their number and finds near collisions; `meet_lwe` represents the key as a sum
-   in many ways (meet_in_the_middle.py). The former is the cheapest of all: 124 bits where `enumeration` takes 133 (n = 784, sigma 7.85).
+4. `meet_in_the_middle` and `nearest_planes` guess halves of the blocks at the square root of their number and find near collisions; `meet_lwe` represents
+   the key as a sum in many ways (meet_in_the_middle.py). They take 124, 121 and 126 bits where `enumeration` takes 133 (n = 784, sigma 7.85).
 
 For l = 1 this is the estimator's model of a binary secret but for the order of guesses: 129.4 bits where the estimator says 132.3 (n = 640, sigma 6.48).
 

@@ -2,6 +2,8 @@
 
     python fhe_core/tools/estimate_security.py                     # rows of the table that have no stored estimate
     python fhe_core/tools/estimate_security.py --all               # everything stored again; prints what changed
+    python fhe_core/tools/estimate_security.py --problem "gaussian 592 16777216 1208.55"   # one of them, as its key in security_estimates.json
+    python fhe_core/tools/estimate_security.py --table             # what is stored, as the table of docs/parameters.md: needs no Sage
     python fhe_core/tools/estimate_security.py --point SECRET DIMENSION MODULUS BITS GUESS
                                                                    # log2(sigma/q) that has these bits, for security_curves.json
 
@@ -24,6 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import block_security
+import meet_in_the_middle
 import parameter_search as search
 
 ESTIMATES = search.HERE / "security_estimates.json"
@@ -50,7 +53,8 @@ def estimate(secret: str, dimension: int, modulus: int, sigma: float) -> dict[st
         problem = LWE.Parameters(n=dimension, q=modulus, Xs=small, Xe=ND.DiscreteGaussian(sigma), m=oo)
         attacks = {"usvp": LWE.primal_usvp, "bdd": LWE.primal_bdd, "dual_hybrid": LWE.dual_hybrid}
         costs = {name: attack(problem, red_cost_model=RC.MATZOV) for name, attack in attacks.items()}
-    return rounded({name: math.log2(float(cost["rop"])) for name, cost in costs.items()})
+    bits = {name: math.log2(float(cost["rop"])) for name, cost in costs.items()}
+    return rounded({**bits, **meet_in_the_middle.estimate(secret, dimension, modulus, sigma)})
 
 
 def rounded(bits: dict[str, float]) -> dict[str, float | None]:
@@ -95,13 +99,18 @@ def find_point(secret: str, dimension: int, modulus: int, target: int, guess: fl
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="estimate everything stored again")
+    parser.add_argument("--table", action="store_true", help="print the table of all sets and attacks")
+    parser.add_argument("--problem", metavar="KEY", help="estimate one stored problem again")
     parser.add_argument("--point", nargs=5, metavar=("SECRET", "DIMENSION", "MODULUS", "BITS", "GUESS"))
     arguments = parser.parse_args()
+    if arguments.table:
+        print(table(), end="")
+        return 0
     if arguments.point:
         secret, dimension, modulus, target, guess = arguments.point
         print(*find_point(secret, int(dimension), int(modulus), int(target), float(guess)))
         return 0
-    again = set(search.ESTIMATES) if arguments.all else set()
+    again = set(search.ESTIMATES) if arguments.all else {arguments.problem} if arguments.problem else set()
     while missing := sorted(again or wanted() - search.ESTIMATES.keys()):
         again = set()
         for key in missing:
@@ -111,6 +120,32 @@ def main() -> int:
             search.ESTIMATES[key] = found
             write(search.ESTIMATES)
     return 0
+
+
+FAMILIES = {
+    "primal": ("usvp", "bdd"),
+    "dual hybrid": ("dual_hybrid", "enumeration"),
+    "`nearest_planes`": ("nearest_planes",),
+    "`meet_in_the_middle`": ("meet_in_the_middle",),
+    "others": ("meet_lwe", "dsd"),
+}
+
+
+def table() -> str:
+    """Each set's least bits by each kind of attack, over all of its problems. Sets of the same numbers share a line."""
+    problems = {row.name: search.row_instances(row) for row in search.find_rows() if not search.is_toy(row)}
+    for log_size, count in LEVELLED.items():
+        problems[f"bgv{log_size}"] = (search.estimate_key("ternary", 1 << log_size, levelled_modulus(log_size, count), search.SIGMA_FLOOR),)
+    lines: dict[str, list[str]] = {}
+    for name, instances in problems.items():
+        stored = [search.ESTIMATES[instance] for instance in instances]
+        cells = []
+        for attacks in FAMILIES.values():
+            bits = [found for estimate in stored for attack in attacks if (found := estimate.get(attack)) is not None]
+            cells.append(f"{math.floor(10 * min(bits)) / 10:.1f}" if bits else "")
+        lines.setdefault(" | ".join(cells), []).append(f"`{name}`")
+    heading = f"| sets | {' | '.join(FAMILIES)} |\n|{'---|' * (len(FAMILIES) + 1)}\n"
+    return heading + "".join(f"| {', '.join(names)} | {cells} |\n" for cells, names in lines.items())
 
 
 def wanted() -> set[str]:

@@ -37,7 +37,7 @@ GAUSSIAN_SECRET_SIGMA = 1.0  # kGaussianSecretSigma of rotation.hpp
 TARGET_BITS = 132
 NTRU_SIGMA = 1.0  # of the numerators of NTRU keys
 HYPOTHETICAL, HYPOTHETICAL_MARGIN = "block_transform", 4  # of block_security.py
-NOT_SEARCHED = ("meet_in_the_middle", "meet_lwe")  # rows state their bits against these; they were searched before the attacks were known
+NOT_SEARCHED = ("meet_in_the_middle", "nearest_planes", "meet_lwe")  # rows state their bits against these; they were searched before the attacks were known
 Gadget = tuple[int, int]  # base_log, level_count
 
 

@@ -13,7 +13,7 @@ namespace fhe_core {
 namespace {
 
 constexpr std::size_t kLanes = NegacyclicNtt::kLanes;
-constexpr int kMinSecurityBits = 120;  // of `_block` sets 123 (docs/parameters.md)
+constexpr int kMinSecurityBits = 120;  // the least of `_block` sets (docs/parameters.md)
 
 bool is_set(const char* variable) {
     const char* value = std::getenv(variable);
