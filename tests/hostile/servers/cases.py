@@ -6,8 +6,8 @@ client asks with, `ends` how it has to end: in an "error" of the client's, an "a
 
 from __future__ import annotations
 
-import gzip
 import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -41,8 +41,10 @@ class Case:
 
 
 def bomb() -> bytes:
-    """4 GiB of blanks in 4 MB."""
-    return gzip.compress(b" " * (64 * MIB), 9) * 64
+    """4 GiB of blanks in 4 MB: after a full flush the same compressed bytes can come again. Its end is missing."""
+    stream, blanks = zlib.compressobj(9, zlib.DEFLATED, 16 + zlib.MAX_WBITS), b" " * (64 * MIB)
+    first, again = (stream.compress(blanks) + stream.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
+    return first + again * 63
 
 
 def status_line(headers: bytes, status: int = 200) -> bytes:
