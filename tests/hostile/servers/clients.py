@@ -8,17 +8,22 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Final, Self
 
+import pytest
 from servers.cases import CASES
 from servers.honest import SET
 from servers.server import serving
 
 MOST_SECONDS: Final = 10.0
 MOST_MIB: Final = 512.0
+_SIDE_BY_SIDE: Final = 4
 _PATIENCE: Final = 2.0  # how many times as long until a client is ended
 
 
@@ -87,6 +92,38 @@ class _Client:
         self.close()
 
 
+class Ahead:
+    """Results of cases that several clients work on side by side: most of them wait for a server."""
+
+    def __init__(self, make: Callable[[], _Client], names: Iterable[str]) -> None:
+        self._clients: SimpleQueue[_Client] = SimpleQueue()
+        self._pool = ThreadPoolExecutor(_SIDE_BY_SIDE)
+        for _ in range(_SIDE_BY_SIDE):
+            self._clients.put(make())
+        self._results = {name: self._pool.submit(self._result, name) for name in names}
+
+    def result(self, name: str) -> Result:
+        """Of the case of this name, when it has ended."""
+        return self._results[name].result()
+
+    def _result(self, name: str) -> Result:
+        client = self._clients.get()
+        try:
+            return client.result(name)
+        finally:
+            self._clients.put(client)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        while not self._clients.empty():
+            self._clients.get().close()
+
+
 class PythonClient(_Client):
     """The one of app/client."""
 
@@ -105,3 +142,9 @@ class WebClient(_Client):
 def _peak_mib(process: int) -> float:
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
     return float(fields["VmHWM"].split()[0]) / 1024
+
+
+def names_asked(request: pytest.FixtureRequest, function: str) -> list[str]:
+    """Of the cases that a test function of the module runs with here, in its order."""
+    tests = [test for test in request.session.items if test.path == request.path and isinstance(test, pytest.Function)]
+    return [test.callspec.params["name"] for test in tests if test.originalname == function]

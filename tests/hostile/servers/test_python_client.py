@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from servers.cases import CASES
-from servers.clients import MOST_MIB, PythonClient
+from servers.clients import MOST_MIB, Ahead, PythonClient, names_asked
 
-pytestmark = pytest.mark.os_entropy
+pytestmark = [pytest.mark.os_entropy, pytest.mark.xdist_group("hostile servers")]
 
 # One of each kind, for every run; all others in `make test-all`.
 _FIRST = {
@@ -34,15 +35,15 @@ _TRANSPORT = (
 
 
 @pytest.fixture(scope="module")
-def asynchronous() -> Iterator[PythonClient]:
-    with PythonClient("--async") as process:
-        yield process
+def asynchronous(request: pytest.FixtureRequest) -> Iterator[Ahead]:
+    with Ahead(partial(PythonClient, "--async"), names_asked(request, "test_asynchronous_clients_end_too")) as results:
+        yield results
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[PythonClient]:
-    with PythonClient() as process:
-        yield process
+def client(request: pytest.FixtureRequest) -> Iterator[Ahead]:
+    with Ahead(PythonClient, names_asked(request, "test_a_hostile_server_ends_in_an_error_of_ours")) as results:
+        yield results
 
 
 def test_there_are_enough_cases() -> None:
@@ -52,17 +53,17 @@ def test_there_are_enough_cases() -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in _FIRST else pytest.mark.tier("all")) for name in CASES]
 )
-def test_a_hostile_server_ends_in_an_error_of_ours(client: PythonClient, name: str) -> None:
+def test_a_hostile_server_ends_in_an_error_of_ours(client: Ahead, name: str) -> None:
     check(client, name)
 
 
 @pytest.mark.tier("all")
 @pytest.mark.parametrize("name", _TRANSPORT)
-def test_asynchronous_clients_end_too(asynchronous: PythonClient, name: str) -> None:
+def test_asynchronous_clients_end_too(asynchronous: Ahead, name: str) -> None:
     check(asynchronous, name)
 
 
-def check(client: PythonClient, name: str) -> None:
+def check(client: Ahead, name: str) -> None:
     result = client.result(name)
     expected = {"error": ("error",), "answer": ("answer",), "either": ("error", "answer")}[CASES[name].ends]
     assert result.ended in expected, result

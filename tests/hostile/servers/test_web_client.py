@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from requirements import needs
 from servers.cases import CASES
-from servers.clients import MOST_MIB, WebClient
+from servers.clients import MOST_MIB, Ahead, WebClient, names_asked
 
-pytestmark = pytest.mark.os_entropy
+pytestmark = [pytest.mark.os_entropy, pytest.mark.xdist_group("hostile web servers")]
 
 # One of each kind, for every run; all others in `make test-all`.
 _FIRST = {
@@ -31,18 +31,18 @@ _NEVER_ASKED = {"upload_at_minus_5000", "upload_beyond_the_end", "upload_at_nan"
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[WebClient]:
+def client(request: pytest.FixtureRequest) -> Iterator[Ahead]:
     needs(shutil.which("node"), "node is not installed: the client for browsers cannot be run")
     built = Path(__file__).parents[3] / "web" / "dist" / "client.wasm"
     needs(built.exists(), "web/dist is not built: run 'make web'")
-    with WebClient() as process:
-        yield process
+    with Ahead(WebClient, names_asked(request, "test_a_hostile_server_ends_in_an_error_of_ours")) as results:
+        yield results
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in _FIRST else pytest.mark.tier("all")) for name in CASES]
 )
-def test_a_hostile_server_ends_in_an_error_of_ours(client: WebClient, name: str) -> None:
+def test_a_hostile_server_ends_in_an_error_of_ours(client: Ahead, name: str) -> None:
     result = client.result(name)
     ends = "either" if name in _NEVER_ASKED else CASES[name].ends
     expected = {"error": ("error",), "answer": ("answer",), "either": ("error", "answer")}[ends]
