@@ -679,8 +679,8 @@ def header(rows: list[Row]) -> str:
 // The shipped parameter sets, one row each. Written by fhe_core/tools/parameter_search.py: change that, not this.
 //
 // Security: {estimator["name"]} {estimator["commit"]} ({estimator["commit_date"]}), cost model {estimator["cost_model"]}, {estimator["samples"]} samples, the least of primal
-// usvp, primal bdd and dual hybrid, of the LWE and of the GLWE side; from the curves in fhe_core/tools/security_curves.json. Of block-binary keys
-// the least of the attacks in block_security.py and meet_in_the_middle.py as well.
+// usvp, primal bdd and dual hybrid, of the LWE and of the GLWE side; from the curves in fhe_core/tools/security_curves.json.
+// Of block-binary keys the least of the attacks in block_security.py and meet_in_the_middle.py as well.
 // Noise and failure probability: fhe_core/noise.py, p_fail with the standard deviation inflated by {round(100 * (noise.SD_INFLATION - 1))} %.
 // Units: gadgets {{base_log, level_count}}; ring sigma 1/Q, of raised keys 1/(QP), of NTRU keys 1/Q; keyswitch sigma 2^-w;
 // weights: largest L2 norm of integer weights on fresh outputs; p_fail: log2, 0 for approximate sets; noise: standard deviation

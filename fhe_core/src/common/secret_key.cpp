@@ -30,8 +30,8 @@ void refuse_insecure(const ParameterSet& params) {
     }
     if (params.security_bits >= kMinSecurityBits || is_set("CLOAKWORK_ALLOW_TOY")) return;
     throw ParameterError(
-        "parameter set '" + std::string(params.name) + "': expected at least " + std::to_string(kMinSecurityBits) + " bits of security, it has " +
-        std::to_string(params.security_bits) +
+        "parameter set '" + std::string(params.name) + "': expected at least " + std::to_string(kMinSecurityBits) +
+        " bits of security, it has " + std::to_string(params.security_bits) +
         "; choose another set, or set the environment variable CLOAKWORK_ALLOW_TOY=1 in tests that need no secrecy");
 }
 
