@@ -150,7 +150,7 @@ def test_samples_of_single_precision_and_named_columns_are_taken_too(client: Cli
     """As a remote model has them: arrays, lists and tables."""
     rng = np.random.default_rng(5)
     for _ in range(DRAWS):
-        model = RemoteProgram("drawn", "1", {}, with_steps(client, drawn_steps(rng)))
+        model = RemoteProgram("drawn", "1", {}, "", with_steps(client, drawn_steps(rng)))
         x = drawn_samples(rng, 4, texts=False)
         numbers = np.array([[np.nan if cell is None else float(cell) for cell in row] for row in x])
         with warnings.catch_warnings(), np.errstate(all="ignore"):
