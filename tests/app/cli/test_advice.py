@@ -15,7 +15,17 @@ from cloakwork.app.cli.main import application
 
 ROOT = Path(__file__).resolve().parents[3]
 OF_MODULES = {  # options of programs that are modules: what they are and the options that are theirs
-    "fhe_core/tools": {"--all", "--check", "--docs", "--estimate", "--explain", "--point", "--problem", "--table", "--write"},
+    "fhe_core/tools": {
+        "--all",
+        "--check",
+        "--docs",
+        "--estimate",
+        "--explain",
+        "--point",
+        "--problem",
+        "--table",
+        "--write",
+    },
     "models/repository.py": {"--file", "--zoo"},
     "api/service/models": {"--file", "--zoo"},
 }
