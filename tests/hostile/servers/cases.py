@@ -514,3 +514,17 @@ CASES: Final[dict[str, Case]] = {
     **_BATCHES,
     **_OTHERS,
 }
+
+# One of each kind, for `make test`; all others in `make test-all`.
+FIRST: Final = {
+    "answer_endless",
+    "append_doubles_twenty_times",
+    "error_commands_the_terminal",
+    "honest",
+    "job_named_by_dots",
+    "set_toy",
+    "set_with_keys_of_430_MiB",
+    "specification_gzip_bomb",
+    "upload_always_at_zero",
+    "upload_part_redirect",
+}

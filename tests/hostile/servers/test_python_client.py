@@ -6,25 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from servers.cases import CASES
+from servers.cases import CASES, FIRST
 from servers.clients import MOST_MIB, Ahead, PythonClient, names_asked
 
 pytestmark = [pytest.mark.os_entropy, pytest.mark.xdist_group("hostile servers")]
-
-# One of each kind, for every run; all others in `make test-all`.
-_FIRST = {
-    "answer_endless",
-    "append_doubles_twenty_times",
-    "error_commands_the_terminal",
-    "honest",
-    "job_named_by_dots",
-    "set_toy",
-    "set_with_keys_of_430_MiB",
-    "specification_gzip_bomb",
-    "upload_always_at_zero",
-    "upload_part_redirect",
-}
-
 
 # What the two transports do in two ways.
 _TRANSPORT = (
@@ -47,11 +32,11 @@ def client(request: pytest.FixtureRequest) -> Iterator[Ahead]:
 
 
 def test_there_are_enough_cases() -> None:
-    assert len(CASES) > 120 and set(CASES) > _FIRST
+    assert len(CASES) > 120 and set(CASES) > FIRST
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in _FIRST else pytest.mark.tier("all")) for name in CASES]
+    "name", [pytest.param(name, marks=() if name in FIRST else pytest.mark.tier("all")) for name in CASES]
 )
 def test_a_hostile_server_ends_in_an_error_of_ours(client: Ahead, name: str) -> None:
     check(client, name)

@@ -8,24 +8,12 @@ from pathlib import Path
 
 import pytest
 from requirements import needs
-from servers.cases import CASES
+from servers.cases import CASES, FIRST
 from servers.clients import MOST_MIB, Ahead, WebClient, names_asked
 
 pytestmark = [pytest.mark.os_entropy, pytest.mark.xdist_group("hostile web servers")]
 
-# One of each kind, for every run; all others in `make test-all`.
-_FIRST = {
-    "answer_endless",
-    "append_doubles_twenty_times",
-    "error_commands_the_terminal",
-    "honest",
-    "job_named_by_dots",
-    "set_toy",
-    "set_with_keys_of_430_MiB",
-    "specification_gzip_bomb",
-    "specification_of_backslashes",
-    "upload_always_at_zero",
-}
+_FIRST = FIRST | {"specification_of_backslashes"}
 # What this client takes from answers in JSON; it asks for no header of HEAD.
 _NEVER_ASKED = {"upload_at_minus_5000", "upload_beyond_the_end", "upload_at_nan"}
 

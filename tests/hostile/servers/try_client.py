@@ -1,6 +1,7 @@
-"""Asks the servers of all cases (or of those that are named) with the Python client and prints how each ended.
+"""Asks the servers of all cases, or of those that are named, with a client and prints how each ended.
 
-CLOAKWORK_ALLOW_TOY=1 python tests/hostile/servers/try_python_client.py [--old] [NAME ..]
+CLOAKWORK_ALLOW_TOY=1 python tests/hostile/servers/try_client.py python [--old] [NAME ..]
+CLOAKWORK_ALLOW_TOY=1 python tests/hostile/servers/try_client.py web [--dist=FOLDER] [--old] [NAME ..]
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from servers.cases import CASES
-from servers.clients import PythonClient
+from servers.clients import PythonClient, WebClient
+
+CLIENTS = {"python": PythonClient, "web": WebClient}
 
 
 def main() -> None:
-    arguments = sys.argv[1:]
+    kind, *arguments = sys.argv[1:]
     options = [name for name in arguments if name.startswith("--")]
-    with PythonClient(*options) as client:
+    with CLIENTS[kind](*options) as client:
         for name in [name for name in arguments if name not in options] or CASES:
             result = client.result(name)
             print(  # noqa: T201
