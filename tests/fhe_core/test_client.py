@@ -179,7 +179,7 @@ def test_toy_sets_are_refused_without_the_environment_variable(monkeypatch: pyte
             monkeypatch.setenv("CLOAKWORK_ALLOW_TOY", value)
         with pytest.raises(ParameterError, match="CLOAKWORK_ALLOW_TOY=1"):
             _engine.SecretKey.generate(toy)
-        with pytest.raises(ParameterError, match="120 bits"):
+        with pytest.raises(ParameterError, match="128 bits"):
             _engine.SecretKey.restore(toy, data)
         with pytest.raises(ParameterError, match="predictable"):
             _engine.SecretKey.generate(_engine.parameter_set("gate_64"), ENTROPY)

@@ -16,7 +16,7 @@ async function joined(parts) {
 
 test("unknown and insecure sets", async () => {
   await assert.rejects(ClientKey.generate("lut99", engine), { name: "ParameterError", message: /there is none called 'lut99'.*lut2/ });
-  await assert.rejects(ClientKey.generate("toy", engine), { name: "ParameterError", message: /at least 120 bits/ });
+  await assert.rejects(ClientKey.generate("toy", engine), { name: "ParameterError", message: /at least 128 bits/ });
   assert.throws(() => ClientKey.fromEntropy("lut2", new Uint8Array(32), engine), { name: "ParameterError" });
 });
 
