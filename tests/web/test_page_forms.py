@@ -40,7 +40,7 @@ def table() -> tuple[CompiledModel, np.ndarray]:
         ("t", preprocessing.OneHotEncoder(), [2]),
     ])  # fmt: skip
     return compile_estimator(
-        make(parts, linear_model.LogisticRegression()).fit(x, np.array(["low", "mid", "high"])[y]), x
+        make(parts, linear_model.LogisticRegression()).fit(x, np.array(["low", "mid", "high"])[y]), x, accuracy=0.9
     ), x
 
 
@@ -52,7 +52,7 @@ def models() -> dict[str, CompiledModel]:
     joined = compile_onnx(
         image_and_table(np.random.default_rng(2)), samples(np.random.default_rng(3), 300), accuracy=0.8
     )
-    return {"people": table()[0], "several": joined, "texts": compile_estimator(texts, WORDS)}
+    return {"people": table()[0], "several": joined, "texts": compile_estimator(texts, WORDS, accuracy=0.8)}
 
 
 @pytest.fixture(scope="module")
