@@ -99,7 +99,7 @@ class ClientKey:
         return PublicKey(self.parameters, *self._secret_key.public_key(), self._key_id)
 
     def authentication_code(self, message: bytes) -> bytes:
-        """Of a message (HMAC-SHA-256): the owner of the key alone can make it. It says nothing about the key."""
+        """Authenticate a message (HMAC-SHA-256): only the owner of the key can. It says nothing about the key."""
         return keystore.authentication_code(self._secret_key.export(), message)
 
     def save(self, path: PathLike, passphrase: str) -> None:

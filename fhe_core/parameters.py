@@ -131,7 +131,7 @@ def paper_sets() -> list[ParameterSet]:
 
 @contextmanager
 def measuring_papers() -> Iterator[None]:
-    """Within the block this process can make keys of a publication's parameters: for measurements alone."""
+    """Within the block this process can make keys of a publication's parameters: only for measurements."""
     before = os.environ.get(_MEASURE_PAPERS_VARIABLE)
     os.environ[_MEASURE_PAPERS_VARIABLE] = "1"
     try:

@@ -76,7 +76,7 @@ def check_passphrase(passphrase: str) -> None:
 
 
 def _letters(text: str) -> str:
-    """Letters alone, with the usual digits and signs in place of letters read as these."""
+    """Keep only letters, with the usual digits and signs in place of letters read as these."""
     stripped = text.strip("0123456789!?.,-_ #*+$&%")
     return "".join(letter for letter in stripped.translate(_PLAIN) if letter.isalpha())
 

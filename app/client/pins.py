@@ -60,7 +60,7 @@ class Pin:
 
 
 class Pins:
-    """Of a process alone, where no keys outlive it."""
+    """Pins of one process, where no keys outlive it."""
 
     def __init__(self) -> None:
         self._pins: tuple[Pin, ...] = ()
@@ -86,7 +86,7 @@ class Pins:
 
 
 class PinFile(Pins):
-    """In a folder of keys, which the user alone can open; any number of processes may use it."""
+    """In a folder of keys, which only the user can open; any number of processes may use it."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -69,7 +69,7 @@ class LevelledClientKey:
         raise TypeError("a secret key is not pickled; use save(path, passphrase)")
 
     def authentication_code(self, message: bytes) -> bytes:
-        """Of a message (HMAC-SHA-256): the owner of the key alone can make it. It says nothing about the key."""
+        """Authenticate a message (HMAC-SHA-256): only the owner of the key can. It says nothing about the key."""
         return keystore.authentication_code(self._secret.export(), message)
 
     def save(self, path: PathLike, passphrase: str) -> None:

@@ -18,7 +18,7 @@ from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.verdicts import Verdict
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CalibratedRangeWarning
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.original.agreement import facts_of, verdict_of
+from cloakwork.models.original.agreement import facts_of, first_sure
 from cloakwork.models.original.differences import Difference, difference
 from cloakwork.models.original.table import Answered
 from cloakwork.models.program.facts import OriginalFacts
@@ -78,14 +78,8 @@ def settled(
     Raises:
         AccuracyError: less is kept, at the lower end of its confidence interval.
     """
-    for samples, expected in original:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibratedRangeWarning)  # ranges that were given are narrower; it was said
-            own = answers(samples)
-        own = own.reshape(expected.shape) if own.size == expected.size else own
-        verdict = verdict_of(expected, own)
-        if accuracy is None or verdict.holds(accuracy) or verdict.value < accuracy:
-            break
+    pairs = ((expected, _shaped(answers, samples, expected)) for samples, expected in original)
+    verdict, (expected, own) = first_sure(pairs, accuracy)
     if accuracy is not None and not verdict.reaches(accuracy):
         raise AccuracyError(_loss(name, verdict, accuracy, difference(expected, own)))
     if accuracy is not None and not verdict.holds(accuracy):
@@ -95,6 +89,13 @@ def settled(
         )
         warnings.warn(text, AccuracyWarning, stacklevel=_CALLERS)
     return facts_of(expected, own)
+
+
+def _shaped(answers: Callable[[Any], NDArray[Any]], samples: Any, expected: NDArray[Any]) -> NDArray[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibratedRangeWarning)  # ranges that were given are narrower; it was said
+        result = answers(samples)
+    return result.reshape(expected.shape) if result.size == expected.size else result
 
 
 def _loss(name: str, verdict: Verdict, accuracy: float, wrong: Difference | None) -> str:

@@ -55,14 +55,13 @@ def verdict_of(expected: NDArray[Any], answers: NDArray[Any], unseen: Answers | 
     return max((by_error, _both(_by_share, of_all, of_unseen)), key=lambda each: each.worth)
 
 
-def first_sure(verdicts: Iterable[Verdict], accuracy: float) -> Verdict:
-    """Of verdicts on more and more samples: the first that more samples would not change."""
-    verdict = None
-    for verdict in verdicts:
-        if verdict.holds(accuracy) or verdict.value < accuracy:
+def first_sure(answers: Iterable[Answers], accuracy: float | None) -> tuple[Verdict, Answers]:
+    """The verdict on answers to few samples, then to more: the first that more samples would not change. Args: accuracy: None: any will do."""
+    for each in answers:
+        verdict = verdict_of(*each)
+        if accuracy is None or verdict.holds(accuracy) or verdict.value < accuracy:
             break
-    assert verdict is not None
-    return verdict
+    return verdict, each
 
 
 def _both(

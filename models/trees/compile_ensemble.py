@@ -17,7 +17,7 @@ from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.tree_comparisons import Comparisons, Grids
 from cloakwork.models.criteria.verdicts import Verdict
 from cloakwork.models.errors import CompileError, NoParameterSetError
-from cloakwork.models.original.agreement import STAGES, first_sure, verdict_of
+from cloakwork.models.original.agreement import STAGES, Answers, first_sure
 from cloakwork.models.program import Program
 from cloakwork.models.program.contents import SALT_BYTES
 from cloakwork.models.program.facts import GridFacts
@@ -126,12 +126,12 @@ def _verdict(program: Program, original: TreeEnsemble, options: TreeOptions) -> 
     """On calibration samples, against the ensemble without the grid."""
     compiled, steps = CompiledModel(program), options.first_steps(original)
 
-    def on_some(most: int) -> Verdict:
+    def on_some(most: int) -> Answers:
         rows = some_rows(options.calibration, most)
         clear = np.asarray(run_output_steps(original.output_steps, original.scores(run_input_steps(steps, rows))))
-        return verdict_of(clear, np.asarray(compiled.predict(rows)))
+        return clear, np.asarray(compiled.predict(rows))
 
-    return first_sure(map(on_some, STAGES), options.accuracy)
+    return first_sure(map(on_some, STAGES), options.accuracy)[0]
 
 
 _MORE_LEAF_BITS: Final = (2, 4)

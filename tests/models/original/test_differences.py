@@ -124,10 +124,10 @@ def test_more_samples_are_asked_until_they_show_the_accuracy():
     def on_some(count: int):
         asked.append(count)
         labels = np.zeros(count, dtype=int)
-        return verdict_of(labels, np.where(np.arange(count) % 60 == 0, 1, labels))
+        return labels, np.where(np.arange(count) % 60 == 0, 1, labels)
 
-    assert not first_sure(map(on_some, (300, 2000)), 0.97).value < 0.97 and asked == [300, 2000]
+    assert not first_sure(map(on_some, (300, 2000)), 0.97)[0].value < 0.97 and asked == [300, 2000]
     assert (
-        first_sure(map(on_some, (300, 2000)), 0.99).samples == 300
-        and first_sure(map(on_some, (300, 2000)), 0.9).samples == 300
+        first_sure(map(on_some, (300, 2000)), 0.99)[0].samples == 300
+        and first_sure(map(on_some, (300, 2000)), 0.9)[0].samples == 300
     )
