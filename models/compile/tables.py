@@ -57,6 +57,12 @@ def judged(compiled: CompiledModel, name: str, original: Original, accuracy: flo
     as_original = settled(name, original, answers, accuracy if facts.check is None else None)
     if facts.grid is not None and facts.grid.at_least is not None and as_original.told == "labels":
         as_original = replace(as_original, at_least=min(as_original.at_least, facts.grid.at_least))
+    if facts.original is not None:  # on points between samples, too
+        value, at_least = (
+            min(as_original.value, facts.original.value),
+            min(as_original.at_least, facts.original.at_least),
+        )
+        as_original = replace(as_original, value=value, at_least=at_least)
     return replace(compiled, program=replace(compiled.program, facts=replace(facts, original=as_original)))
 
 

@@ -19,7 +19,7 @@ GridKind: TypeAlias = Literal["auto", "integers", "categories", "uniform", "quan
 Grids: TypeAlias = GridKind | Mapping[str | int, GridKind | ArrayLike]
 """One kind for all features, or for some of them, by name or number, a kind or the points themselves."""
 
-GRID_BITS: Final = (6, 8, 10, 12)  # that are tried where none are asked for
+GRID_BITS: Final = (6, 8, 10, 12, 14, 16)  # that are tried where none are asked for
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,6 @@ class Verdict:
         differs: the sample that differs most, or first; None: none does.
         where: what the lower end is of, if not of all samples.
         otherwise: by another measure, if the model does not say what its output is for.
-        is_share: whether the value is a share of samples, of values too.
         unshown: how many of the output's numbers are the same for all samples, though they need not be, so that nothing is said of them.
     """
 
@@ -70,7 +69,6 @@ class Verdict:
     differs: int | None = None
     where: str = ""
     otherwise: Verdict | None = None
-    is_share: bool = False
     unshown: int = 0
 
     @property
@@ -88,7 +86,7 @@ class Verdict:
 
     def samples_for(self, accuracy: float) -> int:
         """About how many samples would show it: of decisions, if a third of the allowed loss was found, else if the same error was."""
-        if self.measure == "agreement" or self.is_share:
+        if self.measure == "agreement":
             return samples_for(accuracy)
         found, most, allowed = (1 - each for each in (self.value, self.at_least, accuracy))
         if not found < allowed < most:
@@ -107,6 +105,16 @@ class Verdict:
         if self.measure == "agreement":
             return self.value < accuracy - _FAR
         return self.value < 1 - _TIMES_FAR * max(1 - accuracy, 0.01)
+
+    def beside(self, other: Verdict) -> Verdict:
+        """Of a program that loses what either says: the worse of labels, independent errors of values."""
+        worse = min(self, other, key=lambda each: each.worth)
+        if self.measure == "agreement":
+            return worse
+        at_least, value, doubled = (
+            max(0.0, 1 - math.hypot(1 - one, 1 - two)) for one, two in zip(self.worth, other.worth, strict=True)
+        )
+        return replace(worse, value=value, at_least=at_least, doubled=doubled)
 
     @property
     def text(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Reals
 from cloakwork.models.criteria.intervals import ONE_SIDED, wilson
-from cloakwork.models.criteria.verdicts import Verdict, judged, labels_kept, root_mean_square
+from cloakwork.models.criteria.verdicts import Verdict, labels_kept, root_mean_square
 from cloakwork.models.program.facts import OriginalFacts
 
 STAGES: Final = (300, 2000)  # calibration samples: more if fewer do not show the accuracy
-_NEAR, _FAR = 0.03, 0.15  # of the spread of values
 _ROUNDING: Final = 1e-6  # of a value: sums in float32
 
 
@@ -37,22 +36,14 @@ def facts_of(expected: NDArray[Any], answers: NDArray[Any]) -> OriginalFacts:
     return OriginalFacts("labels", same, wilson(same, count, -ONE_SIDED), count)
 
 
-def verdict_of(expected: NDArray[Any], answers: NDArray[Any], unseen: Answers | None = None) -> Verdict:
-    """Of labels: the share that are the same, and F1 of each class.
+def verdict_of(expected: NDArray[Any], answers: NDArray[Any]) -> Verdict:
+    """Of labels: the share that are the same, and F1 of each class. Of values: one less the error (root mean square) as a share of their spread."""
+    return _by_error(expected, answers) if expected.dtype.kind == "f" else _by_labels(expected, answers)
 
-    Of values: one less the error (root mean square) as a share of their spread; or, if that error is at most 15 %, the share of samples whose values
-    stay within 3 % of it: a threshold of a tree that moves changes the values of few samples, by much.
 
-    Args:
-        unseen: expected answers and answers to samples that ranges and roundings have not seen.
-    """
-    of_all, of_unseen = (expected, answers), unseen
-    if expected.dtype.kind != "f":
-        return _both(_by_labels, of_all, of_unseen)
-    by_error = _both(_by_error, of_all, of_unseen)
-    if by_error.value < 1 - _FAR:
-        return by_error
-    return max((by_error, _both(_by_share, of_all, of_unseen)), key=lambda each: each.worth)
+def least_of(answers: Iterable[Answers]) -> Verdict:
+    """The worst verdict: on samples, and on points between them, say."""
+    return min((verdict_of(*each) for each in answers), key=lambda each: each.worth)
 
 
 def first_sure(answers: Iterable[Answers], accuracy: float | None) -> tuple[Verdict, Answers]:
@@ -64,25 +55,9 @@ def first_sure(answers: Iterable[Answers], accuracy: float | None) -> tuple[Verd
     return verdict, each
 
 
-def _both(
-    judge: Callable[[NDArray[Any], NDArray[Any]], Verdict], of_all: Answers, of_unseen: Answers | None
-) -> Verdict:
-    verdict = judge(*of_all)
-    return verdict if of_unseen is None else judged(verdict, judge(*of_unseen))
-
-
 def _by_labels(expected: NDArray[Any], answers: NDArray[Any]) -> Verdict:
     clear, labels = _as_labels(expected, answers)
     return labels_kept(labels, clear)
-
-
-def _by_share(expected: NDArray[Any], answers: NDArray[Any]) -> Verdict:
-    clear, values = _as_numbers(expected, answers)
-    near = _NEAR * clear.std(axis=0) + _ROUNDING * np.abs(clear)
-    distant = (np.abs(values - clear) > near).any(axis=1)
-    share, count = 1 - float(distant.mean()), len(clear)
-    differs = int(distant.argmax()) if distant.any() else None
-    return Verdict("closeness", share, wilson(share, count, -ONE_SIDED), share, count, differs=differs, is_share=True)
 
 
 def _by_error(expected: NDArray[Any], answers: NDArray[Any]) -> Verdict:

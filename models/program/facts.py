@@ -85,7 +85,7 @@ class TreeFacts(_Record):
 @dataclass(frozen=True)
 class GridFacts(_Record):
     """Of the public grid with which clients compare features, or on which they say where theirs are. `measure`, `agreement` and `samples` say how the
-    trees on the grid agree with the original ones; "closeness" as `verdict_of` of original/agreement.py."""
+    trees on the grid agree with the original ones, between samples too; "closeness" as `verdict_of` of original/agreement.py."""
 
     bits: int
     points: int  # of all features

@@ -16,6 +16,7 @@ import numpy as np
 
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.arrays import some_rows
 from cloakwork.models.client_steps import Integers, Pick
 from cloakwork.models.client_steps.transforms import CLASS_TRANSFORMS, best_class, class_threshold
 from cloakwork.models.criteria.choose_set import choose_set
@@ -34,7 +35,7 @@ from cloakwork.models.trees.flat_trees import Skeleton
 from cloakwork.models.trees.index_weights import MOST_SLOTS
 from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
 from cloakwork.models.trees.lookup_sums import index_of
-from cloakwork.models.trees.on_grid import ENOUGH_AGREEMENT, answers_of, calibration_table
+from cloakwork.models.trees.on_grid import COMPARED, ENOUGH_AGREEMENT, answers_of, calibration_table
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.plan_facts import plan_facts
 from cloakwork.models.trees.plans import Plan
@@ -108,7 +109,7 @@ def _keeps_labels(
     rounded = replace(
         scalar, trees=trees, base=base, aggregation="sum", transform="decision", labels=ensemble.labels, after=None
     )
-    verdict = verdict_of(*answers_of(ensemble, rounded, samples))
+    verdict = verdict_of(*answers_of(ensemble, rounded, some_rows(samples, COMPARED)))
     return verdict.value >= ENOUGH_AGREEMENT and verdict.reaches(options.accuracy)
 
 

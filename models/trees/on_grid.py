@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices, Reals, some_rows
 from cloakwork.models.client_steps import Thermometer, column_labels, run_input_steps, run_output_steps
 from cloakwork.models.criteria.tree_comparisons import GRID_BITS
-from cloakwork.models.criteria.verdicts import Verdict, held_out
+from cloakwork.models.criteria.verdicts import Verdict
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, some
-from cloakwork.models.original.agreement import Answers, verdict_of
+from cloakwork.models.original.agreement import Answers, least_of
 from cloakwork.models.program.facts import GridFacts
+from cloakwork.models.trees.between import points_between
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.grid_bits import grid_step
 from cloakwork.models.trees.options import TreeOptions
@@ -27,7 +27,7 @@ from cloakwork.models.trees.snapping import snapped
 ENOUGH_AGREEMENT: Final = 0.98  # with less there is a warning
 _WANTED: Final = 0.99  # for which more bits are tried, where they cost next to nothing
 _CHEAP_BITS: Final = 8
-_COMPARED: Final = 2000  # calibration samples
+COMPARED: Final = 2000  # calibration samples
 _MOST_NAMED: Final = 3
 
 
@@ -83,27 +83,9 @@ def _with_bits(
     snap = snapped(ensemble, grids, samples)
     verdict = None
     if samples is not None:
-        unseen = held_out(len(samples))
-        of_unseen = _on_unseen(ensemble, options, samples, unseen, names, bits) if unseen.any() else None
-        verdict = verdict_of(*answers_of(ensemble, snap.ensemble, samples), of_unseen)
+        both = (some_rows(samples, COMPARED), points_between(samples, grids, len(ensemble.trees)))
+        verdict = least_of(answers_of(ensemble, snap.ensemble, each) for each in both)
     return OnGrid(snap.ensemble, grids, step, _facts(verdict, grids, bits), snap.moved, verdict)
-
-
-def _on_unseen(
-    ensemble: TreeEnsemble,
-    options: TreeOptions,
-    samples: Reals,
-    unseen: NDArray[np.bool_],
-    names: Sequence[str],
-    bits: int,
-) -> Answers:
-    """Of a grid made from the other samples, within the ranges that these have: values beyond are another matter, of which clients are warned."""
-    seen = samples[~unseen]
-    grids = public_grid(seen, names, options.grid, options.feature_ranges, bits)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # features that are always missing
-        inside = np.clip(samples[unseen], np.nanmin(seen, axis=0), np.nanmax(seen, axis=0))
-    return answers_of(ensemble, snapped(ensemble, grids, seen).ensemble, inside)
 
 
 def _is_coarse(verdict: Verdict | None, accuracy: float, more: int) -> bool:
@@ -140,10 +122,8 @@ def _facts(verdict: Verdict | None, grids: tuple[FeatureGrid, ...], bits: int) -
 
 
 def answers_of(ensemble: TreeEnsemble, other: TreeEnsemble, samples: Reals) -> Answers:
-    """Both's, on the samples, 2,000 of many."""
-    chosen = some_rows(samples, _COMPARED)
     clear, answers = (
-        np.asarray(run_output_steps(each.output_steps, each.scores(chosen))) for each in (ensemble, other)
+        np.asarray(run_output_steps(each.output_steps, each.scores(samples))) for each in (ensemble, other)
     )
     return clear, answers
 
@@ -153,7 +133,7 @@ def _text(verdict: Verdict, bits: int, worst: list[str]) -> str:
     where = f", most by the grid of {some(worst)}" if worst else ""
     at_least = f"{'of ' + verdict.where + ' at most' if verdict.where else 'at least'} {100 * verdict.at_least:.1f} %"
     return (
-        f"public grid of {bits} bits: on {verdict.samples} calibration samples the trees {kept} {100 * verdict.value:.1f} % ({at_least}){where}; "
-        "more grid_bits help, and where few values lie far from the others grid='quantiles', which tells clients about the calibration data, or "
-        "feature_ranges"
+        f"public grid of {bits} bits: on calibration samples, and points between them, the trees {kept} {100 * verdict.value:.1f} % "
+        f"({at_least}){where}; more grid_bits help, and where few values lie far from the others grid='quantiles', which tells clients about the "
+        "calibration data, or feature_ranges"
     )

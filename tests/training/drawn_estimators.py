@@ -31,7 +31,7 @@ from sklearn import (
 from sklearn.base import clone, is_classifier
 
 ROWS: Final = 240
-FRESH: Final = 80  # samples that nothing has seen
+FRESH: Final = 400  # samples that nothing has seen
 _TRIES: Final = 20
 
 
@@ -101,6 +101,10 @@ def _numbers(rng: np.random.Generator) -> np.ndarray:
     return rng.normal(size=(ROWS + FRESH, 4)) * scales + rng.normal(size=4) * scales
 
 
+def _skewed(rng: np.random.Generator) -> np.ndarray:
+    return rng.gamma(1.5, 20.0, (ROWS + FRESH, 5))
+
+
 def _whole(rng: np.random.Generator) -> np.ndarray:
     return rng.integers(0, 12, (ROWS + FRESH, 4)).astype(pick(rng, np.int64, np.int8, np.float32))
 
@@ -128,6 +132,7 @@ def _frame(rng: np.random.Generator, holes: bool = False) -> pd.DataFrame:
 
 _TABLES: Final[dict[str, Callable[[np.random.Generator], Any]]] = {
     "numbers": _numbers,
+    "skewed numbers": _skewed,
     "whole numbers": _whole,
     "numbers with holes": _holes,
     "a frame": _frame,
@@ -140,13 +145,17 @@ def _target(rng: np.random.Generator, table: Any) -> tuple[str, np.ndarray]:
     x = np.nan_to_num(np.asarray(numbers, dtype=np.float64))
     x = (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-12)
     value = x[:, 0] + 0.7 * x[:, 1] * x[:, -1] + 0.2 * rng.normal(size=len(x))
-    kind = pick(rng, "two classes", "three classes", "values", "counts")
+    kind = pick(rng, "two classes", "three classes", "values", "counts", "several values")
     if kind == "two classes":
         return kind, np.asarray(pick(rng, [0, 1], ["no", "yes"], [-1, 1], [False, True]))[(value > 0).astype(int)]
     if kind == "three classes":
         return kind, np.asarray(pick(rng, [0, 1, 2], ["a", "b", "c"], [5, 7, 9]))[np.digitize(value, [-0.6, 0.6])]
     if kind == "counts":
         return kind, rng.poisson(np.exp(np.clip(value, -2, 2))).astype(float)
+    if kind == "several values":
+        return kind, np.stack([1e-4 * x[:, 0], 1000.0 * np.log(np.abs(x[:, 1]) + 1), value], axis=1)[
+            :, : pick(rng, 2, 3)
+        ]
     return kind, value * pick(rng, 1.0, 100.0) + pick(rng, 0.0, 1000.0)
 
 
@@ -221,6 +230,8 @@ Make = Callable[[np.random.Generator], Any]
 def _estimators(target: str) -> list[Make]:
     if target.endswith("classes"):
         return [*_CLASSIFIERS, *_BOOSTED_CLASSIFIERS]
+    if target == "several values":
+        return _OF_SEVERAL
     return [*_REGRESSORS, *_BOOSTED, *(_COUNTERS if target == "counts" else [])]
 
 
@@ -261,6 +272,12 @@ _COUNTERS: Final[list[Make]] = [
     lambda rng: linear_model.TweedieRegressor(power=pick(rng, 0, 1, 1.5), link=pick(rng, "auto", "log")),
     lambda rng: ensemble.HistGradientBoostingRegressor(loss="poisson", max_iter=4, max_depth=3),
     lambda rng: neural_network.MLPRegressor(hidden_layer_sizes=(6,), max_iter=60, random_state=0, loss="poisson"),
+]
+_OF_SEVERAL: Final[list[Make]] = [
+    lambda rng: tree.DecisionTreeRegressor(max_depth=pick(rng, 4, 6), random_state=0),
+    lambda rng: ensemble.RandomForestRegressor(**_small(rng)),
+    lambda rng: ensemble.ExtraTreesRegressor(n_estimators=10, max_depth=6, random_state=0),
+    lambda rng: linear_model.Ridge(),
 ]
 _BOOSTED_CLASSIFIERS: list[Make] = []
 _BOOSTED: list[Make] = []

@@ -90,14 +90,6 @@ def test_constant_values_count_by_their_size():
     assert verdict_of(expected * [0, 1], expected * [0, 1]).value == 1.0
 
 
-def test_a_threshold_that_moves_changes_the_values_of_few_samples():
-    expected = np.random.default_rng(6).normal(size=1000)
-    moved = expected + np.where(np.arange(1000) % 100 == 0, 1.0, 0.0)
-    verdict = verdict_of(expected, moved)
-    assert verdict.value == 0.99 and verdict.at_least == pytest.approx(0.9834, abs=1e-4) and verdict.holds(0.97)
-    assert verdict_of(expected, expected + 2.0).value == 0.0
-
-
 @pytest.mark.parametrize(
     ("expected", "answers"),
     [

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from cloakwork.models.client_steps import Thermometer
 from cloakwork.models.compiler import CompiledModel
-from cloakwork.models.criteria.intervals import ONE_SIDED, wilson
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.repository import facts_of
 from cloakwork.models.runtime.simulate import simulate
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
+from cloakwork.models.trees.on_grid import on_grid
+from cloakwork.models.trees.options import TreeOptions
 from tests.models.trees.tree_models import of_sklearn_forest, random_tree
 
 TOY = "toy_two_limb"
@@ -265,18 +266,21 @@ def test_a_grid_that_is_too_coarse_warns_and_says_what_helps():
         assert (model.predict(x) == fitted.predict(x)).mean() >= 0.98
 
 
-def test_a_grid_is_judged_on_samples_that_it_has_not_seen():
-    """Categories that one sample each has: a grid of the others has no points beside them."""
+@pytest.mark.filterwarnings("ignore::cloakwork.models.errors.AccuracyWarning")
+@pytest.mark.parametrize("seed", range(4))
+def test_trees_lose_on_new_samples_what_is_stated(seed):
+    """Thresholds lie midway between the samples, which therefore say little of thresholds that move."""
     tree_module = pytest.importorskip("sklearn.tree")
-    values = np.sqrt(np.arange(2, 18))
-    x = np.concatenate([values, np.full(240 - len(values), values[-1])])[:, None]
-    y = np.isin(x[:, 0], values[::2]).astype(int)
-    fitted = tree_module.DecisionTreeClassifier(random_state=0).fit(x, y)
-    grid = compile_ensemble(of_sklearn_forest(fitted), calibration=x, candidates=["lut3"]).program.facts.grid
-    assert grid.kinds == {"categories": 1} and grid.agreement == 1.0
-    assert grid.at_least < wilson(1.0, 240, -ONE_SIDED)
-    few = compile_ensemble(of_sklearn_forest(fitted), calibration=x[:199], candidates=["lut3"]).program.facts.grid
-    assert few.at_least == wilson(1.0, 199, -ONE_SIDED)  # too few to divide
+    x, new = (np.random.default_rng([seed, i]).gamma(1.5, 20, (count, 5)) for i, count in enumerate((600, 20_000)))
+    y = np.stack([x[:, 0] * 1e-4, 1000 * np.log(x[:, 1] + 1)], axis=1)
+    ensemble = of_sklearn_forest(tree_module.DecisionTreeRegressor(max_depth=6, random_state=0).fit(x, y))
+    options = TreeOptions("grid", None, -128.0, None, None, calibration=x, accuracy=0.0)
+    for bits in (8, 12):
+        chosen = on_grid(ensemble, replace(options, grid_bits=bits))
+        clear = ensemble.scores(new)
+        lost = np.square((chosen.ensemble.scores(new) - clear) / clear.std(axis=0)).mean(axis=0).max() ** 0.5
+        assert lost == pytest.approx(1 - chosen.verdict.value, rel=0.35)
+    assert on_grid(ensemble, replace(options, accuracy=0.9)).facts.bits > 12
 
 
 def test_infinite_and_missing_inputs():

@@ -63,7 +63,8 @@ def test_nothing_that_is_told_depends_on_the_thresholds(kind, comparisons, bits,
     ensemble = kind(random)
     x = random.integers(0, MOST, (150, FEATURES)).astype(float)
     x[:2] = [[0] * FEATURES, [MOST - 1] * FEATURES]
-    options = {"comparisons": comparisons, "calibration": x, "grid_bits": bits, "encrypted_argmax": encrypted_argmax}
+    options = {"comparisons": comparisons, "calibration": x, "grid_bits": bits, "accuracy": 0.0}
+    options["encrypted_argmax"] = encrypted_argmax
     points = _points(ensemble, options)
     digit = 1 << bits // 2
     ends = points[
