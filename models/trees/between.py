@@ -26,8 +26,8 @@ def points_between(samples: Reals, grids: Sequence[FeatureGrid], trees: int) -> 
         trees: of the ensemble.
     """
     rng = np.random.default_rng(_SEED)
-    count = _POINTS * max(1, _FEW_TREES // trees)
-    points = np.resize(some_rows(samples, count), (count, samples.shape[1]))
+    drawn = _POINTS * max(1, _FEW_TREES // trees)
+    points = np.resize(some_rows(samples, drawn), (drawn, samples.shape[1]))
     for column, values, grid in zip(points.T, samples.T, grids, strict=True):
         distinct, count = np.unique(values[~np.isnan(values)], return_counts=True)
         if len(distinct) < 2 or grid.kind in _KNOWN:
