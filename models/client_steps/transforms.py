@@ -15,7 +15,9 @@ from cloakwork.models.graph.last_steps import ArgMax, softmax
 
 
 def _sigmoid(x: Reals) -> Reals:
-    result: Reals = np.exp(-np.logaddexp(0.0, -x))
+    """0 below -709.8, as others have it: shares of classes that are all so small are equal."""
+    with np.errstate(over="ignore"):
+        result: Reals = 1 / (1 + np.exp(-x))
     return result
 
 

@@ -45,7 +45,7 @@ def end_of(stranger: Stranger) -> str:
         assert (lost <= 0.05**2).all(axis=1).mean() >= 0.85
     else:  # as stated, but for three standard deviations of what so few samples show
         most = 1 - compiled.program.facts.original.at_least
-        assert (lost.mean(axis=0) <= most**2 + 3 * np.sqrt((lost**2).sum(axis=0)) / len(lost)).all()
+        assert (lost.mean(axis=0) <= most**2 + 1e-12 + 3 * np.sqrt((lost**2).sum(axis=0)) / len(lost)).all()
     return "right"
 
 

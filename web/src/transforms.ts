@@ -10,7 +10,7 @@ export const TRANSFORMS: Readonly<Record<string, Transform>> = {
   none: (s, _, classes) => (classes && s.shape[1] === 1 ? twoClasses(s) : s),
   sigmoid: (s, _, classes) =>
     ofClasses(
-      mapped(s, (value) => (value >= 0 ? 1 / (1 + Math.exp(-value)) : Math.exp(value) / (1 + Math.exp(value)))),
+      mapped(s, (value) => 1 / (1 + Math.exp(-value))),
       classes,
     ),
   softmax: (s, slope, classes) => {

@@ -14,6 +14,7 @@ import sklearn.base
 from sklearn import ensemble, linear_model, multioutput, naive_bayes, neural_network, svm, tree
 from sklearn.exceptions import ConvergenceWarning
 
+from cloakwork.models.client_steps import run_output_steps
 from cloakwork.models.client_steps.feature_tables import check_column_names
 from cloakwork.models.client_steps.transforms import label_array
 from cloakwork.models.errors import CompileError, ShapeError, UnsupportedOperatorError
@@ -107,7 +108,7 @@ def test_no_samples_to_calibrate_with(calibration: Any) -> None:
     for fitted in (linear_model.Ridge().fit(X, Y), tree.DecisionTreeRegressor(max_depth=2).fit(X, Y), network()):
         with pytest.raises(CompileError, match="calibration: expected typical samples, .* got none"):
             compile_estimator(fitted, calibration)
-    compiled = compile_estimator(tree.DecisionTreeRegressor(max_depth=2).fit(X, Y), X, grid_bits=8)
+    compiled = compile_estimator(tree.DecisionTreeRegressor(max_depth=2).fit(X, Y), X)
     with pytest.raises(ShapeError, match="at least one sample"):
         compiled.predict(X[:0])
 
@@ -168,6 +169,7 @@ def test_labels_are_of_one_kind() -> None:
         label_array(np.array(["2020-01-01", "2021-01-01"], dtype="datetime64[D]"), 2)
 
 
+@pytest.mark.filterwarnings("ignore::cloakwork.models.errors.AccuracyWarning")
 @pytest.mark.parametrize(
     "estimator",
     [
@@ -216,3 +218,16 @@ def test_outputs_that_are_decided_one_by_one(member: Any) -> None:
     fitted = multioutput.MultiOutputClassifier(member).fit(X, np.array(["no", "yes"])[LABELS])
     found = compile_estimator(fitted, X).predict(X)
     assert found.shape == (150, 4) and (found == fitted.predict(X)).mean() > 0.98
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "modified_huber"])
+def test_samples_that_belong_to_no_class(loss: str) -> None:
+    """Logistic functions that are all zero, just not zero, or just not one: every class is as likely then."""
+    fitted = linear_model.SGDClassifier(loss=loss).fit(np.eye(3), [0, 1, 2])
+    fitted.coef_, fitted.intercept_ = np.eye(3), np.zeros(3)
+    scores = (
+        np.random.default_rng(5).uniform(-760, -690, (300, 3)) * np.array([[1], [0.05], [-0.05]])[np.arange(300) % 3]
+    )
+    model: Any = import_estimator(fitted)
+    found = run_output_steps(model.output_steps, model.scores(scores), "probabilities")
+    np.testing.assert_allclose(found, fitted.predict_proba(scores), atol=1e-12)
