@@ -63,9 +63,10 @@ def _by_labels(expected: NDArray[Any], answers: NDArray[Any]) -> Verdict:
 def _by_error(expected: NDArray[Any], answers: NDArray[Any]) -> Verdict:
     """Outputs that are constant count by their size."""
     clear, values = _as_numbers(expected, answers)
-    error, spread = values - clear, clear.std(axis=0)
     size = np.abs(clear).max(axis=0, initial=0.0)
-    spread = np.where(spread > _ROUNDING * size, spread, size)
+    clear, values = (each / np.where(size > 0, size, 1.0) for each in (clear, values))  # no square of them overflows
+    error, spread = values - clear, clear.std(axis=0)
+    spread = np.where(spread > _ROUNDING, spread, size > 0)
     counts = spread > 0
     if not counts.any():
         return Verdict("closeness", 1.0, 1.0, 1.0, len(clear))

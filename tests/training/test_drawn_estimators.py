@@ -38,9 +38,9 @@ def end_of(stranger: Stranger) -> str:
         assert (found == wanted).mean() >= 0.9
         return "right"
     clear = np.asarray(stranger.fitted.predict(stranger.samples))
-    size = np.abs(clear).max(axis=0)
-    spread = np.where(clear.std(axis=0) > 1e-6 * size, clear.std(axis=0), size)  # of constants
-    lost = (np.abs(found - wanted) / (spread + 1e-300)).reshape(len(found), -1) ** 2
+    size = np.maximum(np.abs(clear).max(axis=0), 1e-300)  # no square of what is divided by it overflows
+    spread = (clear / size).std(axis=0)
+    lost = (np.abs(found / size - wanted / size) / np.where(spread > 1e-6, spread, 1)).reshape(len(found), -1) ** 2
     if beyond:
         assert (lost <= 0.05**2).all(axis=1).mean() >= 0.85
     else:  # as stated, but for three standard deviations of what so few samples show

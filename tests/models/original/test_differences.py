@@ -84,6 +84,13 @@ def test_values_off_by_the_same_amount_are_off_by_their_largest_share_for_certai
     assert facts.at_least < facts.value < 0.9
 
 
+def test_errors_of_values_whose_squares_overflow():
+    expected = np.array([1e200, -1e200, 3e200])
+    assert verdict_of(expected, expected + 1e199).value == pytest.approx(
+        verdict_of(expected / 1e200, expected / 1e200 + 0.1).value
+    )
+
+
 def test_constant_values_count_by_their_size():
     expected = np.array([[5.0, value] for value in range(100)])
     assert verdict_of(expected, expected + np.array([0.5, 0])).value == pytest.approx(0.9)
