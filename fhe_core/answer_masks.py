@@ -18,7 +18,7 @@ from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.device_words import on_host
 from cloakwork.fhe_core.errors import SerializationError
 
-__all__ = ["LIMIT_LOG2", "check_masks", "most_zero_words"]
+__all__ = ["LIMIT_LOG2", "check_masks", "has_twins", "most_zero_words", "sparse_masks", "twin_masks", "twin_width"]
 
 LIMIT_LOG2: Final = -96  # log2 of the probability that an honest ciphertext is refused: -64 for 2^32 of them
 _BLOCK_BITS: Final = 128  # words that two honest masks never have in common
@@ -44,19 +44,32 @@ def check_masks(ciphertexts: Ciphertexts) -> None:
     word_bits = math.log2(params.modulus) if ciphertexts.rounded_bits is None else float(ciphertexts.rounded_bits)
     zeros = int((masks == 0).sum(axis=1).max(initial=0))
     if zeros > (most := most_zero_words(params.large_dimension, word_bits)):
-        raise SerializationError(
-            f"answer: expected masks of random words, at most {most} of {params.large_dimension} of them zero, got {zeros}; no evaluation "
-            "gives it, and its decryption would show the secret key: do not trust this server"
-        )
-    width = max(math.ceil(_BLOCK_BITS / word_bits), math.ceil(params.large_dimension / _MOST_BLOCKS))
-    if _has_twins(rows, masks, width):
-        raise SerializationError(
-            "answer: expected masks that differ, got two with the same words; no evaluation gives them, and the difference of their decryptions "
-            "would show the secret key: do not trust this server"
-        )
+        raise sparse_masks(zeros, most, params.large_dimension)
+    if has_twins(rows, masks, twin_width(params.large_dimension, word_bits)):
+        raise twin_masks()
 
 
-def _has_twins(rows: NDArray[np.unsignedinteger], masks: NDArray[np.unsignedinteger], width: int) -> bool:
+def sparse_masks(zeros: int, most: int, words: int) -> SerializationError:
+    """Of a mask that has more zero words than uniform ones have."""
+    return SerializationError(
+        f"answer: expected masks of random words, at most {most} of {words} of them zero, got {zeros}; no evaluation gives it, and its decryption "
+        "would show the secret key: do not trust this server"
+    )
+
+
+def twin_masks() -> SerializationError:
+    return SerializationError(
+        "answer: expected masks that differ, got two with the same words; no evaluation gives them, and the difference of their decryptions "
+        "would show the secret key: do not trust this server"
+    )
+
+
+def twin_width(words: int, word_bits: float) -> int:
+    """How many words at the same place two masks never have in common."""
+    return max(math.ceil(_BLOCK_BITS / word_bits), math.ceil(words / _MOST_BLOCKS))
+
+
+def has_twins(rows: NDArray[np.unsignedinteger], masks: NDArray[np.unsignedinteger], width: int) -> bool:
     """Whether two masks have the same block of `width` words at the same place, in ciphertexts that are not the same altogether."""
     count, blocks = len(masks), masks.shape[1] // width
     if count < 2:

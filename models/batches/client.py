@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core.errors import FheError
+from cloakwork.fhe_core.levelled.answer_masks import check_masks
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
 from cloakwork.fhe_core.levelled.expansion_keys import expansion_automorphisms
 from cloakwork.fhe_core.levelled.inner_products import packed_query, rows_of
@@ -141,6 +142,7 @@ class BatchClient:
 
         Raises:
             CompileError: another number of answers, outputs or levels than the specification says.
+            SerializationError: masks that no evaluation gives.
         """
         self._check_keys(keys)
         if len(answers) != len(keys):
@@ -151,6 +153,7 @@ class BatchClient:
                 raise CompileError(
                     f"answers: expected {count} ciphertexts of level {self.answer_level} of the key's set, got {answer!r}"
                 )
+            check_masks(answer)
             found = key.decrypt(answer)
             if self.packing == "query":
                 residues.append(rows_of(found, len(self.unit))[None])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cloakwork.fhe_core.levelled.answer_masks import check_masks
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
 from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape
 from cloakwork.fhe_core.levelled.inner_products import packed_query, rows_of
@@ -138,7 +139,9 @@ class NeighbourClient:
 
         Raises:
             CompileError: no query where there are cells, or an answer of another size.
+            SerializationError: masks that no evaluation gives.
         """
+        check_masks(answer)
         decrypted = key.decrypt(answer, signed=True)
         if self.cells is None:
             return rows_of(decrypted, self.rows) + self.score_offset
