@@ -295,7 +295,7 @@ def test_lanes_pay_for_each_other(name: str) -> None:
         "cmux",
     ):
         assert getattr(lanes, field) == getattr(plain, field)
-    assert lanes.lane_count == 2 and lanes.lwe_dimension >= plain.lwe_dimension - plain.rotation.key_bits
+    assert lanes.lane_count == 2 and lanes.lwe_dimension >= 0.98 * plain.lwe_dimension  # a finer body may save steps
     assert 1.3 * search.cost(plain) < search.cost(lanes) < 1.7 * search.cost(plain)
     assert 2 * upload_bytes(_engine.parameter_set(plain.name)) < upload_bytes(_engine.parameter_set(name)) < 64 << 20
 

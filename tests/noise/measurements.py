@@ -104,7 +104,7 @@ def _stages(laboratory: Any) -> tuple[Facts, Facts]:
             laboratory.take_key(bytes([number] * 32))
         rotated = laboratory.rotate()
         rotations.append(laboratory.blind_rotation(rotated))
-        lookups.append(laboratory.lookup(rotated, entries=1024 if block and extended else 256))
+        lookups.append(laboratory.lookup(rotated))
     stages |= {"blind rotation": rotations, "look-up": lookups}
     facts = {stage: moments(each.errors for each in runs) for stage, runs in stages.items()}
     return facts, _correlations(params, rotations[0].errors)
