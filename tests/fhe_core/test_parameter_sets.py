@@ -33,10 +33,7 @@ FIELDS = (
 CURVES = json.loads((TOOLS / "security_curves.json").read_text())
 ESTIMATES = json.loads((TOOLS / "security_estimates.json").read_text())
 MEETING = {"meet_in_the_middle", "nearest_planes"}
-TRANSFORMS = {
-    "dual_hybrid",
-    "block_transform",
-}  # minutes of the estimator for each problem: not of all yet (docs/parameters.md)
+TRANSFORMS = {"dual_hybrid", "block_transform"}  # on blocks, minutes of the estimator each: not of all problems yet
 
 
 def load_tool(name: str) -> ModuleType:
