@@ -49,7 +49,7 @@ __all__ = [
     "word_dtype",
 ]
 
-_MINIMUM_BITS, _MINIMUM_STRUCTURED_BITS = 128, 120  # the latter of `_block` sets (docs/parameters.md)
+MINIMUM_SECURITY_BITS = 128
 ALLOW_TOY_VARIABLE = "CLOAKWORK_ALLOW_TOY"
 _MEASURE_PAPERS_VARIABLE = "CLOAKWORK_MEASURE_PAPERS"
 _PAPER_PREFIX = "papers/"
@@ -99,7 +99,7 @@ def parameter_set(name: str) -> ParameterSet:
     params = _engine.parameter_set(name)
     if is_insecure(params) and not _toy_allowed():
         raise ParameterError(
-            f"parameter set '{name}' is insecure ({params.security_bits} bits, {_minimum_bits(params)} wanted) and only for tests; "
+            f"parameter set '{name}' is insecure ({params.security_bits} bits, {MINIMUM_SECURITY_BITS} wanted) and only for tests; "
             f"choose another set, or set {ALLOW_TOY_VARIABLE}=1 if nothing secret is encrypted"
         )
     return params
@@ -227,12 +227,8 @@ def require_common_mask(params: ParameterSet, common_mask: bool, how: str = "com
 
 
 def is_insecure(params: ParameterSet) -> bool:
-    """Fewer than 128 bits, or 120 with a structured secret: refused outside of tests."""
-    return params.security_bits < _minimum_bits(params)
-
-
-def _minimum_bits(params: ParameterSet) -> int:
-    return _MINIMUM_STRUCTURED_BITS if params.structured_secret else _MINIMUM_BITS
+    """Fewer than 128 bits: refused outside of tests."""
+    return params.security_bits < MINIMUM_SECURITY_BITS
 
 
 def _toy_allowed() -> bool:

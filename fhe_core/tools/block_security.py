@@ -13,7 +13,7 @@ structure wherever we know how to use it:
    values of blocks alone. We know none (folded block by block, the table of samples is no smaller than p^t until as many coefficients are done as the number of samples has bits), so this
    attack is hypothetical, and rows need four bits less against it.
 4. `meet_in_the_middle` and `nearest_planes` guess halves of the blocks at the square root of their number and find near collisions; `meet_lwe` represents
-   the key as a sum in many ways (meet_in_the_middle.py). They take 124, 121 and 126 bits where `enumeration` takes 133 (n = 784, sigma 7.85).
+   the key as a sum in many ways (meet_in_the_middle.py). They take 136, 132 and 139 bits where `enumeration` takes 145 (n = 864, sigma 7.33).
 
 For l = 1 this is the estimator's model of a binary secret but for the order of guesses: 129.4 bits where the estimator says 132.3 (n = 640, sigma 6.48).
 

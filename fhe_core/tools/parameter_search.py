@@ -37,7 +37,6 @@ GAUSSIAN_SECRET_SIGMA = 1.0  # kGaussianSecretSigma of rotation.hpp
 TARGET_BITS = 132
 NTRU_SIGMA = 1.0  # of the numerators of NTRU keys
 HYPOTHETICAL, HYPOTHETICAL_MARGIN = "block_transform", 4  # of block_security.py
-NOT_SEARCHED = ("meet_in_the_middle", "nearest_planes", "meet_lwe")  # rows state their bits against these; they were searched before the attacks were known
 Gadget = tuple[int, int]  # base_log, level_count
 
 
@@ -245,11 +244,6 @@ def least_bits(estimate: dict[str, float | None]) -> float:
     return min(cost + HYPOTHETICAL_MARGIN * (attack == HYPOTHETICAL) for attack, cost in estimate.items() if cost is not None)
 
 
-def searched_bits(estimate: dict[str, float | None]) -> float:
-    """Of the attacks that rows were searched against."""
-    return least_bits({attack: cost for attack, cost in estimate.items() if attack not in NOT_SEARCHED})
-
-
 def lwe_sigma(problem: str, n: int, w: int, bits: int) -> float:
     """The smallest keyswitch sigma (units of 2^-w) of a small key of this distribution that has these bits."""
     kind = {"binary": CURVES["points"]["lwe"], "gaussian": CURVES["points"]["gaussian"]}
@@ -274,7 +268,7 @@ def _confirmed(secret: str, dimension: int, modulus: int, sigma: float, bits: in
     while True:
         rounded = max(SIGMA_FLOOR, math.ceil(100 * sigma) / 100)
         estimate = ESTIMATES.get(estimate_key(secret, dimension, modulus, rounded))
-        if estimate is None or searched_bits(estimate) >= bits:
+        if estimate is None or least_bits(estimate) >= bits:
             return rounded
         sigma = 1.01 * rounded
 
@@ -357,6 +351,10 @@ class Shape:
     accumulator: str = "glwe"
 
 
+KEYSWITCH_GADGETS = tuple((2, levels) for levels in range(5, 12))
+BINARY_KEYSWITCH = ((1, 20),)  # twice the digits of {2, 10} and half their noise, where that saves accumulators
+
+
 @dataclass(frozen=True)
 class Target:
     """One row to find. `limit`: log2 of the failure probability, or for approximate rows the standard deviation in torus units."""
@@ -370,6 +368,7 @@ class Target:
     bits: int = TARGET_BITS
     output_noise: float = math.inf  # the largest standard deviation of a look-up's output, torus units
     parties: int = 1  # whose small keys stand side by side, each with the bits
+    keyswitches: tuple[Gadget, ...] = KEYSWITCH_GADGETS
 
 
 # Each shape is a GPU kernel, so rows share them where that costs a few per cent.
@@ -386,11 +385,12 @@ TWO_LIMBS = (
     Shape(4096, 1, 2, (24, 1), (24, 1)),
 )
 ALL_SHAPES = (*ONE_LIMB, *TWO_LIMBS)
-BLOCKS = ("block_3", "block_4", "block_6", "block_8")
+# Blocks of six cost as much by count, within 2 %, of four and three more; on cards eight are faster, and one length is one set of kernels.
+BLOCKS = ("block_8",)
 
 
 def _in_blocks(shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
-    """The same shapes with blocks of every length."""
+    """The same shapes with blocks of these lengths."""
     return tuple(replace(shape, cmux=cmux) for shape in shapes for cmux in BLOCKS)
 
 
@@ -399,8 +399,7 @@ RAISED = tuple(replace(shape, limb_count=1, raised=True) for shape in TWO_LIMBS)
 
 # Several accumulators as one table. A body digit of 22 bits has less noise: of rounding, the body's share is one of a thousand.
 EXTENDED = tuple(Shape(2048, 1, 2, (24, 1), (22, 1), extension_factor=factor) for factor in (2, 4, 8, 16, 32))
-# Blocks of eight alone: the cheapest for every target, and with a modulus switch that half the parts of shorter blocks are enough for at 2^-64.
-EXTENDED_BLOCKS = tuple(replace(shape, cmux="block_8") for shape in EXTENDED[:4])
+EXTENDED_BLOCKS = _in_blocks(EXTENDED[:4])
 # Rounded products. Digits of 24 bits have more error of the transforms than of rounding, of 22 less; either takes a larger n.
 ROUNDED = (Shape(2048, 1, 1, (23, 1), (20, 1), raised=True, rounded_products=True),)
 # Two digits: outputs of low noise, of which many multiples fit into one look-up and many bits into one number.
@@ -458,14 +457,15 @@ TARGETS = (
     Target("gate_128_block", "gate", 0, -128, SQRT2, _in_blocks(ONE_LIMB)),
     *(_lut(p, "_block", -128, shapes=_in_blocks(ALL_SHAPES)) for p in range(1, 6)),
     Target("lut6_64_block", "exact", 6, -64, 4, EXTENDED_BLOCKS),
-    Target("lut7_64_block", "exact", 7, -64, 4, EXTENDED_BLOCKS),
-    Target("lut8_64_block", "exact", 8, -64, 1, EXTENDED_BLOCKS),
+    Target("lut7_64_block", "exact", 7, -64, 4, EXTENDED_BLOCKS, keyswitches=BINARY_KEYSWITCH),
+    Target("lut8_64_block", "exact", 8, -64, 1, EXTENDED_BLOCKS, keyswitches=BINARY_KEYSWITCH),
     Target("lut6_block", "exact", 6, -128, 4, EXTENDED_BLOCKS),
     Target("lut7_block", "exact", 7, -128, 4, EXTENDED_BLOCKS),
     Target("lut8_block", "exact", 8, -128, 2, EXTENDED_BLOCKS),
     Target("nn2_block", "approximate", 0, 0.01, 4, _in_blocks(ALL_SHAPES)),
     Target("nn1_block", "approximate", 0, 0.005, 4, _in_blocks(ALL_SHAPES)),
-    Target("nn05_block", "approximate", 0, 0.0025, 4, _in_blocks(ALL_SHAPES)),
+    # Outputs quieter than a binary ring key's leave room for larger weights, at the same cost.
+    Target("nn05_block", "approximate", 0, 0.0025, 4, _in_blocks(ALL_SHAPES), output_noise=2**-15.5),
     # Raised bootstrap keys: half the ciphertext, for who names them.
     *(_lut(p, "_raised", -128, shapes=RAISED) for p in range(3, 6)),
     Target("nn05_raised", "approximate", 0, 0.0025, 4, RAISED),
@@ -494,7 +494,6 @@ TARGETS = (
     Target("lut3_2p", "exact", 3, -128, 16, TWO_DIGITS[1:2], output_noise=2**-17, parties=2),
     Target("lut3_3p", "exact", 3, -128, 16, TWO_DIGITS[1:2], output_noise=2**-16.25, parties=3),
 )
-KEYSWITCH_GADGETS = tuple((2, levels) for levels in range(5, 12))
 KEYSWITCH_MODULI = (16, 24)  # whole bytes: two or three per word
 
 
@@ -539,7 +538,7 @@ def smallest_row(target: Target, shape: Shape, secret: str, w: int, keyswitch: G
         estimated = (with_dimension(n) for n in sorted(estimated_dimensions(row.lwe_problem, 2**w)))
         return next((candidate for candidate in estimated if row_security(candidate) >= target.bits and fits(candidate, target)), None)
     bits = row.rotation.key_bits
-    first, step = -(-560 // bits) * bits, 16 * bits
+    first, step = -(-560 // bits) * bits, 32 // bits * bits
     coarse = next((n for n in range(first, 1400, step) if fits(with_dimension(n), target)), None)
     if coarse is None:
         return None
@@ -549,7 +548,7 @@ def smallest_row(target: Target, shape: Shape, secret: str, w: int, keyswitch: G
 
 def choices(target: Target) -> list[Row]:
     """Every row that reaches the target: the cheapest first, after those within 1 % of it in order of upload."""
-    options = itertools.product(target.shapes, ("binary", "ternary", "quinary"), KEYSWITCH_MODULI, KEYSWITCH_GADGETS)
+    options = itertools.product(target.shapes, ("binary", "ternary", "quinary"), KEYSWITCH_MODULI, target.keyswitches)
     found = [smallest_row(target, *option) for option in options if option[3][0] * option[3][1] <= option[2]]
     rows = [row for row in found if row is not None]
     least = min(map(cost, rows), default=0.0)

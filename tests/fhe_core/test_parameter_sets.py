@@ -33,6 +33,7 @@ FIELDS = (
 CURVES = json.loads((TOOLS / "security_curves.json").read_text())
 ESTIMATES = json.loads((TOOLS / "security_estimates.json").read_text())
 MEETING = {"meet_in_the_middle", "nearest_planes"}
+TRANSFORMS = {"dual_hybrid", "block_transform"}  # on blocks, minutes of the estimator each: not of all problems yet
 
 
 def load_tool(name: str) -> ModuleType:
@@ -217,10 +218,10 @@ def test_security_is_the_estimators(name: str) -> None:
     for instance in instances:
         attacks = dict(ESTIMATES["estimates"][instance])
         if instance.startswith("block_"):
-            lattices = {"usvp", "bdd", "enumeration", "dual_hybrid", "block_transform"}
-            assert attacks.keys() == {*lattices, *MEETING, "meet_lwe"}
-            assert attacks["block_transform"] >= 128  # hypothetical: no transform over blocks is known that is so cheap
-            attacks["block_transform"] += 4
+            assert attacks.keys() - TRANSFORMS == {"usvp", "bdd", "enumeration", *MEETING, "meet_lwe"}
+            if "block_transform" in attacks:  # hypothetical: no transform over blocks is known that is so cheap
+                assert attacks["block_transform"] >= 128
+                attacks["block_transform"] += 4
         elif instance.startswith("ntru_"):
             assert attacks.keys() == {"usvp", "bdd", "dsd", *MEETING}
         else:
@@ -230,8 +231,7 @@ def test_security_is_the_estimators(name: str) -> None:
         instance.startswith(("block_", "ntru_")) for instance in search.row_instances(rows()[name])
     )
     assert params.security_bits == math.floor(min(bits))
-    searched = 120 if "_block" in name else 132  # blocks were searched before meeting in the middle was counted
-    assert params.security_bits >= (192 if name.endswith("_s192") else searched)
+    assert params.security_bits >= (192 if name.endswith("_s192") else 132)
     least = search.NTRU_SIGMA if params.accumulator == "ntru" else 3.19
     assert all(3.19 <= sigma <= 2000 for sigma in (params.glwe_sigma, params.lwe_sigma)) and params.key_sigma >= least
 
@@ -239,14 +239,14 @@ def test_security_is_the_estimators(name: str) -> None:
 def test_block_secrets_pay_for_their_structure() -> None:
     """At the same noise a block-binary key has more coefficients than a binary one of the same security, the more the longer its blocks.
 
-    More by far than the 26, 33 and 43 that scaled lattices alone would ask for (without guesses of whole blocks): 640 becomes 692, 713 and 758.
+    More by far than the 26, 33 and 43 that scaled lattices would ask for (without guesses of whole blocks): 640 becomes 692, 716, 794 and 872.
     """
     binary = CURVES["points"]["lwe"]["132"]
     curve = [
         search._at_target(log2_alpha, bits, dimension, 132)
         for dimension, log2_alpha, bits in zip(binary["dimension"], binary["log2_alpha"], binary["bits"], strict=True)
     ]
-    for length, least, most in ((3, 48, 55), (4, 65, 75), (6, 112, 121), (8, 152, 160)):
+    for length, least, most in ((3, 48, 55), (4, 72, 78), (6, 149, 158), (8, 226, 237)):
         points = CURVES["points"]["blocks"][f"block_{length}"]["132"]
         for dimension, log2_alpha, bits in zip(points["dimension"], points["log2_alpha"], points["bits"], strict=True):
             moved = search._at_target(log2_alpha, bits, dimension, 132)
@@ -296,7 +296,7 @@ def test_lanes_pay_for_each_other(name: str) -> None:
         "cmux",
     ):
         assert getattr(lanes, field) == getattr(plain, field)
-    assert lanes.lane_count == 2 and lanes.lwe_dimension >= plain.lwe_dimension - plain.rotation.key_bits
+    assert lanes.lane_count == 2 and lanes.lwe_dimension >= 0.98 * plain.lwe_dimension  # a finer body may save steps
     assert 1.3 * search.cost(plain) < search.cost(lanes) < 1.7 * search.cost(plain)
     assert 2 * upload_bytes(_engine.parameter_set(plain.name)) < upload_bytes(_engine.parameter_set(name)) < 64 << 20
 
@@ -404,8 +404,8 @@ def test_rows_are_ones_that_the_engine_computes(name: str) -> None:
     [
         ("gate_64", 16),
         ("lut4", 40),
-        ("gate_64_block", 10),
-        ("lut4_block", 28),
+        ("gate_64_block", 11),
+        ("lut4_block", 29),
         ("large16", 70),
         ("fine4", 310),
         ("fine5", 600),

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any
 
-os.environ.setdefault("CLOAKWORK_ALLOW_TOY", "1")
+os.environ |= {"CLOAKWORK_ALLOW_TOY": "1", "CLOAKWORK_MEASURE_PAPERS": "1"}
 
 from measurements import Facts, measure
 from records import FILE, changes, differences, load, origin, save, sets, shortened

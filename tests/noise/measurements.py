@@ -63,11 +63,12 @@ def measure(name: str) -> Facts:
     params = laboratory.params
     if params.digit_bits and name.startswith("toy"):
         return {"over keys": _over_keys(laboratory)}
+    key = _key(laboratory)
     stages, correlations = _stages(laboratory)
     if params.party_count == 1:
         stages |= _encryptions(laboratory)
     facts: Facts = {
-        "key": _key(laboratory),
+        "key": key,
         "stages": stages,
         "correlations": correlations,
         "zeros": _zeros(laboratory),
@@ -86,7 +87,8 @@ def _key(laboratory: Any) -> Facts:
 def _stages(laboratory: Any) -> tuple[Facts, Facts]:
     """Every stage, and how alike the entries of one rotation are.
 
-    Shipped block sets have ten times as many modulus switches and, if their table is one accumulator, twelve times as many rotations.
+    Shipped block sets have ten times as many modulus switches, and rotations and look-ups under twelve keys, or four if their table is several
+    accumulators: the weight of a key moves what a look-up sees by some per cent.
     """
     params = laboratory.params
     block, extended = is_shipped_block(params), params.extension_factor > 1
@@ -97,10 +99,12 @@ def _stages(laboratory: Any) -> tuple[Facts, Facts]:
     }
     stages["modulus switch"] = [laboratory.modulus_switch() for _ in range(10 if block else 1)]
     rotations, lookups = [], []
-    for _ in range(12 if block and not extended else 1):
+    for number in range((4 if extended else 12) if block else 1):
+        if number:
+            laboratory.take_key(bytes([number] * 32))
         rotated = laboratory.rotate()
         rotations.append(laboratory.blind_rotation(rotated))
-        lookups.append(laboratory.lookup(rotated, entries=1024 if block and extended else 256))
+        lookups.append(laboratory.lookup(rotated))
     stages |= {"blind rotation": rotations, "look-up": lookups}
     facts = {stage: moments(each.errors for each in runs) for stage, runs in stages.items()}
     return facts, _correlations(params, rotations[0].errors)

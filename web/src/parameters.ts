@@ -10,8 +10,7 @@ const SECRETS = ["binary", "ternary", "quinary", "gaussian"] as const;
 const SECRET_MEAN: Readonly<Record<string, number>> = { binary: 1 / 2, ternary: 0, quinary: 0 };
 const SECRET_SQUARE: Readonly<Record<string, number>> = { binary: 1 / 2, ternary: 2 / 3, quinary: 2 };
 const NAME_BYTES = 32;
-const MINIMUM_BITS = 128;
-const MINIMUM_STRUCTURED_BITS = 120; // of `_block` sets (docs/parameters.md)
+const MINIMUM_SECURITY_BITS = 128;
 
 // The integers of a row, in the order of fhe_core/src/wasm/parameters.cpp.
 // prettier-ignore
@@ -173,23 +172,18 @@ export function parameterSet(engine: Engine, name: string): ParameterSet {
   }
   const found = sets.get(name);
   if (found === undefined) {
-    const secure = [...sets.values()].filter((set) => set.securityBits >= minimumBits(set)).map((set) => set.name);
+    const secure = [...sets.values()].filter((set) => set.securityBits >= MINIMUM_SECURITY_BITS).map((set) => set.name);
     throw new ParameterError(`parameter set: there is none called '${String(name).slice(0, 40)}'; expected one of ${secure.join(", ")}`);
   }
   return found;
 }
 
 /** KeyMismatchError for a set without security, which a server must not name, whatever the engine allows in tests. */
-export function requireSecure(set: ParameterSet): void {
-  const least = minimumBits(set);
-  if (!(set.securityBits >= least) || set.name.includes("/"))
+export function requireSecure({ name, securityBits }: ParameterSet): void {
+  if (!(securityBits >= MINIMUM_SECURITY_BITS) || name.includes("/"))
     throw new KeyMismatchError(
-      `client specification: parameter set '${set.name}' has fewer than ${least} bits of security, for tests and comparisons; no server may name it`,
+      `client specification: parameter set '${name}' has fewer than ${MINIMUM_SECURITY_BITS} bits of security, for tests and comparisons; no server may name it`,
     );
-}
-
-function minimumBits(set: ParameterSet): number {
-  return set.structuredSecret ? MINIMUM_STRUCTURED_BITS : MINIMUM_BITS;
 }
 
 function readTable(engine: Engine): Map<string, ParameterSet> {

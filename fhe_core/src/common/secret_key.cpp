@@ -13,7 +13,7 @@ namespace fhe_core {
 namespace {
 
 constexpr std::size_t kLanes = NegacyclicNtt::kLanes;
-constexpr int kMinSecurityBits = 128, kMinStructuredBits = 120;  // the latter of `_block` sets (docs/parameters.md)
+constexpr int kMinSecurityBits = 128;
 
 bool is_set(const char* variable) {
     const char* value = std::getenv(variable);
@@ -28,10 +28,9 @@ void refuse_insecure(const ParameterSet& params) {
             "': it has the parameters of a publication, most of which are insecure; 'cloakwork bench methods' alone makes "
             "keys of it (CLOAKWORK_MEASURE_PAPERS=1)");
     }
-    const int least = params.has_structured_secret() ? kMinStructuredBits : kMinSecurityBits;
-    if (params.security_bits >= least || is_set("CLOAKWORK_ALLOW_TOY")) return;
+    if (params.security_bits >= kMinSecurityBits || is_set("CLOAKWORK_ALLOW_TOY")) return;
     throw ParameterError(
-        "parameter set '" + std::string(params.name) + "': expected at least " + std::to_string(least) +
+        "parameter set '" + std::string(params.name) + "': expected at least " + std::to_string(kMinSecurityBits) +
         " bits of security, it has " + std::to_string(params.security_bits) +
         "; choose another set, or set the environment variable CLOAKWORK_ALLOW_TOY=1 in tests that need no secrecy");
 }
