@@ -63,6 +63,11 @@ class Settings(BaseSettings):
         description="No other service uses `database_url`. Without this and without `storage_url` such a database is refused: services that "
         "share it would not find each other's files.",
     )
+    adopt_storage: bool = Field(
+        False,
+        description="For one start: the storage becomes this database's although it belongs to another one, or most of its objects are unknown. "
+        "Those are deleted in time.",
+    )
     role: Literal["all", "web", "worker"] = Field(
         "all",
         description="Of this process among those that share `database_url` and `storage_url`: `web` takes requests and has no engine, `worker` "

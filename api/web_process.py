@@ -38,7 +38,7 @@ def serve(settings: Settings) -> int:
     logs.set_up(settings.log_level)
     _log.info("starting", extra=_about(settings))
     services = Services(settings)
-    asyncio.run(prepare(settings, services.node.name))
+    asyncio.run(prepare(settings, services.node.name, services.storage))
     connections = Connections(
         settings.max_connections, settings.max_address_connections, settings.max_tenant_connections
     )

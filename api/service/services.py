@@ -18,6 +18,7 @@ from cloakwork.api.service.administration.administration import Administration
 from cloakwork.api.service.administration.listings import Listings
 from cloakwork.api.service.administration.load import Load
 from cloakwork.api.service.fleet.fleet import Fleet
+from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.fleet.remote_scoring import RemoteScoring
 from cloakwork.api.service.fleet.worker import Worker
 from cloakwork.api.service.housekeeping import Housekeeping
@@ -32,6 +33,7 @@ from cloakwork.api.service.keys.uploads import Uploads
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.models.records import ModelRecords
 from cloakwork.api.service.models.uploads import ModelUploads
+from cloakwork.api.service.object_folders import object_folders
 from cloakwork.api.service.readiness import Readiness
 from cloakwork.api.service.scoring.body_budget import BodyBudget
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
@@ -40,6 +42,7 @@ from cloakwork.api.service.storage.disk import Disk
 from cloakwork.api.service.storage.node import Node
 from cloakwork.api.service.storage.object_store import ObjectStore
 from cloakwork.api.service.storage.objects import UPLOADS, ObjectStorage, Storage, open_storage
+from cloakwork.api.service.storage.pairing import Pairing, refuse_lost_file
 from cloakwork.api.service.storage.private import own_folder
 from cloakwork.api.service.tenants.tenants import Tenant, Tenants
 from cloakwork.api.service.tenants.usage import Usage
@@ -96,6 +99,7 @@ class Services:
         self.metrics = Metrics()
         self.tenants = Tenants(self.database)
         self.storage = open_storage(settings.storage_url, settings.data_folder)
+        self.pairing = Pairing(self.database, self.storage, settings.adopt_storage)
         self.models = Models(
             settings.data_folder / "models",
             ModelRecords(self.database),
@@ -140,7 +144,9 @@ class Services:
             self.storage,
             self.disk,
             self.dispatcher.engines,
+            self.pairing,
             self.fleet,
+            [] if self.models.shared is None else [self.models.shared.folder()],
         )
         self._opening: asyncio.Task[None] | None = None
         self.bodies = BodyBudget(settings.body_memory_bytes, settings.tenant_body_memory_bytes)
@@ -242,6 +248,8 @@ class Services:
             raise UnavailableError("the service is starting: it reads its models", retry_after=1)
         if self.draining:
             raise UnavailableError("the service is ending", retry_after=1)
+        if self.pairing.differs:
+            raise UnavailableError("the storage belongs to another database; the operator's log has the rest")
         await self._readiness.require()
 
     async def _check_ready(self) -> None:
@@ -269,12 +277,14 @@ class Services:
         self.metrics.waiting.set(here if self.fleet is None else await self.fleet.queue.calls_waiting())
         self.metrics.disk_free.set(self.disk.free_bytes())
         self.metrics.disk_total.set(self.disk.total_bytes())
+        self.metrics.unknown_objects.set(self._housekeeping.unknown_objects)
         self.metrics.runs_as(release(), self.settings.role, self.dispatcher.engines.build)
         return self.metrics.text(lambda model: not model or tenant is None or tenant.sees(model))
 
 
-async def prepare(settings: Settings, node: str) -> None:
-    """What must be right before anything listens: storage that every service on the database finds, the tables, and somebody who may use it.
+async def prepare(settings: Settings, node: str, storage: Storage) -> None:
+    """What must be right before anything listens: storage that every service on the database finds, the tables, a database and a storage that
+    belong together, and somebody who may use them.
 
     Raises:
         ParameterError: one of these is missing, or the database cannot be used.
@@ -287,7 +297,10 @@ async def prepare(settings: Settings, node: str) -> None:
     url = database_url(settings)
     database = Database(url)
     try:
+        if settings.database_url is None:
+            await refuse_lost_file(settings.data_folder / DATABASE_FILE, storage, settings.adopt_storage)
         await migrate(database, url)
+        await require_pair(settings, node, database, storage)
         if settings.single_host and await JobStore(database, node).others_alive(settings.takeover_seconds):
             raise ParameterError(
                 f"serve: single_host is set, and another service has used this database in the last {settings.takeover_seconds:g} seconds; "
@@ -309,6 +322,20 @@ async def prepare(settings: Settings, node: str) -> None:
         ) from None
     finally:
         await database.close()
+
+
+async def require_pair(settings: Settings, node: str, database: Database, storage: Storage) -> None:
+    """Raises:
+    ParameterError: the storage belongs to another database, or cannot be asked.
+    """
+    calls = None
+    if settings.shared:
+        calls = WorkQueue(database, node, settings.takeover_seconds, settings.max_attempts).existing
+    folders = object_folders(storage, JobStore(database, node), Keys(database), calls)
+    try:
+        await Pairing(database, storage, settings.adopt_storage).require(folders)
+    except OSError as error:
+        raise ParameterError(f"storage: {storage.where} cannot be used ({error}); check storage_url and data_folder") from None
 
 
 async def migrate(database: Database, url: str) -> None:

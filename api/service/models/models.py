@@ -26,7 +26,6 @@ from cloakwork.models.repository_files import is_described
 
 _LOOK_SECONDS: Final = 2.0  # until every service on a database knows what one of them changed: below five
 _KEEP_SECONDS: Final = 60.0  # the file of a removed version, for requests that were accepted just before
-_SWEEP_SECONDS: Final = 3600.0
 _AGAIN_SECONDS: Final = 30.0
 
 _log = logging.getLogger("cloakwork.repository")
@@ -51,7 +50,6 @@ class Models(Catalogue):
         self._zoo = zoo
         self._describing = asyncio.Lock()
         self._reading = asyncio.Lock()
-        self._swept = time.monotonic()
         self._publish_at: float | None = None  # what could not be published
         self._watch: asyncio.Task[None] | None = None
 
@@ -150,9 +148,6 @@ class Models(Catalogue):
             if self._publish_at is not None and self._publish_at <= time.monotonic():
                 await self._publish(self.shared)
                 await self.read()
-            if time.monotonic() - self._swept >= _SWEEP_SECONDS:
-                self._swept = time.monotonic()
-                await self.shared.sweep(_SWEEP_SECONDS)
         await self.remove_ended()
 
     async def _read_quietly(self) -> None:
