@@ -25,6 +25,7 @@ _DESCRIPTIONS = {
     429: "Over a limit; see Retry-After",
     431: "The header is too large",
     499: "Cancelled",
+    500: "The storage has lost or damaged what the service kept there",
     503: "The engine or the database does not answer, or there are too many connections; see Retry-After",
     507: "The device's memory, or the storage, does not suffice",
 }

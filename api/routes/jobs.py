@@ -65,7 +65,7 @@ async def watch_job(job: Identity, request: Request, services: AllServices, tena
 
 @router.get(
     "/v2/jobs/{job}/result",
-    responses={200: binary_response("One object of ciphertexts of shape [samples, outputs]"), **errors(404, 409, 410)},
+    responses={200: binary_response("One object of ciphertexts of shape [samples, outputs]"), **errors(404, 409, 410, 500)},
     response_class=FileResponse,
 )
 async def job_result(job: Identity, services: AllServices, tenant: ScoringCaller) -> FileResponse:

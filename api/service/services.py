@@ -38,6 +38,7 @@ from cloakwork.api.service.readiness import Readiness
 from cloakwork.api.service.scoring.body_budget import BodyBudget
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.scoring import Scoring
+from cloakwork.api.service.storage.damage import Damage
 from cloakwork.api.service.storage.disk import Disk
 from cloakwork.api.service.storage.node import Node
 from cloakwork.api.service.storage.object_store import ObjectStore
@@ -113,6 +114,7 @@ class Services:
         self.usage = Usage(self.database, settings)
         self.dispatcher = Dispatcher(settings, engine_options(settings), self.audit_key)
         self.fleet = self._fleet() if settings.shared else None
+        damage = Damage(self.storage, lambda kind: self.metrics.damaged_objects.labels(kind).inc())
         self.uploads = Uploads(
             self.keys,
             self.models,
@@ -121,6 +123,7 @@ class Services:
             self.usage,
             self.disk,
             self.dispatcher.engines.forget,
+            damage,
             settings.structured_keys,
         )
         parts = self.keys, self.uploads, self.storage, self.usage, self.metrics
@@ -129,7 +132,7 @@ class Services:
         self.scoring.estimates = running.estimates
         self.store = JobStore(self.database, self.node.name)
         self.jobs = Jobs(
-            self.store, self.storage, running, self.dispatcher, self.models, self.keys, self.usage, self.disk
+            self.store, self.storage, running, self.dispatcher, self.models, self.keys, self.usage, self.disk, damage
         )
         if self.fleet is not None:
             self.jobs.join(self.fleet)
