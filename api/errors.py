@@ -227,6 +227,10 @@ class UnavailableError(ServiceError):
     http_status = 503
 
 
+class DamagedModelError(UnavailableError):
+    """The file of a model is not what it was when it was described."""
+
+
 class DamagedObjectError(ServiceError):
     """The storage has lost or changed what the service keeps there."""
 

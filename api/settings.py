@@ -93,6 +93,12 @@ class Settings(BaseSettings):
     )
     zoo: bool = Field(True, description="Compile the models of the zoo into the repository when it does not have them.")
 
+    strict_readiness: bool = Field(
+        True,
+        description="Ready is a service whose models are all ready, as the Open Inference Protocol has it; `false`: also one with a model that "
+        "cannot be served.",
+    )
+
     # the engine
     devices: str = Field(
         "auto",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, Request, shares
 from cloakwork.api.engine.residency import Residency, one_device
-from cloakwork.api.errors import UnavailableError
+from cloakwork.api.errors import DamagedModelError
 from cloakwork.fhe_core.levelled.ciphertexts import SeededLevelledCiphertexts
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.index import NeighbourIndex
@@ -52,5 +52,5 @@ class IndexScorer:
 def _index(place: ModelPlace) -> NeighbourIndex:
     try:
         return load_index(place.path)
-    except CompileError as error:  # it was read when it was described
-        raise UnavailableError(f"the stored index is damaged; tell the operator ({type(error).__name__})") from error
+    except (CompileError, FileNotFoundError) as error:  # it was read when it was described
+        raise DamagedModelError(f"the stored index is damaged; tell the operator ({type(error).__name__})") from error

@@ -130,6 +130,7 @@ class Services:
         running = Scoring(settings, self.dispatcher, *parts)
         self.scoring: Scoring = running if self.fleet is None else RemoteScoring(settings, self.fleet.front, *parts)
         self.scoring.estimates = running.estimates
+        self.scoring.look_at_models = running.look_at_models = self.models.look_again
         self.store = JobStore(self.database, self.node.name)
         self.jobs = Jobs(
             self.store, self.storage, running, self.dispatcher, self.models, self.keys, self.usage, self.disk, damage
@@ -253,6 +254,8 @@ class Services:
             raise UnavailableError("the service is ending", retry_after=1)
         if self.pairing.differs:
             raise UnavailableError("the storage belongs to another database; the operator's log has the rest")
+        if self.settings.strict_readiness:
+            self.models.require_served()
         await self._readiness.require()
 
     async def _check_ready(self) -> None:

@@ -20,6 +20,7 @@ from cloakwork.api.errors import (
     NotReadyError,
     StorageFullError,
     UnavailableError,
+    UnknownModelError,
 )
 from cloakwork.api.service.clock import day_of, new_id, now
 from cloakwork.api.service.jobs.events import JobEvents, JobProgress
@@ -94,6 +95,7 @@ class Jobs:
         self._disk = disk
         self._damage = damage
         self._tasks: dict[asyncio.Task[None], str] = {}
+        self._waiting: set[str] = set()  # jobs whose model cannot be served
         self._fleet: Fleet | None = None  # several processes: the database hands out what waits
         self.events = JobEvents()
 
@@ -256,6 +258,10 @@ class Jobs:
     async def _broken(self, job: Job, request: Request, message: Message, attempt: _Attempt) -> None:
         try:
             code, text = message["code"], message["message"]
+            if message.get("model_damaged"):
+                await self._scoring.look_after(request.key, message)
+                await self._wait_for_model(job, attempt.number, max(0, attempt.number - 1), text)
+                return
             if code not in _NOT_THE_INPUT and await self._input_is_damaged(job, request):
                 code, text = DamagedObjectError.code, "the storage has damaged the input; send the job again"
             await self._failed(job, code, text, attempt.number)
@@ -393,14 +399,25 @@ class Jobs:
                     f"version '{job.version}' of model '{job.model}' is another program now; send the job again"
                 )
             key = await self._keys.get(job.tenant, job.evaluation_key)
+            self._waiting.discard(job.id)
             await self._enqueue(
                 replace(job, state=QUEUED), Request(Tenant(job.tenant, frozenset()), model, key, job.samples)
             )
         except FileNotFoundError:
             self._damage.report(job.input_name)
             await self._failed(job, DamagedObjectError.code, "the storage has lost the input; send the job again")
+        except (UnavailableError, UnknownModelError) as error:
+            await self._wait_for_model(job, job.attempts, job.attempts, str(error))
         except FheError as error:
             await self._failed(job, error.code, str(error))
+
+    async def _wait_for_model(self, job: Job, attempts: int, counted: int, why: str) -> None:
+        """The job is accepted, and its model may be repaired; one that is removed ends it."""
+        await self._store.wait(job.id, attempts, counted, self._store.node if self._fleet is None else "")
+        if job.id not in self._waiting:
+            self._waiting.add(job.id)
+            _log.warning("a job waits for its model", extra={"job": job.id, "model": job.model, "why": why})
+        self._over(job.id)
 
     async def gave_up(self, job: Job) -> None:
         """The processes that ran it died, its row says so."""

@@ -28,7 +28,7 @@ from cloakwork.api.service.names import NAME_PATTERN
 from cloakwork.api.service.storage.object_store import ObjectStore
 from cloakwork.api.service.storage.sweeping import Folder
 from cloakwork.fhe_core.files import atomic_writer
-from cloakwork.models.repository_files import FACTS, KINDS, ZOO, own_facts
+from cloakwork.models.repository_files import FACTS, FAULT, KINDS, ZOO, own_facts
 
 FOLDER: Final = "models"
 ZOO_FOLDER: Final = "zoo"
@@ -234,8 +234,10 @@ def remove_files(repository: Path, place: Place, sha256: str | None) -> None:
     """The artefact of a version that has ended; its number stays taken."""
     path = artefact_of(repository, *place)
     if path is not None and (sha256 is None or sha256_of(path) == sha256):
-        path.with_suffix(FACTS).unlink(missing_ok=True)
         path.unlink()
+    if artefact_of(repository, *place) is None:
+        for suffix in (FACTS, FAULT):
+            (repository / place[0] / f"{place[1]}{suffix}").unlink(missing_ok=True)
     mark_retired(repository, *place)
 
 
