@@ -269,7 +269,9 @@ def load_settings(**flags: Any) -> Settings:
         problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors())
         raise ParameterError(f"settings: {problems}") from None
     except ValueError as error:  # not TOML
-        raise ParameterError(f"settings: {error}") from None
+        raise ParameterError(f"settings: {file}: {error}") from None
+    except OSError as error:
+        raise ParameterError(f"settings: {file}: {error.strerror}") from None
 
 
 def without_credentials(url: str) -> str:

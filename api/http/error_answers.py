@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from cloakwork.api.descriptors import Exhaustion
 from cloakwork.api.errors import ServiceError, StorageFullError, UnavailableError
 from cloakwork.api.metrics import Metrics
 from cloakwork.api.service.storage.disk import Disk, is_full
@@ -51,6 +52,7 @@ class _ErrorAnswers:
     def __init__(self, metrics: Metrics, disk: Disk) -> None:
         self._metrics = metrics
         self._disk = disk
+        self._exhaustion = Exhaustion()
 
     async def known(self, request: Request, error: Exception) -> Response:
         found = cast(FheError, error)
@@ -82,7 +84,8 @@ class _ErrorAnswers:
             self._disk.report(error)
             text = "the service has no room left to store this; delete keys or finished jobs, or tell the operator"
             return await self.known(request, StorageFullError(text))
-        _log.error("storage or database failed", exc_info=error, extra=_identity(request))
+        if not self._exhaustion.report(error):
+            _log.error("storage or database failed", exc_info=error, extra=_identity(request))
         text = "the database or the storage does not answer; try again"
         return await self.known(request, UnavailableError(text, retry_after=5))
 

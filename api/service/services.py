@@ -216,6 +216,11 @@ class Services:
             _log.exception("the service cannot get ready")
             raise
 
+    async def opened(self) -> None:
+        """Waits until the models are read."""
+        if self._opening is not None:
+            await asyncio.shield(self._opening)
+
     def stop_soon(self) -> None:
         """A signal: nothing new begins. The second one: nothing is waited for."""
         if self.draining:
@@ -305,6 +310,7 @@ async def prepare(settings: Settings, node: str, storage: Storage) -> None:
     try:
         if settings.database_url is None:
             await refuse_lost_file(settings.data_folder / DATABASE_FILE, storage, settings.adopt_storage)
+        await database.require_whole()
         await migrate(database, url)
         await require_pair(settings, node, database, storage)
         if settings.single_host and await JobStore(database, node).others_alive(settings.takeover_seconds):
@@ -323,9 +329,7 @@ async def prepare(settings: Settings, node: str, storage: Storage) -> None:
     except FheError:
         raise
     except Exception as error:  # a driver's own classes; its text may hold the URL
-        raise ParameterError(
-            f"database: it cannot be used ({type(error).__name__}); check that it runs and that CLOAKWORK_DATABASE_URL is right"
-        ) from None
+        raise ParameterError(f"database: {_place(url)} cannot be used ({_reason(url, error)})") from None
     finally:
         await database.close()
 
@@ -358,5 +362,17 @@ async def migrate(database: Database, url: str) -> None:
     )
     _, errors = await process.communicate(url.encode())
     if process.returncode:
-        last = errors.decode(errors="replace").strip().splitlines()[-1:] or [""]
-        raise ParameterError(f"database: its tables cannot be made ({last[0]}); check CLOAKWORK_DATABASE_URL")
+        lines = [line for line in errors.decode(errors="replace").splitlines() if line and not line.startswith(("[SQL", "(Back"))]
+        raise ParameterError(f"database: the tables of {_place(url)} cannot be made ({lines[-1] if lines else process.returncode})")
+
+
+def _place(url: str) -> str:
+    """For messages: of a database that has a file, that file."""
+    _, is_file, path = url.partition("sqlite:///")
+    return path if is_file else "the server that CLOAKWORK_DATABASE_URL names"
+
+
+def _reason(url: str, error: Exception) -> str:
+    """What SQLite says of a file; of a server's error the class, because its text may hold a password."""
+    said = str(getattr(error, "orig", error)) if url.startswith("sqlite") else ""
+    return " ".join(said.split()) or type(error).__name__
