@@ -20,6 +20,7 @@ _DESCRIPTIONS = {
     411: "The body has no Content-Length",
     413: "Larger than anything that the route takes",
     415: "The body is compressed, or in a form that is not taken",
+    416: "Range asks for bytes that there are not",
     422: "Malformed",
     428: "Evaluation keys are needed first",
     429: "Over a limit; see Retry-After",
