@@ -67,7 +67,9 @@ def create_app(services: Services) -> FastAPI:
         ServiceMiddleware,
         gate=Gate(settings, services.tenants),
         error_answer=add_handlers(app, services.metrics, services.disk, Methods(routes)),
-        observer=Observer(services.metrics, RouteNames(_paths(routes)), ClientAddresses(settings.trusted_proxies.split())),
+        observer=Observer(
+            services.metrics, RouteNames(_paths(routes)), ClientAddresses(settings.trusted_proxies.split())
+        ),
         tls=settings.tls_certificate is not None,
     )
     _say_what_is_true(app, settings.insecure_local)

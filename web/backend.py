@@ -81,7 +81,7 @@ def add_page() -> None:
     text = f"the page of the service is left out: {missing}"
     if os.environ.get("CLOAKWORK_PAGE") == "required":
         raise SystemExit(text)
-    print(text, file=sys.stderr)
+    print(text, file=sys.stderr)  # noqa: T201
 
 
 def build_page() -> None:

@@ -13,7 +13,7 @@ from starlette.types import Scope
 def answer_head(router: APIRouter) -> None:
     """By the route of GET, where there is none of its own. OpenAPI says it once for all."""
     routes = [route for route in router.routes if isinstance(route, APIRoute)]
-    own = {route.path for route in routes if "HEAD" in route.methods}
+    own = {route.path for route in routes if "HEAD" in (route.methods or ())}
     for route in routes:
         if route.methods == {"GET"} and route.path not in own:
             router.add_api_route(

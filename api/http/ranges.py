@@ -33,5 +33,7 @@ def check_range(request: Request, size: int, etag: str) -> None:
             raise BadRequestError("expected 'Range: bytes=FIRST-LAST', 'bytes=FIRST-' or 'bytes=-COUNT'")
         if int(found[1] or 0) >= size or (found[3] and not int(found[3])):
             raise HTTPException(
-                _NOT_SATISFIABLE, f"the result has {size} bytes; ask for some of them", {"Content-Range": f"bytes */{size}"}
+                _NOT_SATISFIABLE,
+                f"the result has {size} bytes; ask for some of them",
+                {"Content-Range": f"bytes */{size}"},
             )

@@ -84,7 +84,9 @@ class RepositoryUpload(RepositoryEntry):
 class KeyAnnouncement(Body):
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={"examples": [{"parameter_set_digest": "9f2c" * 16, "bytes": 35966880, "sha256": "9f2c" * 16}]},
+        json_schema_extra={
+            "examples": [{"parameter_set_digest": "9f2c" * 16, "bytes": 35966880, "sha256": "9f2c" * 16}]
+        },
     )
 
     parameter_set_digest: Sha256

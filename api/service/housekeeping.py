@@ -199,4 +199,3 @@ class Housekeeping:
                     self._disk.report(error)
                 else:
                     _log.exception("%s failed and is tried again", getattr(chore, "__name__", "a chore"))
-

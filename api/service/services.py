@@ -345,7 +345,9 @@ async def require_pair(settings: Settings, node: str, database: Database, storag
     try:
         await Pairing(database, storage, settings.adopt_storage).require(folders)
     except OSError as error:
-        raise ParameterError(f"storage: {storage.where} cannot be used ({error}); check storage_url and data_folder") from None
+        raise ParameterError(
+            f"storage: {storage.where} cannot be used ({error}); check storage_url and data_folder"
+        ) from None
 
 
 async def migrate(database: Database, url: str) -> None:
@@ -362,8 +364,14 @@ async def migrate(database: Database, url: str) -> None:
     )
     _, errors = await process.communicate(url.encode())
     if process.returncode:
-        lines = [line for line in errors.decode(errors="replace").splitlines() if line and not line.startswith(("[SQL", "(Back"))]
-        raise ParameterError(f"database: the tables of {_place(url)} cannot be made ({lines[-1] if lines else process.returncode})")
+        lines = [
+            line
+            for line in errors.decode(errors="replace").splitlines()
+            if line and not line.startswith(("[SQL", "(Back"))
+        ]
+        raise ParameterError(
+            f"database: the tables of {_place(url)} cannot be made ({lines[-1] if lines else process.returncode})"
+        )
 
 
 def _place(url: str) -> str:

@@ -110,7 +110,9 @@ def _check_address(address: str) -> None:
         return
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
-        raise BatchCallError(f"--ray: expected HOST:PORT of a cluster's head (often port 6379), or auto, got '{address}'")
+        raise BatchCallError(
+            f"--ray: expected HOST:PORT of a cluster's head (often port 6379), or auto, got '{address}'"
+        )
     try:
         socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
     except OSError as error:

@@ -101,7 +101,9 @@ def inputs_in(source: Store, column: str | None) -> list[Entry]:
     """
     entries = [entry for entry in source.entries() if not _hidden(entry.name)]
     if not entries:
-        raise BatchCallError(f"{shown(source.place)}: expected ciphertext files or Parquet files, it is empty or not there")
+        raise BatchCallError(
+            f"{shown(source.place)}: expected ciphertext files or Parquet files, it is empty or not there"
+        )
     tables = [entry.name for entry in entries if is_table(entry.name)]
     if tables and column is None:
         raise ParameterError(f"{tables[0]} is a Parquet file: name its column of ciphertexts with --column")

@@ -88,9 +88,7 @@ class OnTerminal:
 
 
 @pytest.fixture(scope="module")
-def terminal(
-    tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]
-) -> Iterator[OnTerminal]:
+def terminal(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[OnTerminal]:
     data = folder_of_models(fill(tmp_path_factory.mktemp("terminal") / "data"))
     with_tables(data)
     started = OnTerminal(data)
@@ -129,7 +127,9 @@ def test_few_descriptors_lock_nobody_out_of_health(terminal: OnTerminal):
 
 def test_a_pipe_gets_the_same_in_json(tmp_path: Path, fill: Callable[[Path], Path]):
     with serving(folder_of_models(fill(tmp_path / "data"))) as server:
-        assert becomes(lambda: [each["ready"] for each in server.log_lines() if each["message"] == "models"], [["toy/1"]])
+        assert becomes(
+            lambda: [each["ready"] for each in server.log_lines() if each["message"] == "models"], [["toy/1"]]
+        )
         (line,) = [each for each in server.log_lines() if each["message"] == "models"]
         assert set(line["refused"]) == {"structured/1", "damaged/1"}
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from cloakwork.api.errors import MalformedError
-from cloakwork.fhe_core.files import synchronise_folder
 from cloakwork.api.service.models.folder import artefact_of
+from cloakwork.fhe_core.files import synchronise_folder
 from cloakwork.models.repository_files import FACTS, FAULT, INCOMING
 
 DAMAGED: Final = ".damaged"

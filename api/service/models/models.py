@@ -227,7 +227,11 @@ class Models(Catalogue):
     async def retire(self, name: str, version: str, remove: bool = False) -> None:
         """For good: its number is not given again. `remove`: its bytes go as soon as no job needs them, also of one that is retired."""
         self.versions(name)
-        row, model, fault = self._rows.get((name, version)), self._versions[name].get(version), self.fault((name, version))
+        row, model, fault = (
+            self._rows.get((name, version)),
+            self._versions[name].get(version),
+            self.fault((name, version)),
+        )
         known = record_of(model) if model is not None else row
         if known is None and fault is not None:
             known = _faulty_record(name, version, fault)

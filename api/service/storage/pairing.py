@@ -20,9 +20,7 @@ from cloakwork.api.service.storage.sweeping import Folder
 from cloakwork.fhe_core.errors import ParameterError
 
 _ROW: Final = 1
-_ADOPT: Final = (
-    "check database_url, storage_url and data_folder; if nobody needs what only one of them has, set adopt_storage = true for one start"
-)
+_ADOPT: Final = "check database_url, storage_url and data_folder; if nobody needs what only one of them has, set adopt_storage = true for one start"
 
 _log = logging.getLogger("cloakwork.storage")
 

@@ -110,7 +110,9 @@ def test_the_host_of_an_absolute_target_counts(server: LocalServer):
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[tuple[LocalServer, str]]:
+def guarded(
+    tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]
+) -> Iterator[tuple[LocalServer, str]]:
     data = fill(tmp_path_factory.mktemp("guarded") / "data")
     token = new_tenant(data, "alice")
     with serving(data, insecure=False) as server:

@@ -47,7 +47,9 @@ def test_a_damaged_result_is_a_counted_error_of_the_service(
     assert becomes(lambda: http.get(f"/v2/jobs/{job}").json()["state"], "done")
     whole = http.get(f"/v2/jobs/{job}/result")
     assert hashlib.sha256(whole.content).hexdigest() == whole.headers["etag"].strip('"')
-    before = metric(http, "fhe_damaged_objects_total") if "fhe_damaged_objects_total{" in http.get("/metrics").text else 0
+    before = (
+        metric(http, "fhe_damaged_objects_total") if "fhe_damaged_objects_total{" in http.get("/metrics").text else 0
+    )
     (stored,) = (server.data / "objects" / "results").glob(f"{job}-*")
     change(stored)
     answers = [http.get(f"/v2/jobs/{job}/result", headers=headers) for headers in ({}, {"Range": "bytes=0-9"})]
