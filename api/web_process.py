@@ -17,8 +17,8 @@ import uvicorn
 
 from cloakwork.api import logs, terminal
 from cloakwork.api.application import create_app
-from cloakwork.api.descriptors import Exhaustion, allow_connections
 from cloakwork.api.http.connections import Connections
+from cloakwork.api.http.descriptors import Exhaustion, allow_connections
 from cloakwork.api.http.gate import HEADER_BYTES
 from cloakwork.api.http.limited_protocol import limited_protocol
 from cloakwork.api.http.page_content import read_content
@@ -40,14 +40,15 @@ def serve(settings: Settings) -> int:
     _log.info("starting", extra=_about(settings))
     require_certificate(settings)
     require_port(settings.host, settings.port)
-    most_connections = allow_connections(settings.max_connections)
+    room = allow_connections(settings.max_connections)
     services = Services(settings)
     asyncio.run(prepare(settings, services.node.name, services.storage))
-    connections = Connections(most_connections, settings.max_address_connections, settings.max_tenant_connections)
+    connections = Connections(room.connections, settings.max_address_connections, settings.max_tenant_connections)
     config = uvicorn.Config(
         create_app(services),
         host=settings.host,
         port=settings.port,
+        backlog=room.backlog,
         http=limited_protocol(connections, settings.header_seconds, settings.body_idle_seconds),
         ws="none",
         log_config=None,

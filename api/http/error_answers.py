@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from cloakwork.api.descriptors import Exhaustion
 from cloakwork.api.errors import ServiceError, StorageFullError, UnavailableError
+from cloakwork.api.http.descriptors import Exhaustion
 from cloakwork.api.http.methods import Methods
 from cloakwork.api.metrics import Metrics
 from cloakwork.api.service.storage.disk import Disk, is_full

@@ -7,8 +7,10 @@ import errno
 import logging
 import resource
 import time
+from dataclasses import dataclass
 from typing import Any, Final
 
+from cloakwork.api.http.connections import SPARE
 from cloakwork.fhe_core.errors import ParameterError
 
 OTHER_FILES: Final = 256  # beside connections: libraries, database, uploads, results, connections that ask for health
@@ -20,20 +22,30 @@ _REPORT_SECONDS: Final = 60.0
 _log = logging.getLogger("cloakwork.server")
 
 
-def allow_connections(connections: int) -> int:
-    """Raises the limit of open files as far as the system lets it, and returns how many connections fit, each with a file that it writes.
+@dataclass(frozen=True)
+class Room:
+    """Connections at a time, each with a file that it writes, and how many may be accepted before the first of them is looked at."""
+
+    connections: int
+    backlog: int = 2048
+
+
+def allow_connections(connections: int) -> Room:
+    """Raises the limit of open files as far as the system lets it, and returns what fits.
 
     Raises:
         ParameterError: too few for any service.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * connections + OTHER_FILES
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return connections
+    if soft == resource.RLIM_INFINITY:
+        return Room(connections)
+    if soft >= wanted:
+        return _room(soft, connections)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     if allowed == wanted:
-        return connections
+        return _room(allowed, connections)
     fit = min(connections, (allowed - _LEAST_OTHER) // 2)
     if fit < _LEAST_CONNECTIONS:
         raise ParameterError(
@@ -44,7 +56,11 @@ def allow_connections(connections: int) -> int:
         "the system allows fewer open files than max_connections needs: there will be fewer connections",
         extra={"allowed": allowed, "wanted": wanted, "max_connections": fit},
     )
-    return fit
+    return _room(allowed, fit)
+
+
+def _room(allowed: int, connections: int) -> Room:
+    return Room(connections, min(Room.backlog, max(_LEAST_CONNECTIONS, allowed - _LEAST_OTHER - connections - SPARE)))
 
 
 class Exhaustion:
