@@ -42,7 +42,7 @@ from cloakwork.api.service.storage.damage import Damage
 from cloakwork.api.service.storage.disk import Disk
 from cloakwork.api.service.storage.node import Node
 from cloakwork.api.service.storage.object_store import ObjectStore
-from cloakwork.api.service.storage.objects import UPLOADS, ObjectStorage, Storage, open_storage
+from cloakwork.api.service.storage.objects import MARK, OBJECTS, UPLOADS, ObjectStorage, Storage, open_storage
 from cloakwork.api.service.storage.pairing import Pairing, refuse_lost_file
 from cloakwork.api.service.storage.private import own_folder
 from cloakwork.api.service.tenants.tenants import Tenant, Tenants
@@ -80,7 +80,10 @@ def audit_key(settings: Settings) -> AuditKey:
     """The one that the settings name, which has to be there, or the data folder's own."""
     if settings.audit_key is not None:
         return load_audit_key(settings.audit_key)
-    return own_audit_key(settings.data_folder / AUDIT_KEY_FILE)
+    file = settings.data_folder / AUDIT_KEY_FILE
+    if not file.exists() and (settings.data_folder / OBJECTS / MARK).exists():
+        _log.warning("the audit key is missing, and a new one is made: answers so far cannot be replayed")
+    return own_audit_key(file)
 
 
 def shared_store(settings: Settings, storage: Storage) -> ObjectStore | None:

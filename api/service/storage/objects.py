@@ -16,6 +16,7 @@ from cloakwork.api.service.storage.object_store import ObjectStore
 from cloakwork.api.service.storage.write import write_file
 from cloakwork.api.settings import without_credentials
 
+OBJECTS = "objects"  # in the data folder
 UPLOADS = "uploads"
 FOLDERS = ("keys", "inputs", "results", UPLOADS)
 _MARK_CHARACTERS = 64
@@ -186,5 +187,5 @@ def _text(content: bytes) -> str:
 
 
 def open_storage(url: str | None, data_folder: Path) -> Storage:
-    folder = data_folder / "objects"
+    folder = data_folder / OBJECTS
     return FileStorage(folder) if url is None else ObjectStorage(url, folder)

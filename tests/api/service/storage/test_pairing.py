@@ -77,6 +77,7 @@ def test_a_storage_of_another_database_is_refused(used: Path, change: Callable[[
     assert stored(used) == before
 
 
+@pytest.mark.tier("all")
 @pytest.mark.os_entropy
 def test_a_lost_database_is_no_fresh_start(used: Path):
     """As a process: one line, status 2, and no empty database in the old one's place."""
@@ -102,6 +103,12 @@ def test_a_storage_of_an_earlier_release_is_known_by_its_objects(used: Path):
     empty_database(used)
     with pytest.raises(ParameterError, match="1 of 1 objects"), serving(used):
         pass
+
+
+def test_a_lost_audit_key_is_said(used: Path):
+    (used / "audit.key").unlink()
+    with serving(used) as server:
+        assert said(server, "the audit key is missing") == 1
 
 
 def test_an_empty_storage_beside_a_database_in_use_is_refused(used: Path):
