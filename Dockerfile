@@ -4,13 +4,28 @@
 #   docker build --target cuda -t cloakwork:cuda .   docker run --gpus all -p 8123:8123 -v cloakwork:/data cloakwork:cuda
 # Make the first API key with: docker run --rm -v cloakwork:/data cloakwork tenants add NAME   (docs/service.md)
 
+# The page at /, /docs and /admin: Node draws it, and zig compiles the part of the engine that runs in browsers.
+FROM node:22-bookworm-slim AS page
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends python3 python3-venv \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /source
+COPY constraints.txt ./
+RUN python3 -m venv /opt/page \
+    && /opt/page/bin/python -m pip install --constraint constraints.txt scikit-build-core ziglang
+COPY fhe_core fhe_core
+COPY web web
+RUN /opt/page/bin/python -c "import sys; sys.path.insert(0, 'web'); import backend; backend.build_page()"
+
 FROM python:3.12-slim-bookworm AS build-cpu
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends g++ \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY . .
+COPY --from=page /source/api/page api/page
 ENV SKBUILD_CMAKE_DEFINE=CLOAKWORK_CUDA=OFF
+ENV CLOAKWORK_PAGE=required
 RUN --mount=type=cache,target=/root/.cache/pip \
     python3 -m venv /opt/cloakwork \
     && /opt/cloakwork/bin/python -m pip install --constraint constraints.txt ".[client,service,postgresql,s3]"
@@ -26,7 +41,9 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY . .
+COPY --from=page /source/api/page api/page
 ENV SKBUILD_CMAKE_DEFINE=CLOAKWORK_CUDA=ON
+ENV CLOAKWORK_PAGE=required
 RUN --mount=type=cache,target=/root/.cache/pip \
     python3 -m venv /opt/cloakwork \
     && /opt/cloakwork/bin/python -m pip install --constraint constraints.txt ".[client,service,postgresql,s3]"

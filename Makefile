@@ -230,7 +230,7 @@ shown = mkdir -p $(BUILD); $(BIN)/python -m pip --disable-pip-version-check $(1)
 $(BUILD)/wheel/.built: $(SOURCES) | $(VENV)/.build-tools
 	@echo "building cloakwork (two minutes on two cores the first time; minutes more for CUDA, if there is a card or CLOAKWORK_CUDA=ON asks for it)"
 	@rm -rf $(BUILD)/wheel
-	@$(call shown,wheel --no-deps --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} --wheel-dir $(BUILD)/wheel .,wheel)
+	@export CLOAKWORK_PAGE=off; $(call shown,wheel --no-deps --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} --wheel-dir $(BUILD)/wheel .,wheel)
 	@touch $@
 
 # Not editable: the tests see what a user installs.
@@ -253,7 +253,7 @@ $(VENV)/.demo-installed: $(SOURCES) | $(VENV)/.build-tools
 demo-wheel: export SKBUILD_CMAKE_DEFINE := CLOAKWORK_CUDA=OFF;CLOAKWORK_KERNELS=native$(if $(SKBUILD_CMAKE_DEFINE),;$(SKBUILD_CMAKE_DEFINE))
 demo-wheel:
 	@rm -rf $(BUILD)/demo
-	@$(call shown,wheel --no-deps --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} --wheel-dir $(BUILD)/demo .,demo)
+	@export CLOAKWORK_PAGE=off; $(call shown,wheel --no-deps --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} --wheel-dir $(BUILD)/demo .,demo)
 
 # The picture that the demonstration writes.
 $(VENV)/.demo-tools: pyproject.toml constraints.txt | $(BIN)/python

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from cloakwork.api.settings import load_settings
+from cloakwork.api.start_checks import told
 from cloakwork.api.web_process import serve
 from cloakwork.fhe_core.errors import FheError
 
@@ -15,8 +16,11 @@ def main() -> int:
     try:
         return serve(load_settings())
     except FheError as error:
-        print(f"cloakwork: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201
-        return WRONG_CALL
+        text = str(error)
+    except OSError as error:
+        text = told(error)
+    print(f"cloakwork: {' '.join(text.split())}", file=sys.stderr)  # noqa: T201
+    return WRONG_CALL
 
 
 if __name__ == "__main__":

@@ -12,16 +12,18 @@ from starlette.routing import BaseRoute, Route
 from cloakwork.api.http.client_addresses import ClientAddresses
 from cloakwork.api.http.error_answers import add_handlers
 from cloakwork.api.http.gate import Gate
+from cloakwork.api.http.methods import Methods, answer_head
 from cloakwork.api.http.middleware import ServiceMiddleware
 from cloakwork.api.http.observer import Observer
 from cloakwork.api.http.page_files import read_page
 from cloakwork.api.http.route_names import RouteNames
 from cloakwork.api.release import release
 from cloakwork.api.routes import administration, health, inference, jobs, keys, models, repository, usage
+from cloakwork.api.routes.examples import add_examples
 from cloakwork.api.routes.page import page_router
 from cloakwork.api.service.services import Services
 
-_DESCRIPTION = "Machine-learning inference on encrypted data. Names follow the Open Inference Protocol v2."
+_DESCRIPTION = "Machine-learning inference on encrypted data. Names follow the Open Inference Protocol v2. HEAD is answered where GET is."
 
 
 def create_app(services: Services) -> FastAPI:
@@ -58,13 +60,16 @@ def create_app(services: Services) -> FastAPI:
     if settings.page and settings.serves:
         routers.append(page_router(read_page(), settings.admin_page))
     for router in routers:
+        answer_head(router)
         app.include_router(router)
-    templates = [*_paths(app.routes), *(path for router in routers for path in _paths(router.routes))]
+    routes = [*app.routes, *(route for router in routers for route in router.routes)]
     app.add_middleware(
         ServiceMiddleware,
         gate=Gate(settings, services.tenants),
-        error_answer=add_handlers(app, services.metrics, services.disk),
-        observer=Observer(services.metrics, RouteNames(templates), ClientAddresses(settings.trusted_proxies.split())),
+        error_answer=add_handlers(app, services.metrics, services.disk, Methods(routes)),
+        observer=Observer(
+            services.metrics, RouteNames(_paths(routes)), ClientAddresses(settings.trusted_proxies.split())
+        ),
         tls=settings.tls_certificate is not None,
     )
     _say_what_is_true(app, settings.insecure_local)
@@ -93,6 +98,7 @@ def _say_what_is_true(app: FastAPI, anonymous: bool) -> None:
                     operation.pop("security", None)
         for name in ("HTTPValidationError", "ValidationError"):
             schema.get("components", {}).get("schemas", {}).pop(name, None)
+        add_examples(schema)
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]

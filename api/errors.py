@@ -227,6 +227,17 @@ class UnavailableError(ServiceError):
     http_status = 503
 
 
+class DamagedModelError(UnavailableError):
+    """The file of a model is not what it was when it was described."""
+
+
+class DamagedObjectError(ServiceError):
+    """The storage has lost or changed what the service keeps there."""
+
+    code = "damaged_object"
+    http_status = 500
+
+
 class DeadlineError(ServiceError):
     """A job whose deadline passed before it was done."""
 

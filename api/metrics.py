@@ -53,6 +53,12 @@ class Metrics:
         )
         self.disk_free = Gauge("fhe_disk_free_bytes", "Where the data folder is.", registry=self._registry)
         self.disk_total = Gauge("fhe_disk_total_bytes", "Of that file system.", registry=self._registry)
+        self.unknown_objects = Gauge(
+            "fhe_unknown_objects", "Objects of the storage that have no row in the database.", registry=self._registry
+        )
+        self.damaged_objects = Counter(
+            "fhe_damaged_objects", "Objects that were read and are lost or damaged.", ["kind"], registry=self._registry
+        )
         self.build = Gauge(
             "fhe_build_info",
             "1; what runs here, as labels. Those of the engine are empty where there is none.",

@@ -63,6 +63,11 @@ class Settings(BaseSettings):
         description="No other service uses `database_url`. Without this and without `storage_url` such a database is refused: services that "
         "share it would not find each other's files.",
     )
+    adopt_storage: bool = Field(
+        False,
+        description="For one start: the storage becomes this database's although it belongs to another one, or most of its objects are unknown. "
+        "Those are deleted in time.",
+    )
     role: Literal["all", "web", "worker"] = Field(
         "all",
         description="Of this process among those that share `database_url` and `storage_url`: `web` takes requests and has no engine, `worker` "
@@ -87,6 +92,12 @@ class Settings(BaseSettings):
         description="Serve the administrator's page at `/admin`, where `page` is on; the routes under `/v2/admin` stay.",
     )
     zoo: bool = Field(True, description="Compile the models of the zoo into the repository when it does not have them.")
+
+    strict_readiness: bool = Field(
+        True,
+        description="Ready is a service whose models are all ready, as the Open Inference Protocol has it; `false`: also one with a model that "
+        "cannot be served.",
+    )
 
     # the engine
     devices: str = Field(
@@ -270,7 +281,9 @@ def load_settings(**flags: Any) -> Settings:
         problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors())
         raise ParameterError(f"settings: {problems}") from None
     except ValueError as error:  # not TOML
-        raise ParameterError(f"settings: {error}") from None
+        raise ParameterError(f"settings: {file}: {error}") from None
+    except OSError as error:
+        raise ParameterError(f"settings: {file}: {error.strerror}") from None
 
 
 def without_credentials(url: str) -> str:

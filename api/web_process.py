@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import platform
-import resource
 import signal
 import socket
 import time
@@ -16,19 +15,21 @@ from types import FrameType
 
 import uvicorn
 
-from cloakwork.api import logs
+from cloakwork.api import logs, terminal
 from cloakwork.api.application import create_app
 from cloakwork.api.http.connections import Connections
+from cloakwork.api.http.descriptors import Exhaustion, allow_connections
 from cloakwork.api.http.gate import HEADER_BYTES
 from cloakwork.api.http.limited_protocol import limited_protocol
+from cloakwork.api.http.page_content import read_content
 from cloakwork.api.release import release
 from cloakwork.api.service.services import Services, prepare
 from cloakwork.api.settings import Settings
+from cloakwork.api.start_checks import require_certificate, require_port
 
 _KEEP_ALIVE_SECONDS = 15
 _STOP_SECONDS = 10
 _LOOK_TICKS = 10  # of a tenth of a second
-_OTHER_FILES = 256  # beside connections: libraries, database, uploads, results
 
 _log = logging.getLogger("cloakwork.server")
 
@@ -37,16 +38,17 @@ def serve(settings: Settings) -> int:
     """Until a signal; the exit status."""
     logs.set_up(settings.log_level)
     _log.info("starting", extra=_about(settings))
+    require_certificate(settings)
+    require_port(settings.host, settings.port)
+    room = allow_connections(settings.max_connections)
     services = Services(settings)
-    asyncio.run(prepare(settings, services.node.name))
-    connections = Connections(
-        settings.max_connections, settings.max_address_connections, settings.max_tenant_connections
-    )
-    _allow_open_files(settings.max_connections)
+    asyncio.run(prepare(settings, services.node.name, services.storage))
+    connections = Connections(room.connections, settings.max_address_connections, settings.max_tenant_connections)
     config = uvicorn.Config(
         create_app(services),
         host=settings.host,
         port=settings.port,
+        backlog=room.backlog,
         http=limited_protocol(connections, settings.header_seconds, settings.body_idle_seconds),
         ws="none",
         log_config=None,
@@ -74,20 +76,6 @@ def _about(settings: Settings) -> dict[str, object]:
     }
 
 
-def _allow_open_files(connections: int) -> None:
-    """As many as all connections need, if the system lets the process have them."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * connections + _OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        if allowed < wanted:
-            _log.warning(
-                "the system allows fewer open files than max_connections may need",
-                extra={"allowed": allowed, "wanted": wanted},
-            )
-
-
 class _Server(uvicorn.Server):
     def __init__(
         self, config: uvicorn.Config, settings: Settings, connections: Connections, services: Services
@@ -99,6 +87,7 @@ class _Server(uvicorn.Server):
         self._began = time.monotonic()
         self._signal: int | None = None
         self._cut_off = 0
+        self._telling: asyncio.Task[None] | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The second signal, of either kind, waits for nobody."""
@@ -112,16 +101,39 @@ class _Server(uvicorn.Server):
             loop = asyncio.get_running_loop()
             patient = functools.partial(loop.create_server, ssl_handshake_timeout=self._settings.header_seconds)
             loop.create_server = patient  # type: ignore[method-assign]
+        asyncio.get_running_loop().set_exception_handler(Exhaustion().handle)
         await super().startup(sockets)
         if self.started:
-            scheme = "https" if self._settings.tls_certificate else "http"
-            for listening in self.servers:
-                for each in listening.sockets:
-                    host, port = each.getsockname()[:2]
-                    _log.info("listening", extra={"url": f"{scheme}://{host}:{port}"})
+            urls = self._urls()
+            for url in urls:
+                _log.info("listening", extra={"url": url})
+            self._telling = asyncio.create_task(self._tell(urls))
+
+    def _urls(self) -> list[str]:
+        scheme = "https" if self._settings.tls_certificate else "http"
+        names = [each.getsockname() for listening in self.servers for each in listening.sockets]
+        return [f"{scheme}://{f'[{name[0]}]' if len(name) > 2 else name[0]}:{name[1]}" for name in names]
+
+    async def _tell(self, urls: list[str]) -> None:
+        """Which models are served, and which are not: to whoever looks at a terminal, or to the log."""
+        on_terminal = terminal.is_terminal()
+        if on_terminal:
+            terminal.say(terminal.listening(urls))
+        try:
+            await self._services.opened()
+        except Exception:
+            return  # the log says why
+        models, refused = terminal.models_by_state(self._services)
+        if on_terminal:
+            terminal.say(terminal.ready(self._services, urls, bool(read_content())))
+        else:
+            _log.info("models", extra={"ready": models, "refused": refused})
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """The last line is written here: Uvicorn ends the process by the signal that it got."""
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
         await super().shutdown(sockets)
         services = self._services
         unfinished = max(services.unfinished_runs, services.dispatcher.running)

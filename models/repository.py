@@ -9,6 +9,7 @@ A process of its own: reading programs, and compiling the zoo, takes memory that
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import resource
@@ -27,7 +28,18 @@ from cloakwork.models.program.artefact import load_program, save_program
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.program.facts import AGREEMENT_FIELDS
 from cloakwork.models.report import Report
-from cloakwork.models.repository_files import ARTEFACT, FACTS, INDEX, ZOO, artefacts, by_model, described, next_version
+from cloakwork.models.repository_files import (
+    ARTEFACT,
+    FACTS,
+    FAULT,
+    INDEX,
+    ZOO,
+    artefacts,
+    by_model,
+    described,
+    fault_of,
+    next_version,
+)
 from cloakwork.models.runtime import samples_at_once
 
 __all__ = ["ARTEFACT", "INDEX", "add_zoo", "artefacts", "describe", "facts_of", "main", "next_version"]
@@ -151,6 +163,17 @@ def _foreign(artefact: Path) -> int:
     return 1
 
 
+def _keep_fault(artefact: Path, error: Exception) -> None:
+    """In the place of its facts."""
+    facts, sha256 = artefact.with_suffix(FACTS), fault_of(artefact).get("artefact_sha256")
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        sha256 = json.loads(facts.read_text(encoding="utf-8"))["artefact_sha256"]
+    reason = " ".join(str(error).removeprefix(f"{artefact}: ").split())[:_LONGEST_LINE] or type(error).__name__
+    with atomic_writer(artefact.with_suffix(FAULT)) as stream:
+        stream.write(json.dumps({"reason": reason, "artefact_sha256": sha256}).encode())
+    facts.unlink(missing_ok=True)
+
+
 def main() -> int:
     """0 when every artefact could be described; each one that could not is a line on standard error."""
     if sys.argv[1] == "--file":
@@ -172,8 +195,9 @@ def main() -> int:
             continue
         try:
             describe(artefact)
+            artefact.with_suffix(FAULT).unlink(missing_ok=True)
         except (FheError, OSError) as error:
-            artefact.with_suffix(FACTS).unlink(missing_ok=True)
+            _keep_fault(artefact, error)
             _log.error("%s: %s", place, error)
             status = 1
     return status

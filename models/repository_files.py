@@ -15,6 +15,8 @@ INDEX: Final = ".clkn"
 FACTS: Final = ".json"
 RETIRED: Final = ".retired"
 """`NAME/VERSION.retired`, an empty file: the version is retired and its artefact not here; the number is not given again."""
+FAULT: Final = ".fault"
+"""`NAME/VERSION.fault`: why the artefact cannot be served, and the SHA-256 that it had when it could (JSON)."""
 INCOMING: Final = ".incoming"
 """A folder of what is on its way into the repository."""
 ZOO: Final = "zoo.sha256"
@@ -56,6 +58,15 @@ def described(artefact: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
         if known.items() >= own.items():
             return own, known
     return own, None
+
+
+def fault_of(artefact: Path) -> dict[str, Any]:
+    """Of an artefact that cannot be served; empty where nothing is known of it."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        found = json.loads(artefact.with_suffix(FAULT).read_text(encoding="utf-8"))
+        if isinstance(found, dict):
+            return found
+    return {}
 
 
 def by_model(repository: Path) -> list[list[Path]]:

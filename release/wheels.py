@@ -23,6 +23,10 @@ from variants import PYTHONS, Variant, variants
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _BUILD_TOOLS: Final = ("scikit-build-core", "pybind11", "cmake", "ninja")
+_PAGE: Final = (  # as web/backend.py has it
+    *("index.html", "page.css", "page.js", "worker.js", "docs.html", "docs.js", "admin.html", "admin.css", "admin.js"),
+    *("hash-wasm.txt", "client.wasm"),
+)
 _NOT_IN_WHEELS: Final = re.compile(
     r"(^|/)tests?/|\.(cpp|hpp|cu|cuh|def|h)$|CMakeLists\.txt$|(^|/)(build|\.venv|node_modules)/"
 )
@@ -47,10 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     shutil.rmtree(options.output, ignore_errors=True)
     options.output.mkdir(parents=True)
-    if not (ROOT / "api" / "page" / "index.html").is_file():
-        left_out.append(
-            "the page and the client for browsers: there is no npm (`make web` builds them, with Node 20.19 or newer)"
-        )
+    if not (ROOT / "api" / "page" / "client.wasm").is_file():
+        parser.error("the page is not built, and every wheel has it: `make web` builds it, with Node 20.19 or newer")
     archive = source_distribution(options.output)
     made: dict[str, Variant] = {}
     pythons: dict[str, Path] = {}
@@ -187,6 +189,8 @@ def check_contents(wheel: Path, python: str, variant: Variant) -> None:
     expected = f"cloakwork/fhe_core/_engine.cpython-{python.replace('.', '')}-{variant.machine}-linux-gnu.so"
     if engines != [expected]:
         raise SystemExit(f"{wheel.name}: expected {expected} as the one library, found {engines}")
+    if missing := [name for name in _PAGE if f"cloakwork/api/page/{name}" not in names]:
+        raise SystemExit(f"{wheel.name}: the page is not whole: {', '.join(missing)}")
 
 
 def write_sums(output: Path) -> None:

@@ -127,12 +127,15 @@ def test_a_local_version_is_added_to_the_sources_of_the_wheel_alone(tmp_path: Pa
 
 
 ENGINE = "cloakwork/fhe_core/_engine.cpython-312-x86_64-linux-gnu.so"
+PAGE = [f"cloakwork/api/page/{name}" for name in wheels._PAGE]
 
 
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        ([ENGINE, "cloakwork/models/ir.py"], None),
+        ([ENGINE, "cloakwork/models/ir.py", *PAGE], None),
+        ([ENGINE, "cloakwork/models/ir.py", *PAGE[1:]], "the page is not whole: index.html"),
+        ([ENGINE, "cloakwork/models/ir.py"], "the page is not whole"),
         ([ENGINE, "cloakwork/fhe_core/src/cpu/kernels.cpp"], "not meant for wheels"),
         ([ENGINE, "cloakwork/tests/test_x.py"], "not meant for wheels"),
         (["cloakwork/models/ir.py"], "found \\[\\]"),

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, event, select, text
+from sqlalchemy import Column, ColumnElement, event, inspect, select, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from cloakwork.fhe_core.errors import ParameterError, how_to_install
@@ -69,14 +69,25 @@ class Database:
             await connection.invalidate()  # it has listeners: nobody else gets it
             await connection.close()
 
+    async def require_whole(self) -> None:
+        """Raises:
+        ParameterError: a damaged file; it opens, and would lose rows one by one.
+        """
+        if not self.is_sqlite:
+            return
+        async with self.read() as connection:
+            said = str((await connection.exec_driver_sql("PRAGMA quick_check(1)")).scalar())
+        if said != "ok":
+            said = " ".join(said.removeprefix("*** in database main ***").split())
+            raise ParameterError(f"database: {self._engine.url.database} is damaged ({said}); restore it from a backup")
+
     async def revision(self) -> str | None:
         """Of the tables; None when there are none."""
-        try:
-            async with self.read() as connection:
-                found: str | None = (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar()
-                return found
-        except SQLAlchemyError:
-            return None
+        async with self.read() as connection:
+            if not await connection.run_sync(lambda each: inspect(each).has_table("alembic_version")):
+                return None
+            found: str | None = (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar()
+            return found
 
     async def close(self) -> None:
         await self._engine.dispose()

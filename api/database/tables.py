@@ -172,6 +172,13 @@ nodes = Table(
     Column("draining", Boolean, nullable=False, server_default=text("false")),
 )
 
+identity = Table(  # one row: the storage of this database carries the same value
+    "identity",
+    metadata,
+    Column("row", Integer, primary_key=True),
+    Column("value", String(32), nullable=False),
+)
+
 # The next three exist again after a crash of the database, empty: migrations make them UNLOGGED on PostgreSQL.
 
 calls = Table(

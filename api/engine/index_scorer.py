@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Sequence
 
 from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, Request, shares
 from cloakwork.api.engine.residency import Residency, one_device
-from cloakwork.api.errors import UnavailableError
+from cloakwork.api.errors import DamagedModelError
 from cloakwork.fhe_core.levelled.ciphertexts import SeededLevelledCiphertexts
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.index import NeighbourIndex
@@ -50,7 +51,13 @@ class IndexScorer:
 
 
 def _index(place: ModelPlace) -> NeighbourIndex:
+    """Raises:
+    DamagedModelError: the file is gone, or has other bytes than when it was described.
+    """
     try:
-        return load_index(place.path)
-    except CompileError as error:  # it was read when it was described
-        raise UnavailableError(f"the stored index is damaged; tell the operator ({type(error).__name__})") from error
+        with place.path.open("rb") as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() == place.digest:
+                return load_index(place.path)
+    except (CompileError, FileNotFoundError):
+        pass
+    raise DamagedModelError("the stored index is damaged; its operator has to repair or remove it", retry_after=30)

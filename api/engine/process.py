@@ -18,7 +18,7 @@ from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.engine.parts import Part, parts_of
 from cloakwork.api.engine.requests import Outcome, Progress, Request, shares
 from cloakwork.api.engine.runner import Runner
-from cloakwork.api.errors import NO_ROOM, DamagedKeyError, StorageFullError
+from cloakwork.api.errors import NO_ROOM, DamagedKeyError, DamagedModelError, StorageFullError
 from cloakwork.fhe_core.errors import CancelledError, FheError
 from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
 from cloakwork.models.audit.audit_key import AuditKey
@@ -206,7 +206,7 @@ def _answered(part: Part, outcome: Outcome) -> tuple[Message, bytes]:
 
 def _is_of_one(error: BaseException) -> bool:
     """Whether a run of several may have failed because of one of them, or of their number."""
-    ours = isinstance(error, FheError) and not isinstance(error, (CancelledError, DamagedKeyError))
+    ours = isinstance(error, FheError) and not isinstance(error, (CancelledError, DamagedKeyError, DamagedModelError))
     return ours or isinstance(error, MemoryError)
 
 
@@ -214,6 +214,7 @@ def _told(error: BaseException) -> Message:
     """What whoever asked hears: of our own errors the text, of others their class at most."""
     if isinstance(error, FheError):
         lost = {"key_damaged": True} if isinstance(error, DamagedKeyError) else {}
+        lost |= {"model_damaged": True} if isinstance(error, DamagedModelError) else {}
         return {"code": error.code, "http_status": error.http_status, "message": str(error), **lost}
     if isinstance(error, FileNotFoundError):
         text = (

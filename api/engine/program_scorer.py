@@ -10,10 +10,11 @@ from typing import Final
 
 from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, Request, shares
 from cloakwork.api.engine.residency import LeastRecentlyUsed, Residency
+from cloakwork.api.errors import DamagedModelError
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
 from cloakwork.models.audit.audit_key import AuditKey, Transcript
 from cloakwork.models.program import Program
-from cloakwork.models.program.artefact import load_program
+from cloakwork.models.program.artefact import program_from_bytes
 
 _PROGRAM_BYTES: Final = 1 << 30
 _PARALLEL_BOOTSTRAPS: Final = 4  # per thread; with fewer, more threads cost more than they bring
@@ -59,6 +60,17 @@ class ProgramScorer:
         return partial(self.audit_key.seed, transcript)
 
     def _program(self, place: ModelPlace) -> Program:
-        return self._programs.get(
-            place.digest, lambda: load_program(place.path), lambda program: 9 * place.path.stat().st_size
-        )
+        return self._programs.get(place.digest, lambda: _load(place), lambda program: 9 * place.path.stat().st_size)
+
+
+def _load(place: ModelPlace) -> Program:
+    """Raises:
+    DamagedModelError: the file is gone, or has other bytes than when it was described.
+    """
+    try:
+        data = place.path.read_bytes()
+    except FileNotFoundError:
+        data = b""
+    if hashlib.sha256(data).hexdigest() != place.digest:
+        raise DamagedModelError("the model's file is damaged; its operator has to repair or remove it", retry_after=30)
+    return program_from_bytes(data)

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from cloakwork.api.errors import TooManyConnectionsError
 
-_SPARE: Final = 64  # beyond the limit: they may ask for health, and everything else gets 503
+SPARE: Final = 64  # beyond the limit: they may ask for health, and everything else gets 503
 _IDLE_SECONDS: Final = 1.0  # a younger connection is about to send its request
 _RETRY_SECONDS: Final = 5.0
 _NETWORK_BITS: Final = 64  # of IPv6: what one customer has
@@ -59,7 +59,7 @@ class Connections:
             connection = Connection(network, owner, self, spare=False)
             self._admitted.add(connection)
             return connection
-        if len(self._spare) >= _SPARE:
+        if len(self._spare) >= SPARE:
             oldest = next((each for each in self._spare if not each.healthy), None)
             if oldest is None:
                 return None

@@ -17,11 +17,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from cloakwork.api.errors import ServiceError, StorageFullError, UnavailableError
+from cloakwork.api.http.descriptors import Exhaustion
+from cloakwork.api.http.methods import Methods
 from cloakwork.api.metrics import Metrics
 from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.fhe_core.errors import FheError
 
-_CODES = {404: "not_found", 405: "method_not_allowed", 400: "bad_request"}
+_CODES = {404: "not_found", 405: "method_not_allowed", 400: "bad_request", 416: "range_not_satisfiable"}
+_NO_SUCH_METHOD = 405
 CLIENT_GONE = 499
 _TOO_MANY = 429
 _TOO_MANY_SECONDS = 0.5  # before the answer: who asks again at once takes nothing from others
@@ -32,9 +35,9 @@ _log = logging.getLogger("cloakwork.errors")
 ErrorAnswer = Callable[[Request, Exception], Awaitable[Response]]
 
 
-def add_handlers(app: FastAPI, metrics: Metrics, disk: Disk) -> ErrorAnswer:
+def add_handlers(app: FastAPI, metrics: Metrics, disk: Disk, methods: Methods) -> ErrorAnswer:
     """What it returns answers FheError, OSError and SQLAlchemyError where no route has been reached."""
-    answers = _ErrorAnswers(metrics, disk)
+    answers = _ErrorAnswers(metrics, disk, methods)
     app.add_exception_handler(FheError, answers.known)
     app.add_exception_handler(RequestValidationError, answers.invalid)
     app.add_exception_handler(HTTPException, answers.plain)
@@ -48,9 +51,11 @@ def add_handlers(app: FastAPI, metrics: Metrics, disk: Disk) -> ErrorAnswer:
 class _ErrorAnswers:
     """One method for each kind of error."""
 
-    def __init__(self, metrics: Metrics, disk: Disk) -> None:
+    def __init__(self, metrics: Metrics, disk: Disk, methods: Methods) -> None:
         self._metrics = metrics
+        self._methods = methods
         self._disk = disk
+        self._exhaustion = Exhaustion()
 
     async def known(self, request: Request, error: Exception) -> Response:
         found = cast(FheError, error)
@@ -71,7 +76,9 @@ class _ErrorAnswers:
     async def plain(self, request: Request, error: Exception) -> Response:
         found = cast(HTTPException, error)
         code = _CODES.get(found.status_code, "error")
-        headers = dict(found.headers) if found.headers else None
+        headers = dict(found.headers or {})
+        if found.status_code == _NO_SUCH_METHOD:
+            headers["Allow"] = self._methods.of(request.scope)
         return self._answer(request, found.status_code, code, str(found.detail), headers)
 
     async def gone(self, request: Request, error: Exception) -> Response:
@@ -82,7 +89,8 @@ class _ErrorAnswers:
             self._disk.report(error)
             text = "the service has no room left to store this; delete keys or finished jobs, or tell the operator"
             return await self.known(request, StorageFullError(text))
-        _log.error("storage or database failed", exc_info=error, extra=_identity(request))
+        if not self._exhaustion.report(error):
+            _log.error("storage or database failed", exc_info=error, extra=_identity(request))
         text = "the database or the storage does not answer; try again"
         return await self.known(request, UnavailableError(text, retry_after=5))
 

@@ -39,6 +39,13 @@ _HEALTH: Final = re.compile(r"/v2/health/(live|ready)\Z|/(livez|readyz)\Z")
 _PAGES: Final = ("/", "/docs", "/admin")
 _OWN_SITES: Final = (b"same-origin", b"none")
 
+_SINGLE: Final = frozenset(
+    (
+        *(b"authorization", b"content-type", b"range", b"if-range"),
+        *(b"upload-offset", b"idempotency-key", b"fhe-key-id", b"fhe-artefact-sha256"),
+    )
+)
+
 Headers = Iterable[tuple[bytes, bytes]]
 
 
@@ -85,6 +92,7 @@ class Gate:
         _check_size(scope)
         _check_framing(scope["http_version"], headers)
         _check_coding(headers)
+        _check_single(headers)
         hosts = values_of(headers, b"host")
         if self._settings.insecure_local:
             for host in hosts:
@@ -169,6 +177,14 @@ def _check_framing(version: str, headers: Headers) -> None:
         raise BadRequestError("expected Content-Length or Transfer-Encoding, got both; send one of them")
     if version != "1.1":
         raise BadRequestError(f"HTTP/{version} has no Transfer-Encoding; send a Content-Length")
+
+
+def _check_single(headers: Headers) -> None:
+    """Of two values of one of these, somebody on the way may have seen the other."""
+    names = [name for name, _ in headers if name in _SINGLE]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadRequestError(f"expected one header {name.decode().title()}, got {names.count(name)}")
 
 
 def _check_coding(headers: Headers) -> None:

@@ -17,6 +17,7 @@ from cloakwork.api.http.connections import Connection
 from cloakwork.api.http.error_answers import CLIENT_GONE, ErrorAnswer
 from cloakwork.api.http.gate import Gate, asks_for_health, has_body
 from cloakwork.api.http.observer import Observer, Outcome
+from cloakwork.api.http.targets import to_origin_form
 from cloakwork.fhe_core.errors import FheError
 
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
@@ -47,6 +48,7 @@ class ServiceMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        to_origin_form(scope)
         exchange = _Exchange(scope, receive, send, self._tls)
         connection: Connection | None = scope["state"].get("connection")
         began = time.perf_counter()

@@ -16,7 +16,7 @@ _NOT_MODIFIED: Final = 304
 _NOT_BUILT: Final = """\
 cloakwork: the service runs; its page was not built.
 
-To get it, run `make web` (needs Node 20.19 or newer) in the repository's folder, install again, and start the service again.
+To get it, install it again where Node (20.19 or newer) is, and start the service again. Wheels and images have it.
 Everything else is there: /openapi.json describes every route, and docs/service.md says how to use them.
 """
 

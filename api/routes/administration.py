@@ -35,8 +35,10 @@ AfterRow = Annotated[str | None, Query(pattern="^[0-9a-f]{48}$", description=_AF
 AfterApiKey = Annotated[str | None, Query(pattern="^[0-9a-f]{32}$", description=_AFTER)]
 AfterTenant = Annotated[str | None, Query(pattern=_TENANT, description=_AFTER)]
 AfterModel = Annotated[str | None, Query(pattern=f"{NAME_PATTERN[:-1]}/{VERSION_PATTERN[1:]}", description=_AFTER)]
-TenantName = Annotated[str, Path(pattern=_TENANT, description="A tenant's name.")]
-ApiKeyId = Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="The public part of an API key.")]
+TenantName = Annotated[str, Path(pattern=_TENANT, description="A tenant's name.", examples=["alice"])]
+ApiKeyId = Annotated[
+    str, Path(pattern="^[0-9a-f]{16}$", description="The public part of an API key.", examples=["5b0e" * 4])
+]
 
 
 @router.get("/load", responses=errors())

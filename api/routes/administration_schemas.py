@@ -239,7 +239,9 @@ ModelNames = Annotated[list[Annotated[str, Field(pattern=NAME_PATTERN)]], Field(
 class TenantChange(Body):
     """What is not named stays; null is the service's own limit, or every model."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"minProperties": 1, "examples": [{"max_bytes": 8589934592, "models": None}]}
+    )
 
     max_bytes: Count | None = None
     max_bootstraps_per_day: Count | None = None

@@ -80,4 +80,7 @@ VisibleModels = Annotated[TenantModels, Depends(visible_models)]
 
 ModelName = Annotated[str, Path(pattern=NAME_PATTERN, description="A model's name.", examples=["mnist-mlp-1x30"])]
 ModelVersion = Annotated[str, Path(pattern=VERSION_PATTERN, description="A version of it.", examples=["1"])]
-Identity = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="An identifier that the service gave.")]
+Identity = Annotated[
+    str,
+    Path(pattern="^[0-9a-f]{32}$", description="An identifier that the service gave.", examples=["c41d" * 8]),
+]

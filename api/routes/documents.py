@@ -20,11 +20,13 @@ _DESCRIPTIONS = {
     411: "The body has no Content-Length",
     413: "Larger than anything that the route takes",
     415: "The body is compressed, or in a form that is not taken",
+    416: "Range asks for bytes that there are not",
     422: "Malformed",
     428: "Evaluation keys are needed first",
     429: "Over a limit; see Retry-After",
     431: "The header is too large",
     499: "Cancelled",
+    500: "The storage has lost or damaged what the service kept there",
     503: "The engine or the database does not answer, or there are too many connections; see Retry-After",
     507: "The device's memory, or the storage, does not suffice",
 }

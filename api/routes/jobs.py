@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse, StreamingResponse
 
 from cloakwork.api.errors import ForbiddenError, UnauthorisedError
+from cloakwork.api.http.ranges import check_range
 from cloakwork.api.routes.dependencies import AllServices, Identity, ScoringCaller, authenticated
 from cloakwork.api.routes.documents import BINARY, binary_response, errors
 from cloakwork.api.routes.job_answers import AUDIT_KEY_HEADER, job_answer, job_events
@@ -15,6 +16,7 @@ from cloakwork.api.routes.schemas import JobAnswer, JobList
 
 router = APIRouter(tags=["jobs"])
 
+_EVENT_STREAM = "text/event-stream"
 _EVENT = {
     "type": "object",
     "properties": {
@@ -24,8 +26,20 @@ _EVENT = {
     "required": ["event", "data"],
 }
 _EVENTS: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Server-sent events", "content": {"text/event-stream": {"schema": _EVENT}}},
+    200: {"description": "Server-sent events", "content": {_EVENT_STREAM: {"schema": _EVENT}}},
     **errors(404),
+}
+
+
+_PARTS = {"type": "string", "format": "binary"}
+_RESULT: dict[int | str, dict[str, Any]] = {
+    200: binary_response("One object of ciphertexts of shape [samples, outputs]"),
+    206: {
+        "description": "The bytes that Range asks for",
+        "headers": {"Content-Range": {"description": "Of a single range", "schema": {"type": "string"}}},
+        "content": {BINARY: {"schema": _PARTS}, "multipart/byteranges": {"schema": _PARTS}},
+    },
+    **errors(404, 409, 410, 416, 500),
 }
 
 
@@ -45,9 +59,12 @@ async def get_job(job: Identity, services: AllServices, tenant: ScoringCaller) -
 
 
 @router.get("/v2/jobs/{job}/events", responses=_EVENTS, response_class=StreamingResponse)
-async def watch_job(job: Identity, request: Request, services: AllServices, tenant: ScoringCaller) -> StreamingResponse:
+async def watch_job(job: Identity, request: Request, services: AllServices, tenant: ScoringCaller) -> Response:
     """queued, started, progress {done, total, eta_seconds}, done, failed, cancelled; ends with the API key's validity."""
     found = await services.jobs.get(tenant, job)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    if request.method == "HEAD":
+        return Response(media_type=_EVENT_STREAM, headers=headers)
 
     async def allowed() -> bool:
         if services.draining:
@@ -59,20 +76,21 @@ async def watch_job(job: Identity, request: Request, services: AllServices, tena
         return True
 
     events = job_events(services.jobs, tenant, found, allowed)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+    return StreamingResponse(events, media_type=_EVENT_STREAM, headers=headers)
 
 
 @router.get(
     "/v2/jobs/{job}/result",
-    responses={200: binary_response("One object of ciphertexts of shape [samples, outputs]"), **errors(404, 409, 410)},
+    responses=_RESULT,
     response_class=FileResponse,
 )
-async def job_result(job: Identity, services: AllServices, tenant: ScoringCaller) -> FileResponse:
+async def job_result(job: Identity, request: Request, services: AllServices, tenant: ScoringCaller) -> FileResponse:
     """The ETag is the SHA-256 of the result."""
     found, path = await services.jobs.result(tenant, job)
+    etag = f'"{found.result_sha256}"'
+    check_range(request, found.result_bytes or 0, etag)
     headers = {
-        "ETag": f'"{found.result_sha256}"',
+        "ETag": etag,
         AUDIT_KEY_HEADER: services.audit_key.id,
         "Cache-Control": "no-store",
     }

@@ -59,6 +59,8 @@ class ModelReady(BaseModel):
 
 
 class RepositoryQuery(Body):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ready": True}]})
+
     ready: StrictBool = Field(False, description="Only versions in service.")
 
 
@@ -80,6 +82,13 @@ class RepositoryUpload(RepositoryEntry):
 
 
 class KeyAnnouncement(Body):
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"parameter_set_digest": "9f2c" * 16, "bytes": 35966880, "sha256": "9f2c" * 16}]
+        },
+    )
+
     parameter_set_digest: Sha256
     bytes: Annotated[StrictInt, Field(ge=1, le=1 << 40)]
     sha256: Sha256 | None = Field(

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.clock import now, retention
@@ -15,9 +15,12 @@ from cloakwork.api.service.jobs.jobs import Jobs
 from cloakwork.api.service.jobs.store import JobStore
 from cloakwork.api.service.keys.keys import Keys
 from cloakwork.api.service.keys.uploads import Uploads
+from cloakwork.api.service.object_folders import object_folders
 from cloakwork.api.service.scoring.engines import Engines
 from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.api.service.storage.objects import Storage
+from cloakwork.api.service.storage.pairing import Pairing
+from cloakwork.api.service.storage.sweeping import ORPHAN_SECONDS, Folder, Sweeper
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.api.settings import Settings
 
@@ -30,10 +33,6 @@ _SILENT_SECONDS: Final = 0.5  # until the work of one that is silent waits again
 _WORKER_SECONDS: Final = 1.0  # until others know which keys the engine holds, and a worker that it lost a call
 _HEARTBEATS: Final = 6  # in the time after which a silent service is dead
 _LOST_SECONDS: Final = 30.0  # after which an accepted job that is nowhere is queued again
-_ORPHAN_SECONDS: Final = 3600.0  # a file without a row that is older belongs to a request that was never accepted
-
-Ask: TypeAlias = Callable[[list[str]], Awaitable[set[str]]]
-"""Which of these identities are still needed."""
 
 _log = logging.getLogger("cloakwork.housekeeping")
 
@@ -50,12 +49,17 @@ class Housekeeping:
         storage: Storage,
         disk: Disk,
         engines: Engines,
+        pairing: Pairing,
         fleet: Fleet | None = None,
+        published: list[Folder] | None = None,
     ) -> None:
         self._settings = settings
         self._store, self._jobs, self._keys = store, jobs, keys
         self._uploads, self._usage, self._storage, self._disk, self._engines = uploads, usage, storage, disk, engines
-        self._fleet = fleet
+        self._fleet, self._pairing = fleet, pairing
+        self._folders = object_folders(storage, store, keys, None if fleet is None else fleet.queue.existing)
+        every = [*self._folders, *uploads.parts.folders(), *(published or [])]
+        self._sweeper = Sweeper(every, settings.adopt_storage)
         self._missing: set[str] = set()  # jobs of this process that were nowhere in it when it last looked
         self._ending = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -87,6 +91,11 @@ class Housekeeping:
             (self._retention, self._settings.retention_check_seconds),
         )
         self._tasks = [asyncio.create_task(self._every(seconds, chore)) for chore, seconds in chores]
+
+    @property
+    def unknown_objects(self) -> int:
+        """Without a row, when it last looked."""
+        return self._sweeper.unknown
 
     async def end(self) -> None:
         self._ending = True
@@ -157,14 +166,16 @@ class Housekeeping:
             resident = sorted(self._engines.resident_keys)
             for key in set(resident) - await self._keys.ready(resident):
                 self._uploads.forget(key)
-        await self._drop_copies("keys", self._keys.known)
+        for folder in self._folders:
+            if folder.name == "keys":
+                await self._drop_copies(folder)
 
-    async def _drop_copies(self, folder: str, ask: Ask, older_than: float = 0.0) -> None:
+    async def _drop_copies(self, folder: Folder, older_than: float = 0.0) -> None:
         """Local files of objects that another service has deleted."""
-        names = await asyncio.to_thread(self._storage.copies, folder, older_than)
-        owners = await ask([_owner(name) for name in names]) if names else set()
+        names = await asyncio.to_thread(self._storage.copies, folder.name, older_than)
+        known = await folder.known(names) if names else set()
         for name in names:
-            if _owner(name) not in owners:
+            if name not in known:
                 await self._storage.drop_copy(name)
 
     async def _retention(self) -> None:
@@ -181,34 +192,15 @@ class Housekeeping:
             await self._fleet.queue.sweep()
 
     async def _orphans(self) -> None:
-        """Files of requests that ended between writing the file and writing the row, or between the end of a job and the end of its files."""
-        needed: dict[str, Ask] = {
-            "inputs": self._or_call(self._store.unfinished),
-            "results": self._or_call(self._store.known),
-            "uploads": self._keys.known,
-            "keys": self._keys.known,
-        }
-        for folder, ask in needed.items():
-            old = await self._storage.names(folder, _ORPHAN_SECONDS)
-            owners = await ask([_owner(name) for name in old])
-            for name in old:
-                if _owner(name) not in owners:
-                    await self._storage.delete(name)
-        await self._uploads.parts.sweep(_ORPHAN_SECONDS)
-        await self._drop_copies("results", needed["results"])
-        await self._drop_copies("inputs", needed["inputs"], _ORPHAN_SECONDS)
-        await asyncio.to_thread(self._storage.sweep, _ORPHAN_SECONDS)
-
-    def _or_call(self, ask: Ask) -> Ask:
-        """Of jobs, or of calls that are rows."""
-        if self._fleet is None:
-            return ask
-        calls = self._fleet.queue
-
-        async def asked(identities: list[str]) -> set[str]:
-            return await ask(identities) | await calls.existing(identities)
-
-        return asked
+        """Objects of requests that ended between writing the object and writing the row, or between the end of a job and the end of its objects."""
+        await self._pairing.look()
+        if self._pairing.differs:
+            return
+        await self._sweeper.sweep()
+        for folder in self._folders:
+            if folder.name in ("results", "inputs"):
+                await self._drop_copies(folder, ORPHAN_SECONDS if folder.name == "inputs" else 0.0)
+        await asyncio.to_thread(self._storage.sweep, ORPHAN_SECONDS)
 
     async def _every(self, seconds: float, chore: Callable[[], Awaitable[None]]) -> None:
         while not self._ending:  # asyncio.wait_for of Python 3.11 may swallow a cancellation
@@ -220,8 +212,3 @@ class Housekeeping:
                     self._disk.report(error)
                 else:
                     _log.exception("%s failed and is tried again", getattr(chore, "__name__", "a chore"))
-
-
-def _owner(name: str) -> str:
-    """Of a file: a job or a key."""
-    return name.partition("/")[2].partition("-")[0]

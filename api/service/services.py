@@ -18,6 +18,7 @@ from cloakwork.api.service.administration.administration import Administration
 from cloakwork.api.service.administration.listings import Listings
 from cloakwork.api.service.administration.load import Load
 from cloakwork.api.service.fleet.fleet import Fleet
+from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.fleet.remote_scoring import RemoteScoring
 from cloakwork.api.service.fleet.worker import Worker
 from cloakwork.api.service.housekeeping import Housekeeping
@@ -32,14 +33,17 @@ from cloakwork.api.service.keys.uploads import Uploads
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.models.records import ModelRecords
 from cloakwork.api.service.models.uploads import ModelUploads
+from cloakwork.api.service.object_folders import object_folders
 from cloakwork.api.service.readiness import Readiness
 from cloakwork.api.service.scoring.body_budget import BodyBudget
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.scoring import Scoring
+from cloakwork.api.service.storage.damage import Damage
 from cloakwork.api.service.storage.disk import Disk
 from cloakwork.api.service.storage.node import Node
 from cloakwork.api.service.storage.object_store import ObjectStore
-from cloakwork.api.service.storage.objects import UPLOADS, ObjectStorage, Storage, open_storage
+from cloakwork.api.service.storage.objects import MARK, OBJECTS, UPLOADS, ObjectStorage, Storage, open_storage
+from cloakwork.api.service.storage.pairing import Pairing, refuse_lost_file
 from cloakwork.api.service.storage.private import own_folder
 from cloakwork.api.service.tenants.tenants import Tenant, Tenants
 from cloakwork.api.service.tenants.usage import Usage
@@ -76,7 +80,10 @@ def audit_key(settings: Settings) -> AuditKey:
     """The one that the settings name, which has to be there, or the data folder's own."""
     if settings.audit_key is not None:
         return load_audit_key(settings.audit_key)
-    return own_audit_key(settings.data_folder / AUDIT_KEY_FILE)
+    file = settings.data_folder / AUDIT_KEY_FILE
+    if not file.exists() and (settings.data_folder / OBJECTS / MARK).exists():
+        _log.warning("the audit key is missing, and a new one is made: answers so far cannot be replayed")
+    return own_audit_key(file)
 
 
 def shared_store(settings: Settings, storage: Storage) -> ObjectStore | None:
@@ -96,6 +103,7 @@ class Services:
         self.metrics = Metrics()
         self.tenants = Tenants(self.database)
         self.storage = open_storage(settings.storage_url, settings.data_folder)
+        self.pairing = Pairing(self.database, self.storage, settings.adopt_storage)
         self.models = Models(
             settings.data_folder / "models",
             ModelRecords(self.database),
@@ -109,6 +117,7 @@ class Services:
         self.usage = Usage(self.database, settings)
         self.dispatcher = Dispatcher(settings, engine_options(settings), self.audit_key)
         self.fleet = self._fleet() if settings.shared else None
+        damage = Damage(self.storage, lambda kind: self.metrics.damaged_objects.labels(kind).inc())
         self.uploads = Uploads(
             self.keys,
             self.models,
@@ -117,15 +126,17 @@ class Services:
             self.usage,
             self.disk,
             self.dispatcher.engines.forget,
+            damage,
             settings.structured_keys,
         )
         parts = self.keys, self.uploads, self.storage, self.usage, self.metrics
         running = Scoring(settings, self.dispatcher, *parts)
         self.scoring: Scoring = running if self.fleet is None else RemoteScoring(settings, self.fleet.front, *parts)
         self.scoring.estimates = running.estimates
+        self.scoring.look_at_models = running.look_at_models = self.models.look_again
         self.store = JobStore(self.database, self.node.name)
         self.jobs = Jobs(
-            self.store, self.storage, running, self.dispatcher, self.models, self.keys, self.usage, self.disk
+            self.store, self.storage, running, self.dispatcher, self.models, self.keys, self.usage, self.disk, damage
         )
         if self.fleet is not None:
             self.jobs.join(self.fleet)
@@ -140,7 +151,9 @@ class Services:
             self.storage,
             self.disk,
             self.dispatcher.engines,
+            self.pairing,
             self.fleet,
+            [] if self.models.shared is None else [self.models.shared.folder()],
         )
         self._opening: asyncio.Task[None] | None = None
         self.bodies = BodyBudget(settings.body_memory_bytes, settings.tenant_body_memory_bytes)
@@ -206,6 +219,11 @@ class Services:
             _log.exception("the service cannot get ready")
             raise
 
+    async def opened(self) -> None:
+        """Waits until the models are read."""
+        if self._opening is not None:
+            await asyncio.shield(self._opening)
+
     def stop_soon(self) -> None:
         """A signal: nothing new begins. The second one: nothing is waited for."""
         if self.draining:
@@ -242,6 +260,10 @@ class Services:
             raise UnavailableError("the service is starting: it reads its models", retry_after=1)
         if self.draining:
             raise UnavailableError("the service is ending", retry_after=1)
+        if self.pairing.differs:
+            raise UnavailableError("the storage belongs to another database; the operator's log has the rest")
+        if self.settings.strict_readiness:
+            self.models.require_served()
         await self._readiness.require()
 
     async def _check_ready(self) -> None:
@@ -271,12 +293,14 @@ class Services:
         self.metrics.waiting.set(here if self.fleet is None else await self.fleet.queue.calls_waiting())
         self.metrics.disk_free.set(self.disk.free_bytes())
         self.metrics.disk_total.set(self.disk.total_bytes())
+        self.metrics.unknown_objects.set(self._housekeeping.unknown_objects)
         self.metrics.runs_as(release(), self.settings.role, self.dispatcher.engines.build)
         return self.metrics.text(lambda model: not model or tenant is None or tenant.sees(model))
 
 
-async def prepare(settings: Settings, node: str) -> None:
-    """What must be right before anything listens: storage that every service on the database finds, the tables, and somebody who may use it.
+async def prepare(settings: Settings, node: str, storage: Storage) -> None:
+    """What must be right before anything listens: storage that every service on the database finds, the tables, a database and a storage that
+    belong together, and somebody who may use them.
 
     Raises:
         ParameterError: one of these is missing, or the database cannot be used.
@@ -289,7 +313,11 @@ async def prepare(settings: Settings, node: str) -> None:
     url = database_url(settings)
     database = Database(url)
     try:
+        if settings.database_url is None:
+            await refuse_lost_file(settings.data_folder / DATABASE_FILE, storage, settings.adopt_storage)
+        await database.require_whole()
         await migrate(database, url)
+        await require_pair(settings, node, database, storage)
         if settings.single_host and await JobStore(database, node).others_alive(settings.takeover_seconds):
             raise ParameterError(
                 f"serve: single_host is set, and another service has used this database in the last {settings.takeover_seconds:g} seconds; "
@@ -306,11 +334,25 @@ async def prepare(settings: Settings, node: str) -> None:
     except FheError:
         raise
     except Exception as error:  # a driver's own classes; its text may hold the URL
-        raise ParameterError(
-            f"database: it cannot be used ({type(error).__name__}); check that it runs and that CLOAKWORK_DATABASE_URL is right"
-        ) from None
+        raise ParameterError(f"database: {_place(url)} cannot be used ({_reason(url, error)})") from None
     finally:
         await database.close()
+
+
+async def require_pair(settings: Settings, node: str, database: Database, storage: Storage) -> None:
+    """Raises:
+    ParameterError: the storage belongs to another database, or cannot be asked.
+    """
+    calls = None
+    if settings.shared:
+        calls = WorkQueue(database, node, settings.takeover_seconds, settings.max_attempts).existing
+    folders = object_folders(storage, JobStore(database, node), Keys(database), calls)
+    try:
+        await Pairing(database, storage, settings.adopt_storage).require(folders)
+    except OSError as error:
+        raise ParameterError(
+            f"storage: {storage.where} cannot be used ({error}); check storage_url and data_folder"
+        ) from None
 
 
 async def migrate(database: Database, url: str) -> None:
@@ -327,5 +369,23 @@ async def migrate(database: Database, url: str) -> None:
     )
     _, errors = await process.communicate(url.encode())
     if process.returncode:
-        last = errors.decode(errors="replace").strip().splitlines()[-1:] or [""]
-        raise ParameterError(f"database: its tables cannot be made ({last[0]}); check CLOAKWORK_DATABASE_URL")
+        lines = [
+            line
+            for line in errors.decode(errors="replace").splitlines()
+            if line and not line.startswith(("[SQL", "(Back"))
+        ]
+        raise ParameterError(
+            f"database: the tables of {_place(url)} cannot be made ({lines[-1] if lines else process.returncode})"
+        )
+
+
+def _place(url: str) -> str:
+    """For messages: of a database that has a file, that file."""
+    _, is_file, path = url.partition("sqlite:///")
+    return path if is_file else "the server that CLOAKWORK_DATABASE_URL names"
+
+
+def _reason(url: str, error: Exception) -> str:
+    """What SQLite says of a file; of a server's error the class, because its text may hold a password."""
+    said = str(getattr(error, "orig", error)) if url.startswith("sqlite") else ""
+    return " ".join(said.split()) or type(error).__name__

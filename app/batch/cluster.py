@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Final
 
-from cloakwork.app.batch.errors import BatchError, one_line
+from cloakwork.app.batch.errors import BatchCallError, BatchError, one_line
 from cloakwork.app.batch.options import BatchOptions
 from cloakwork.fhe_core.errors import ParameterError
 
@@ -110,7 +110,9 @@ def _check_address(address: str) -> None:
         return
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
-        raise BatchError(f"--ray: expected HOST:PORT of a cluster's head (often port 6379), or auto, got '{address}'")
+        raise BatchCallError(
+            f"--ray: expected HOST:PORT of a cluster's head (often port 6379), or auto, got '{address}'"
+        )
     try:
         socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
     except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from cloakwork.fhe_core.errors import FheError, how_to_install
+from cloakwork.fhe_core.errors import FheError, ParameterError, how_to_install
 
 _NEEDED = ("ray", "pyarrow", "obstore")
 
@@ -20,6 +20,14 @@ class StoreError(BatchError):
     """A folder or bucket that does not answer, or refuses; another try may succeed."""
 
     code = "store_error"
+
+
+class BatchCallError(BatchError, ParameterError):
+    """A wrong call: no input there, an output of something else, an address that is none."""
+
+
+class PlaceError(StoreError, ParameterError):
+    """A wrong call: a folder or URL that no store can be."""
 
 
 def require_batch() -> None:

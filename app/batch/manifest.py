@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cloakwork.app.batch.errors import BatchError
+from cloakwork.app.batch.errors import BatchCallError
 from cloakwork.app.batch.pieces import PARTS, RESERVED, result_name
 from cloakwork.app.batch.store import Entry, Store, shown
 
@@ -60,7 +60,7 @@ def _earlier(target: Store, identity: Identity, there: set[str], force: bool) ->
     """Inputs of the same run by name, with their versions then; none when there was no such run."""
     if MANIFEST not in there:
         if there and not force:
-            raise BatchError(
+            raise BatchCallError(
                 f"{shown(target.place)}: expected an empty output or one of this batch, got {len(there)} objects without a manifest; "
                 "choose another --output, or pass --force"
             )
@@ -74,7 +74,7 @@ def _earlier(target: Store, identity: Identity, there: set[str], force: bool) ->
     if not wrong:
         return inputs
     if not force:
-        raise BatchError(
+        raise BatchCallError(
             f"{shown(target.place)}: it holds results of another run, of another {', '.join(wrong)}; choose another --output, or pass --force "
             "to replace them"
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from cloakwork.app.batch.errors import BatchError, one_line
+from cloakwork.app.batch.errors import BatchCallError, BatchError, one_line
 from cloakwork.app.batch.headers import PREFIX_BYTES, input_samples
 from cloakwork.app.batch.pieces import RESERVED, Kind, Piece, is_table
 from cloakwork.app.batch.store import Entry, Store, shown
@@ -96,12 +96,14 @@ def inputs_in(source: Store, column: str | None) -> list[Entry]:
     """Everything but hidden names and our own.
 
     Raises:
-        BatchError: there is nothing.
+        BatchCallError: there is nothing.
         ParameterError: there are tables, and no column was named.
     """
     entries = [entry for entry in source.entries() if not _hidden(entry.name)]
     if not entries:
-        raise BatchError(f"{shown(source.place)}: expected ciphertext files or Parquet files, it is empty or not there")
+        raise BatchCallError(
+            f"{shown(source.place)}: expected ciphertext files or Parquet files, it is empty or not there"
+        )
     tables = [entry.name for entry in entries if is_table(entry.name)]
     if tables and column is None:
         raise ParameterError(f"{tables[0]} is a Parquet file: name its column of ciphertexts with --column")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from cloakwork.app.batch.errors import StoreError, one_line
+from cloakwork.app.batch.errors import PlaceError, StoreError, one_line
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Store:
             else:
                 self._store = obstore.store.LocalStore(place, mkdir=make)
         except Exception as error:
-            raise StoreError(f"{shown(place)}: it cannot be used: {one_line(error)}") from None
+            raise PlaceError(f"{shown(place)}: it cannot be used: {one_line(error)}") from None
 
     def entries(self, prefix: str | None = None) -> list[Entry]:
         """All objects in the store or below a prefix, by name. A bucket or folder that is missing has none."""

@@ -32,6 +32,7 @@ class Processes:
             "TAKEOVER_SECONDS": "2",
             "THREADS": "1",
             "ROLE": role,
+            "ADOPT_STORAGE": str(not self.all).lower(),  # tests of a module share the database
             **self.common,
             **settings,
         }

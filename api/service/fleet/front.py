@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import time
 from collections import Counter
@@ -210,6 +211,9 @@ class Front:
             if message["event"] == "done" and output is None:
                 name = result_name(identity, message["worker"])
                 body = await asyncio.to_thread((await self._storage.local(name)).read_bytes)
+                digest = hashlib.sha256(body).hexdigest()
+                if message.get("sha256", digest) != digest:  # a worker of an earlier release says none
+                    raise OSError("the object is not the one that the worker wrote")
                 await self._storage.delete(name)
             if len(work.body) > ROW_BYTES:
                 await self._storage.delete(f"inputs/{identity}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import time
 from collections.abc import Callable
@@ -229,6 +230,7 @@ class Worker:
         try:
             if output is not None and len(output) > ROW_BYTES:
                 name = call.result_name(self._members.node)
+                outcome = {**outcome, "sha256": hashlib.sha256(output).hexdigest()}
                 await asyncio.to_thread(write_file, self._storage.place(name), output)
                 await self._storage.keep(name)
                 await self._storage.drop_copy(name)

@@ -10,16 +10,18 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.errors import (
     ConflictError,
+    DamagedObjectError,
     DeadlineError,
     GoneError,
     NotReadyError,
     StorageFullError,
     UnavailableError,
+    UnknownModelError,
 )
 from cloakwork.api.service.clock import day_of, new_id, now
 from cloakwork.api.service.jobs.events import JobEvents, JobProgress
@@ -29,12 +31,16 @@ from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.scoring import Request, Scoring
 from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY
+from cloakwork.api.service.storage.damage import Damage, has_digest
 from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.storage.write import write_file
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.service.tenants.usage import DayWork, Usage
 from cloakwork.fhe_core.errors import FheError
+
+_NOT_THE_INPUT: Final = (CANCELLED, "gone", "key_required", "out_of_memory", "storage_full", "engine_lost")
+"""Codes of failures that say nothing about the ciphertexts."""
 
 _log = logging.getLogger("cloakwork.jobs")
 
@@ -78,6 +84,7 @@ class Jobs:
         keys: Keys,
         usage: Usage,
         disk: Disk,
+        damage: Damage,
     ) -> None:
         self._store = store
         self._storage = storage
@@ -87,7 +94,9 @@ class Jobs:
         self._keys = keys
         self._usage = usage
         self._disk = disk
+        self._damage = damage
         self._tasks: dict[asyncio.Task[None], str] = {}
+        self._waiting: set[str] = set()  # jobs whose model cannot be served
         self._fleet: Fleet | None = None  # several processes: the database hands out what waits
         self.events = JobEvents()
 
@@ -249,10 +258,29 @@ class Jobs:
 
     async def _broken(self, job: Job, request: Request, message: Message, attempt: _Attempt) -> None:
         try:
-            await self._failed(job, message["code"], message["message"], attempt.number)
+            code, text = message["code"], message["message"]
+            if message.get("model_damaged"):
+                await self._scoring.look_after(request.key, message)
+                await self._wait_for_model(job, attempt.number, max(0, attempt.number - 1), text)
+                return
+            if code not in _NOT_THE_INPUT and await self._input_is_damaged(job, request):
+                code, text = DamagedObjectError.code, "the storage has damaged the input; send the job again"
+            await self._failed(job, code, text, attempt.number)
             await self._scoring.look_after(request.key, message)
         except Exception as error:
             self._not_recorded(job, error)
+
+    async def _input_is_damaged(self, job: Job, request: Request) -> bool:
+        """An error of the ciphertexts is the client's only when they are those that it sent."""
+
+        def is_intact(path: Path) -> bool:
+            with path.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            return request_digest(request, digest) == job.request_sha256
+
+        with contextlib.suppress(OSError):
+            return await self._damage.intact(job.input_name, is_intact) is None
+        return False
 
     def _not_recorded(self, job: Job, error: Exception) -> None:
         if is_full(error):
@@ -295,10 +323,13 @@ class Jobs:
             raise GoneError("the job was cancelled; there is no result")
         if job.state != DONE or job.result_name is None:
             raise NotReadyError(f"the job is {job.state}; watch it at /v2/jobs/{identity}/events", retry_after=1)
-        try:
-            return job, await self._storage.local(job.result_name)
-        except FileNotFoundError:
-            raise GoneError("the result is not in the storage any more; send the job again") from None
+        path = await self._damage.intact(
+            job.result_name, lambda path: has_digest(path, job.result_bytes, job.result_sha256)
+        )
+        if path is None:
+            await self.get(tenant, identity)  # unless it was deleted meanwhile
+            raise DamagedObjectError("the storage has lost or damaged the result; send the job again")
+        return job, path
 
     async def cancel_or_forget(self, tenant: Tenant, identity: str) -> None:
         """Cancels what has not ended, deletes what has."""
@@ -374,13 +405,25 @@ class Jobs:
                     f"version '{job.version}' of model '{job.model}' is another program now; send the job again"
                 )
             key = await self._keys.get(job.tenant, job.evaluation_key)
+            self._waiting.discard(job.id)
             await self._enqueue(
                 replace(job, state=QUEUED), Request(Tenant(job.tenant, frozenset()), model, key, job.samples)
             )
         except FileNotFoundError:
-            await self._failed(job, "input_lost", "the input is not in the storage any more; send the job again")
+            self._damage.report(job.input_name)
+            await self._failed(job, DamagedObjectError.code, "the storage has lost the input; send the job again")
+        except (UnavailableError, UnknownModelError) as error:
+            await self._wait_for_model(job, job.attempts, job.attempts, str(error))
         except FheError as error:
             await self._failed(job, error.code, str(error))
+
+    async def _wait_for_model(self, job: Job, attempts: int, counted: int, why: str) -> None:
+        """The job is accepted, and its model may be repaired; one that is removed ends it."""
+        await self._store.wait(job.id, attempts, counted, self._store.node if self._fleet is None else "")
+        if job.id not in self._waiting:
+            self._waiting.add(job.id)
+            _log.warning("a job waits for its model", extra={"job": job.id, "model": job.model, "why": why})
+        self._over(job.id)
 
     async def gave_up(self, job: Job) -> None:
         """The processes that ran it died, its row says so."""

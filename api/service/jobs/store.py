@@ -132,6 +132,11 @@ class JobStore:
         values: dict[str, Any] = {"state": FAILED, "finished_at": now(), "error_code": code, "error_message": message}
         return await self._change(identity, (QUEUED, RUNNING), own=own, attempts=attempts, **values)
 
+    async def wait(self, identity: str, attempts: int, counted: int, node: str) -> bool:
+        """Its model cannot be served now: after so many attempts, of which some count, queued again, at this service or, without a name, at any."""
+        expected = (QUEUED, RUNNING)
+        return await self._change(identity, expected, attempts=attempts, counted=counted, state=QUEUED, node=node)
+
     async def cancel(self, identity: str) -> bool:
         """By its owner, through whichever service it asked."""
         return await self._change(identity, (QUEUED, RUNNING), own=False, state=CANCELLED, finished_at=now())

@@ -17,6 +17,7 @@ from cloakwork.api.service.object_headers import PREFIX_BYTES
 from cloakwork.api.service.storage.blocks import blocks, write_all
 from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.api.service.storage.objects import Storage
+from cloakwork.api.service.storage.sweeping import Folder
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.fhe_core.files import SECRET_MODE
 
@@ -96,8 +97,8 @@ class LocalParts:
     async def abandon(self) -> None:
         return None  # a part of a key that is deleted learns it at its end
 
-    async def sweep(self, seconds: float) -> None:
-        return None  # housekeeping looks through the folder
+    def folders(self) -> list[Folder]:
+        return []  # the storage's own
 
 
 def _cut(stream: FileIO, size: int) -> None:

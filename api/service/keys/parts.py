@@ -19,6 +19,7 @@ from cloakwork.api.errors import (
 from cloakwork.api.service.keys.checks import check_header
 from cloakwork.api.service.keys.keys import KeyRecord
 from cloakwork.api.service.object_headers import PREFIX_BYTES, refuse_secret_key
+from cloakwork.api.service.storage.sweeping import Folder
 from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
 
 REFUSED: Final = (MalformedError, SerializationError, KeyMismatchError, WrongParametersError)
@@ -55,8 +56,8 @@ class Parts(Protocol):
     async def abandon(self) -> None:
         """Ends what comes for keys that are deleted elsewhere."""
 
-    async def sweep(self, seconds: float) -> None:
-        """Deletes what belongs to no upload and is so many seconds old."""
+    def folders(self) -> list[Folder]:
+        """Objects beside those that `object_folders` knows."""
 
 
 def being_written() -> ConflictError:

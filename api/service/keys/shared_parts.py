@@ -13,6 +13,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,7 @@ from cloakwork.api.service.storage.blocks import blocks, write_all
 from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.api.service.storage.object_store import ObjectStore
 from cloakwork.api.service.storage.objects import UPLOADS
+from cloakwork.api.service.storage.sweeping import Folder
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.fhe_core.files import SECRET_MODE
 
@@ -189,12 +191,11 @@ class SharedParts:
             if scratch is not None and not scratch.leash.expired():
                 scratch.leash.reschedule(asyncio.get_running_loop().time())
 
-    async def sweep(self, seconds: float) -> None:
-        old = await self._store.names(UPLOADS, seconds)
-        known = await self._rows.names()
-        for name in old:
-            if name not in known:
-                await self._store.delete(name)
+    def folders(self) -> list[Folder]:
+        return [Folder("parts", partial(self._store.names, UPLOADS), self._known, self._store.delete)]
+
+    async def _known(self, names: list[str]) -> set[str]:
+        return await self._rows.names() & set(names)
 
     async def _delete(self, parts: list[Part]) -> None:
         for part in parts:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +23,13 @@ from cloakwork.api.service.keys.checks import known_parameters, verify
 from cloakwork.api.service.keys.keys import READY, KeyRecord, Keys
 from cloakwork.api.service.keys.parts import REFUSED, Parts, deleted
 from cloakwork.api.service.models.models import Models
+from cloakwork.api.service.storage.damage import Damage
 from cloakwork.api.service.storage.disk import Disk
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.files import synchronise_folder
-
-_log = logging.getLogger("cloakwork.uploads")
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,7 @@ class Uploads:
         usage: Usage,
         disk: Disk,
         forget: Callable[[str], None],
+        damage: Damage,
         structured_keys: bool = False,
     ) -> None:
         self._keys = keys
@@ -66,6 +65,7 @@ class Uploads:
         self._usage = usage
         self._disk = disk
         self.forget = forget
+        self._damage = damage
         self._structured_keys = structured_keys
 
     async def open(self, tenant: Tenant, digest: str, size: int, sha256: str | None) -> tuple[Progress, bool]:
@@ -100,8 +100,8 @@ class Uploads:
         return record
 
     async def lost(self, record: KeyRecord) -> KeyRecord:
-        """The record of a key whose bytes are not in the storage any more, or not all: they can be sent again."""
-        _log.error("the file of a key is lost; its tenant has to send it again", extra={"key": record.id})
+        """The record of a key whose bytes are not in the storage any more, or damaged: its tenant can send them again."""
+        self._damage.report(record.name)
         await self._keys.reopen(record)
         await self._storage.delete(record.name)
         self.forget(record.id)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from cloakwork.api.errors import GoneError, StructuredKeysError, UnavailableError, UnknownModelError
-from cloakwork.api.service.models.folder import Place, ordered, version_order
+from cloakwork.api.service.models.folder import Fault, Place, ordered, version_order
 from cloakwork.api.service.models.model import Model
 from cloakwork.api.service.models.records import ENDED, LOADED, UNLOADED, ModelRecord
 
@@ -22,6 +22,7 @@ class Catalogue:
         self._is_shared = is_shared
         self._versions: dict[str, dict[str, Model]] = {}
         self._rows: dict[Place, ModelRecord] = {}
+        self._faults: dict[Place, Fault] = {}
         self._read = False
 
     def names(self) -> list[str]:
@@ -47,6 +48,7 @@ class Catalogue:
             if not loaded:
                 self._refuse_structured(name, self._versions[name].values())
                 self._refuse_coming(name, None)
+                self._refuse_faulty(name, None)
                 raise GoneError(
                     f"model '{name}' has no version in service; POST /v2/repository/models/{name}/load loads it"
                 )
@@ -58,6 +60,7 @@ class Catalogue:
             )
         if version not in self._versions[name]:
             self._refuse_coming(name, version)
+            self._refuse_faulty(name, version)
             raise UnknownModelError(f"model '{name}' has no version '{version}'; it has {[m.version for m in loaded]}")
         self._refuse_structured(name, [self._versions[name][version]])
         if state == UNLOADED:
@@ -75,6 +78,7 @@ class Catalogue:
         """Every version with its state, as the repository extension of the Open Inference Protocol has it; also those that are not in the
         folder, whose numbers are taken."""
         states = {(model.name, model.version): state for model, state in self.every()}
+        states |= {place: fault.reason for place, fault in self.faults()}
         for place, row in self._rows.items():
             states.setdefault(place, row.state if row.state in ENDED else MISSING)
         return [
@@ -113,6 +117,25 @@ class Catalogue:
         row = self._rows.get((name, version))
         return LOADED if row is None else row.state
 
+    def faults(self) -> list[tuple[Place, Fault]]:
+        """Versions that should be in service and cannot be."""
+        return [(place, fault) for place, fault in sorted(self._faults.items()) if self._stored_state(*place) == LOADED]
+
+    def fault(self, place: Place) -> Fault | None:
+        return self._faults.get(place)
+
+    def require_served(self) -> None:
+        """Raises:
+        UnavailableError: a version that should be in service is not, of whatever model.
+        """
+        for (name, version), fault in self.faults():
+            raise _faulty(name, version, fault)
+
+    def _refuse_faulty(self, name: str, version: str | None) -> None:
+        for place, fault in self.faults():
+            if place[0] == name and version in (None, place[1]):
+                raise _faulty(*place, fault)
+
     def row(self, place: Place) -> ModelRecord | None:
         return self._rows.get(place)
 
@@ -124,6 +147,13 @@ class Catalogue:
                 raise UnavailableError(
                     f"version '{which}' of model '{name}' is on its way to this service", retry_after=2
                 )
+
+
+def _faulty(name: str, version: str, fault: Fault) -> UnavailableError:
+    return UnavailableError(
+        f"version '{version}' of model '{name}' cannot be served: {fault.reason}; its operator has to repair or remove it",
+        retry_after=30,
+    )
 
 
 def no_model(name: str) -> UnknownModelError:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +16,7 @@ from cloakwork.api.service.models.index_model import IndexModel
 from cloakwork.api.service.models.model import Model
 from cloakwork.api.service.models.program_model import ProgramModel
 from cloakwork.api.service.names import NAME_PATTERN, VERSION_PATTERN
-from cloakwork.models.repository_files import FACTS, KINDS, RETIRED
+from cloakwork.models.repository_files import FACTS, KINDS, RETIRED, fault_of
 
 Place = tuple[str, str]
 """A model's name and a version of it."""
@@ -41,6 +43,33 @@ def read_folder(repository: Path) -> dict[str, dict[str, Model]]:
         except (ValueError, KeyError, TypeError):
             _log.warning("%s is damaged; it is not served", file)
     return found
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a version of the folder cannot be served."""
+
+    reason: str
+    artefact_sha256: str | None  # when it could; None: it never was
+    bytes: int
+
+
+def read_faults(repository: Path, found: dict[str, dict[str, Model]]) -> dict[Place, Fault]:
+    """Versions of the folder that cannot be served. An artefact that is just coming, without facts, is none."""
+    faults = dict[Place, Fault]()
+    files = (file for suffix in (*KINDS.values(), FACTS) for file in sorted(repository.glob(f"[!.]*/[!.]*{suffix}")))
+    for file in files:
+        place = file.parent.name, file.stem
+        known = place[1] in found.get(place[0], {}) or place in faults
+        if known or not re.match(NAME_PATTERN, place[0]) or not re.match(VERSION_PATTERN, place[1]):
+            continue
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            fault, size = fault_of(file), file.stat().st_size
+            if file.suffix == FACTS:
+                fault = {"reason": "its file is missing"}
+            if fault:
+                faults[place] = Fault(str(fault.get("reason")), fault.get("artefact_sha256"), size)
+    return faults
 
 
 def read_version(artefact: Path, name: str, version: str) -> Model:

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from cloakwork.api.errors import MalformedError, UnavailableError
+from cloakwork.api.service.models.folder import artefact_of
 from cloakwork.fhe_core.files import synchronise_folder
-from cloakwork.models.repository_files import FACTS, INCOMING
+from cloakwork.models.repository_files import FACTS, FAULT, INCOMING
 
+DAMAGED: Final = ".damaged"
 _REFUSED: Final = 1  # exit status of a process that says why
 _LEAST_SECONDS: Final = 600.0  # ten times the processor time that reading a model may take, and its bytes
 _BYTES_A_SECOND: Final = (1 << 20) / 10
@@ -72,6 +74,13 @@ class Incoming:
             raise MalformedError(
                 "this is no model that can be served: reading it takes more time or memory than its size explains"
             )
+
+    def set_aside(self, name: str, version: str) -> None:
+        """The file of a version that cannot be served makes room for one that can."""
+        path = artefact_of(self._repository, name, version)
+        if path is not None:
+            path.replace(path.with_name(path.name + DAMAGED))
+            path.with_suffix(FAULT).unlink(missing_ok=True)
 
     def install(self, artefact: Path, name: str, version: str) -> Path:
         """Raises:

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from cloakwork.api.errors import UnknownModelError
-from cloakwork.api.service.clock import retention
+from cloakwork.api.errors import MalformedError, UnknownModelError
+from cloakwork.api.service.clock import now, retention
 from cloakwork.api.service.models.catalogue import Catalogue, no_model
-from cloakwork.api.service.models.folder import Place, artefact_of, mark_retired, read_folder
+from cloakwork.api.service.models.folder import Fault, Place, artefact_of, mark_retired, read_faults, read_folder
 from cloakwork.api.service.models.incoming import Incoming
 from cloakwork.api.service.models.index_model import IndexModel
 from cloakwork.api.service.models.key_parameters import KeyParameters
@@ -26,7 +26,6 @@ from cloakwork.models.repository_files import is_described
 
 _LOOK_SECONDS: Final = 2.0  # until every service on a database knows what one of them changed: below five
 _KEEP_SECONDS: Final = 60.0  # the file of a removed version, for requests that were accepted just before
-_SWEEP_SECONDS: Final = 3600.0
 _AGAIN_SECONDS: Final = 30.0
 
 _log = logging.getLogger("cloakwork.repository")
@@ -51,9 +50,9 @@ class Models(Catalogue):
         self._zoo = zoo
         self._describing = asyncio.Lock()
         self._reading = asyncio.Lock()
-        self._swept = time.monotonic()
         self._publish_at: float | None = None  # what could not be published
         self._watch: asyncio.Task[None] | None = None
+        self._again: asyncio.Task[None] | None = None
 
     def of(self, tenant: Tenant) -> TenantModels:
         """What this tenant sees of them."""
@@ -65,9 +64,10 @@ class Models(Catalogue):
         self._watch = asyncio.create_task(self._look())
 
     async def end(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
+        tasks = [task for task in (self._watch, self._again) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self.shared is not None:
             await self.shared.end()
 
@@ -122,11 +122,18 @@ class Models(Catalogue):
         async with self._reading:
             rows = await self.records.all()
             found = await asyncio.to_thread(read_folder, self.repository)
+            faults = await asyncio.to_thread(read_faults, self.repository, found)
             if self.shared is not None:
                 found = _published(found, rows)
-            for name, _ in rows:  # a version that is gone for good is still known by name
+            for name, _ in [*rows, *faults]:  # a version that is gone for good is still known by name
                 found.setdefault(name, {})
-            self._rows, self._versions, self._read = rows, found, True
+            self._rows, self._versions, self._faults, self._read = rows, found, faults, True
+
+    async def look_again(self) -> None:
+        """A file is not what it was when it was described: whoever sees it first reads the folder for all."""
+        if self._again is None or self._again.done():
+            self._again = asyncio.create_task(self.scan())
+        await asyncio.shield(self._again)
 
     # --- what other services have done ---
 
@@ -150,9 +157,6 @@ class Models(Catalogue):
             if self._publish_at is not None and self._publish_at <= time.monotonic():
                 await self._publish(self.shared)
                 await self.read()
-            if time.monotonic() - self._swept >= _SWEEP_SECONDS:
-                self._swept = time.monotonic()
-                await self.shared.sweep(_SWEEP_SECONDS)
         await self.remove_ended()
 
     async def _read_quietly(self) -> None:
@@ -190,7 +194,8 @@ class Models(Catalogue):
         needed = await self.records.needed()
         for row in removed:
             if row.place not in needed:
-                await asyncio.to_thread(remove_files, self.repository, row.place, row.artefact_sha256)
+                sha256 = None if row.place in self._faults else row.artefact_sha256
+                await asyncio.to_thread(remove_files, self.repository, row.place, sha256)
                 if self.shared is not None:
                     await self.shared.remove(row)
                 await self.records.emptied(row)
@@ -202,6 +207,9 @@ class Models(Catalogue):
         """Every version that is not retired; what was added to the folder since is found."""
         await self.scan()
         if not self._versions.get(name):
+            for (of, version), fault in self.faults():
+                if of == name:
+                    raise MalformedError(f"version '{version}' of model '{name}' cannot be served: {fault.reason}")
             raise no_artefact(name)
         if all(map(self._is_refused, self._versions[name].values())):
             self._refuse_structured(name, self._versions[name].values())
@@ -212,14 +220,21 @@ class Models(Catalogue):
         await self._change(name, UNLOADED)
 
     async def _change(self, name: str, state: str) -> None:
-        await self.records.change(name, state, map(record_of, self._versions[name].values()))
+        faulty = [_faulty_record(*place, fault) for place, fault in self._faults.items() if place[0] == name]
+        await self.records.change(name, state, [*map(record_of, self._versions[name].values()), *faulty])
         await self.read()
 
     async def retire(self, name: str, version: str, remove: bool = False) -> None:
         """For good: its number is not given again. `remove`: its bytes go as soon as no job needs them, also of one that is retired."""
         self.versions(name)
-        row, model = self._rows.get((name, version)), self._versions[name].get(version)
+        row, model, fault = (
+            self._rows.get((name, version)),
+            self._versions[name].get(version),
+            self.fault((name, version)),
+        )
         known = record_of(model) if model is not None else row
+        if known is None and fault is not None:
+            known = _faulty_record(name, version, fault)
         state = None if known is None else self._stored_state(name, version)
         if known is None or state == REMOVED or (state == RETIRED and not remove):
             raise UnknownModelError(f"model '{name}' has no version '{version}' in service or unloaded")
@@ -278,6 +293,10 @@ class TenantModels:
 def record_of(model: Model, state: str = LOADED) -> ModelRecord:
     size = model.artefact.stat().st_size if model.artefact.exists() else 0
     return ModelRecord.of(model, state, size)
+
+
+def _faulty_record(name: str, version: str, fault: Fault) -> ModelRecord:
+    return ModelRecord(name, version, "", LOADED, now(), None, None, fault.bytes)
 
 
 def _published(found: dict[str, dict[str, Model]], rows: dict[Place, ModelRecord]) -> dict[str, dict[str, Model]]:

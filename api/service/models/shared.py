@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +26,9 @@ from cloakwork.api.service.models.model import Model
 from cloakwork.api.service.models.records import ENDED, LOADED, REMOVED, ModelRecord, ModelRecords
 from cloakwork.api.service.names import NAME_PATTERN
 from cloakwork.api.service.storage.object_store import ObjectStore
+from cloakwork.api.service.storage.sweeping import Folder
 from cloakwork.fhe_core.files import atomic_writer
-from cloakwork.models.repository_files import FACTS, KINDS, ZOO, own_facts
+from cloakwork.models.repository_files import FACTS, FAULT, KINDS, ZOO, own_facts
 
 FOLDER: Final = "models"
 ZOO_FOLDER: Final = "zoo"
@@ -205,17 +207,17 @@ class SharedModels:
         if record.artefact_sha256 is not None and record.bytes:
             await self._delete_objects(record)
 
-    async def sweep(self, seconds: float) -> None:
-        """Objects of versions that were never published, or were published by another service at the same moment."""
-        old = await self._store.names(FOLDER, seconds)
+    def folder(self) -> Folder:
+        """Objects of versions that were never published, or were published by another service at the same moment, are unknown."""
+        return Folder(FOLDER, partial(self._store.names, FOLDER), self._known, self._store.delete)
+
+    async def _known(self, names: list[str]) -> set[str]:
         known = {
             _name(record).rpartition(".")[0]
             for record in (await self._records.all()).values()
             if record.artefact_sha256 is not None and not (record.state == REMOVED and not record.bytes)
         }
-        for name in old:
-            if name.rpartition(".")[0] not in known:
-                await self._store.delete(name)
+        return {name for name in names if name.rpartition(".")[0] in known}
 
     async def _delete_objects(self, record: ModelRecord) -> None:
         await self._store.delete(_name(record))
@@ -232,8 +234,10 @@ def remove_files(repository: Path, place: Place, sha256: str | None) -> None:
     """The artefact of a version that has ended; its number stays taken."""
     path = artefact_of(repository, *place)
     if path is not None and (sha256 is None or sha256_of(path) == sha256):
-        path.with_suffix(FACTS).unlink(missing_ok=True)
         path.unlink()
+    if artefact_of(repository, *place) is None:
+        for suffix in (FACTS, FAULT):
+            (repository / place[0] / f"{place[1]}{suffix}").unlink(missing_ok=True)
     mark_retired(repository, *place)
 
 

@@ -105,7 +105,7 @@ class ModelUploads:
         if self._models.shared is not None and row is not None and row.artefact_sha256 is not None:
             return Held(row.bytes or 0, row.artefact_sha256)
         artefact = await asyncio.to_thread(artefact_of, self._models.repository, *place)
-        if artefact is None:
+        if artefact is None or self._models.fault(place) is not None:
             return None
         return Held(artefact.stat().st_size, await asyncio.to_thread(sha256_of, artefact))
 
@@ -167,6 +167,9 @@ class ModelUploads:
         """The row decides where services share a database, the name of the file where they do not."""
         place, incoming, shared = (model.name, model.version), self._models.incoming, self._models.shared
         record, new = record_of(model, state), True
+        fault = self._models.fault(place)
+        if fault is not None and fault.artefact_sha256 not in (None, record.artefact_sha256):
+            raise _taken(place)
         if shared is not None:
             now_there, new = await shared.publish(model, state)
             if now_there.state in ENDED:
@@ -176,6 +179,8 @@ class ModelUploads:
             record = now_there
         elif not await self._models.records.put(record):
             raise _retired(place)
+        if fault is not None:
+            await asyncio.to_thread(incoming.set_aside, *place)
         try:
             await asyncio.to_thread(incoming.install, model.artefact, *place)
         except FileExistsError:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -82,6 +82,7 @@ class Scoring:
         self._usage = usage
         self._metrics = metrics
         self.estimates = Estimates()
+        self.look_at_models: Callable[[], Awaitable[None]] | None = None  # when a run says that its model is damaged
 
     # --- checks, before the body is read and after its first bytes ---
 
@@ -205,9 +206,12 @@ class Scoring:
         raise KeyRequiredError(f"the file of key '{key.id}' is lost; upload the key again: POST /v2/keys")
 
     async def look_after(self, key: KeyRecord, message: Message) -> None:
-        """A run failed; when that is because of what the storage has made of its key, the key has to come again."""
+        """A run failed; when that is because of what the storage has made of its key, the key has to come again, and when it is because of the
+        model's file, the model is out of service."""
         if message.get("key_damaged"):
             await self._uploads.lost(key)
+        if message.get("model_damaged") and self.look_at_models is not None:
+            await self.look_at_models()
 
     def account(self, request: Request, message: Message, queue_seconds: float) -> None:
         """One run that succeeded; its bootstraps were counted when it was accepted."""

@@ -13,9 +13,15 @@ from typing import Protocol
 
 from cloakwork.api.service.clock import retention
 from cloakwork.api.service.storage.object_store import ObjectStore
+from cloakwork.api.service.storage.write import write_file
+from cloakwork.api.settings import without_credentials
 
+OBJECTS = "objects"  # in the data folder
 UPLOADS = "uploads"
 FOLDERS = ("keys", "inputs", "results", UPLOADS)
+_MARK_CHARACTERS = 64
+MARK = "identity"
+"""The object that says which database the others belong to (`pairing.py`)."""
 
 
 class Storage(Protocol):
@@ -44,6 +50,15 @@ class Storage(Protocol):
 
     def sweep(self, seconds: float) -> None:
         """Deletes files that somebody began to write so long ago and never finished."""
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+
+    async def mark(self) -> str | None:
+        """What the object `MARK` says; None when there is none. Any other OSError: the storage does not answer."""
+
+    async def set_mark(self, identity: str) -> None: ...
 
 
 class FileStorage:
@@ -100,12 +115,26 @@ class FileStorage:
                 if path.stat().st_mtime < retention.now() - seconds:
                     path.unlink()
 
+    @property
+    def where(self) -> str:
+        return str(self._root)
+
+    async def mark(self) -> str | None:
+        try:
+            return _text(self.place(MARK).read_bytes())
+        except FileNotFoundError:
+            return None
+
+    async def set_mark(self, identity: str) -> None:
+        await asyncio.to_thread(write_file, self.place(MARK), identity.encode())
+
 
 class ObjectStorage:
     """Objects in a store that every service on the database has; the data folder holds copies."""
 
     def __init__(self, url: str, cache: Path) -> None:
         self.store = ObjectStore(url)
+        self.where = without_credentials(url)
         self._files = FileStorage(cache)
 
     def place(self, name: str) -> Path:
@@ -144,7 +173,20 @@ class ObjectStorage:
     def sweep(self, seconds: float) -> None:
         self._files.sweep(seconds)
 
+    async def mark(self) -> str | None:
+        try:
+            return _text(await self.store.read(MARK))
+        except FileNotFoundError:
+            return None
+
+    async def set_mark(self, identity: str) -> None:
+        await self.store.put(MARK, identity.encode())
+
+
+def _text(content: bytes) -> str:
+    return content[:_MARK_CHARACTERS].decode("ascii", "replace").strip()
+
 
 def open_storage(url: str | None, data_folder: Path) -> Storage:
-    folder = data_folder / "objects"
+    folder = data_folder / OBJECTS
     return FileStorage(folder) if url is None else ObjectStorage(url, folder)

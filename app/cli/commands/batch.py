@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from cloakwork.app.batch import BatchOptions, score_batch
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, progress_of_stages
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress_of_stages
 from cloakwork.app.cli.shared.device_options import ThreadsOption
 from cloakwork.app.cli.shared.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.shared.key_files import EVALUATION_KEYS
@@ -74,6 +74,8 @@ def score(
         deterministic=deterministic,
         force=force,
     )
+    if not keys_path.is_file():
+        raise WrongCallError(f"--keys: there is no file '{keys_path}'; 'cloakwork keygen' writes one")
     program = find_model(model_name).program
     # Ray tells of lost workers on standard output, which is for the report alone.
     with ended_like_ctrl_c(), _bar() as update, redirect_stdout(StringIO()):

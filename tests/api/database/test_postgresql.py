@@ -25,6 +25,7 @@ def database() -> Iterator[str]:
 def start(tmp_path: Path, name: str, fill: Callable[[Path], Path], database: str) -> Server:
     (tmp_path / "objects").mkdir(exist_ok=True)
     shared = {"DATABASE_URL": database, "STORAGE_URL": (tmp_path / "objects").as_uri(), "TAKEOVER_SECONDS": "3"}
+    shared["ADOPT_STORAGE"] = str(name == "first").lower()  # tests of this file share the database
     server = Server(fill(tmp_path / name), environment=shared)
     server.start()
     return server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -47,7 +48,8 @@ def index() -> NeighbourIndex:
 @pytest.fixture
 def model(index: NeighbourIndex, tmp_path: Path) -> ModelPlace:
     save_index(tmp_path / "1.clkn", index)
-    return ModelPlace("index", "ab" * 32, tmp_path / "1.clkn")
+    digest = hashlib.sha256((tmp_path / "1.clkn").read_bytes()).hexdigest()
+    return ModelPlace("index", digest, tmp_path / "1.clkn")
 
 
 def runner(**options: int) -> Runner:

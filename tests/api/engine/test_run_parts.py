@@ -84,8 +84,9 @@ class Place:
     encrypt: Callable[[int, int], bytes]  # samples, number
 
     def work(self, name: str, body: bytes, samples: int = 1, **own: Any) -> Work:
+        digest = hashlib.sha256(self.model.read_bytes()).hexdigest()
         message = {
-            "model": {"kind": self.kind, "digest": "ab" * 32, "path": str(self.model)},
+            "model": {"kind": self.kind, "digest": digest, "path": str(self.model)},
             "key": {"name": self.key.name, "path": str(self.key)},
             **own,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,9 @@ import httpx
 import pytest
 from in_process import serving
 from scoring_server import User, new_tenant
+
+from cloakwork.api.routes import administration_schemas, schemas
+from cloakwork.api.routes.examples import EXAMPLES
 
 CASES = int(os.environ.get("CLOAKWORK_TEST_CASES", "10"))  # for each operation and phase
 
@@ -55,6 +59,34 @@ def test_every_route_of_the_surface_is_described(http: httpx.Client):
     ):
         assert path in paths, path
     assert http.get("/docs").status_code == 200
+
+
+def test_every_operation_has_an_example(http: httpx.Client):
+    """In its parameters, its body or an answer of 200 to 206."""
+    for path, operations in http.get("/openapi.json").json()["paths"].items():
+        for method, operation in operations.items():
+            good = [each for status, each in operation["responses"].items() if status.startswith("2")]
+            places = json.dumps([operation.get("parameters"), operation.get("requestBody"), good])
+            assert '"example' in places, (method, path)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_are_what_their_schemas_say(name: str):
+    model = getattr(schemas if name in vars(schemas) else administration_schemas, name)
+    assert model.model_validate(EXAMPLES[name]).model_dump(mode="json") == EXAMPLES[name]
+
+
+def test_answers_have_the_fields_of_their_examples(http: httpx.Client):
+    """Of a service, not of a schema."""
+    described = http.get("/openapi.json").json()["paths"]
+    for path in ("/v2", "/v2/health/live", "/v2/models", "/v2/usage", "/v2/admin/load", "/v2/admin/models", "/v2/keys"):
+        example = described[path]["get"]["responses"]["200"]["content"]["application/json"]["example"]
+        assert http.get(path).json().keys() == example.keys(), path
+
+
+def test_an_answer_of_a_part_is_described(http: httpx.Client):
+    responses = http.get("/openapi.json").json()["paths"]["/v2/jobs/{job}/result"]["get"]["responses"]
+    assert {"200", "206", "416"} <= responses.keys()
 
 
 @pytest.mark.tier("all")

@@ -7,8 +7,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from in_process import serving
 from scoring_server import User, becomes
+
+from cloakwork.api.service.storage import sweeping
 
 OLD_SECONDS = 7200
 
@@ -19,13 +22,14 @@ def make_old(path: Path) -> Path:
     return path
 
 
-def test_orphaned_files_are_deleted(tmp_path: Path, fill: Callable[[Path], Path]):
+def test_orphaned_files_are_deleted(tmp_path: Path, fill: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sweeping, "ANNOUNCED_SECONDS", 0.0)
     with (
         serving(fill(tmp_path / "data"), environment={"RETENTION_CHECK_SECONDS": "0.1"}) as server,
         server.client() as http,
     ):
-        user = User.of(http)
-        key = user.upload()
+        users = [User.of(http) for _ in range(4)]  # so that not most of the objects are orphans
+        user, (key, *_) = users[0], [each.upload() for each in users]
         objects = server.data / "objects"
         kept = objects / "keys" / key
         os.utime(kept, (time.time() - OLD_SECONDS,) * 2)

@@ -25,6 +25,8 @@ from cloakwork.app.batch import BatchOptions, score_batch
 from cloakwork.app.batch import cluster as clusters
 from cloakwork.app.batch.crew import Event, News
 from cloakwork.app.batch.errors import BatchError
+from cloakwork.app.cli.commands import batch as batch_command
+from cloakwork.app.cli.main import run as run_command
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 
@@ -142,6 +144,28 @@ def test_what_is_refused_before_ray_is_started(data, tmp_path: Path):
         BatchOptions(device="cuda:1")
     with pytest.raises(BatchError, match="expected HOST:PORT"):
         score_batch(program, data.keys, source, target, BatchOptions(address="ray://head:10001"))
+
+
+@pytest.mark.parametrize("wrong", ["keys", "input", "output", "ray", "place"])
+def test_a_wrong_call_ends_with_status_2(data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, wrong: str):
+    """As docs/batch.md has it."""
+    source, target = data.write(tmp_path / "in", data.names[:1]), tmp_path / "out"
+    (tmp_path / "empty").mkdir()
+    target.mkdir()
+    (target / "of-somebody-else").write_text("x")
+    monkeypatch.setattr(batch_command, "find_model", lambda _: data.model)
+    options = {"--keys": str(data.keys), "--input": str(source), "--output": str(tmp_path / "new")}
+    options |= {
+        "keys": {"--keys": str(tmp_path / "none")},
+        "input": {"--input": str(tmp_path / "empty")},
+        "output": {"--output": str(target)},
+        "ray": {"--ray": "ray://head:10001"},
+        "place": {"--input": "nothing://place"},
+    }[wrong]
+    words = [word for option in options.items() for word in option]
+    assert run_command(["batch", "score", "--model", "iris-tree", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("cloakwork: ")
 
 
 @on_ray

@@ -102,7 +102,7 @@ def test_bytes_go_when_no_job_needs_them(
     on_folder(tmp_path / "data", store, work)
 
 
-def test_objects_of_no_version_are_swept(tmp_path: Path, fill: Callable[[Path], Path]):
+def test_objects_of_no_version_are_unknown(tmp_path: Path, fill: Callable[[Path], Path]):
     pytest.importorskip("obstore")
     (tmp_path / "bucket").mkdir()
     store = ObjectStore((tmp_path / "bucket").as_uri())
@@ -111,12 +111,10 @@ def test_objects_of_no_version_are_swept(tmp_path: Path, fill: Callable[[Path], 
         assert models.shared is not None
         for name in ("models/toy/1/" + "0" * 64 + ".clkm", "models/toy/2/" + "0" * 64 + ".clkm"):
             await store.put(name, b"of a service that was killed")
-        before = await store.names("models")
-        await models.shared.sweep(3600.0)
-        assert sorted(await store.names("models")) == sorted(before), "perhaps being published"
-        await models.shared.sweep(-1.0)
+        folder = models.shared.folder()
+        assert await folder.names(3600.0) == [], "perhaps being published"
         (row,) = (await models.records.all()).values()
-        left = sorted(name.rpartition("/")[2] for name in await store.names("models"))
+        left = sorted(name.rpartition("/")[2] for name in await folder.known(await folder.names(0.0)))
         assert left == [f"{row.artefact_sha256}.clkm", f"{row.artefact_sha256}.json"]
 
     on_folder(fill(tmp_path / "data"), store, work)

@@ -100,6 +100,7 @@ def test_a_disk_that_others_have_filled(server: Server):
             refused(http.post("/v2/keys", json=User.of(http).announcement()))
         assert http.head(f"/v2/keys/{identity}").headers["upload-offset"] == str(part)
         assert user.same_answer(user.infer(body).content, expected)
+        assert http.get("/v2/usage").status_code == 200, "which writes nothing"
         assert full_lines(server) == 1
         server.kill()
         server.start()

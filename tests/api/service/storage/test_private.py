@@ -67,7 +67,7 @@ def test_a_folder_that_was_open_is_narrowed_and_links_are_left_alone(tmp_path: P
     (data / "link").symlink_to(elsewhere)
     (data / "objects").mkdir()
     (data / "objects" / "keys").mkdir()
-    old = data / "objects" / "keys" / ("0" * 32)
+    old = data / "objects" / "old"
     old.write_bytes(b"x")
     for path in (data, data / "models", data / "objects", data / "objects" / "keys"):
         path.chmod(0o777)

@@ -1,0 +1,235 @@
+"""Examples of answers, by the name of their schema; what OpenAPI shows beside it. A test reads each with its schema."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_DIGEST: Final = "9f2c" * 16
+_KEY: Final = "5b0e" * 8
+_JOB: Final = "c41d" * 8
+_BEGUN: Final = 1764320400.0
+_SET: Final = "lut4"
+
+_KEY_ANSWER: Final[dict[str, Any]] = {
+    "id": _KEY,
+    "parameter_set": _SET,
+    "parameter_set_digest": _DIGEST,
+    "sha256": _DIGEST,
+    "bytes": 35966880,
+    "offset": 35966880,
+    "state": "ready",
+    "created_at": _BEGUN,
+    "used_at": _BEGUN + 60,
+}
+_JOB_ANSWER: Final[dict[str, Any]] = {
+    "id": _JOB,
+    "state": "running",
+    "model": "mnist-mlp-1x30",
+    "version": "1",
+    "key": _KEY,
+    "samples": 10,
+    "bootstraps": 300,
+    "priority": 5,
+    "attempts": 1,
+    "created_at": _BEGUN,
+    "deadline_at": None,
+    "started_at": _BEGUN + 1,
+    "finished_at": None,
+    "run_seconds": None,
+    "progress": {"done": 120, "total": 300, "eta_seconds": 1.5},
+    "result_bytes": None,
+    "result_sha256": None,
+    "error": None,
+}
+_LIMITS: Final = {"bytes": 4294967296, "bootstraps_per_day": 100000000, "answers_per_day": 1000000, "queue": 200}
+_STORED: Final = {"keys": 35966880, "inputs": 12304, "results": 8192, "expected_results": 8192}
+_COUNTS: Final = {"requests": 12, "samples": 120, "bootstraps": 3600, "uploaded_bytes": 35966880}
+_STATES: Final = {"queued": 0, "running": 1, "done": 4, "failed": 0, "cancelled": 0}
+_MODEL: Final = {"name": "mnist-mlp-1x30", "version": "1"}
+
+EXAMPLES: Final[dict[str, Any]] = {
+    "ServerMetadata": {
+        "name": "cloakwork",
+        "version": "0.2.0",
+        "extensions": ["model_repository", "binary_tensor_data", "fhe"],
+    },
+    "Health": {"status": "ready"},
+    "ModelList": {"models": ["iris-tree", "mnist-mlp-1x30"]},
+    "ModelMetadata": {
+        "name": "mnist-mlp-1x30",
+        "versions": ["1"],
+        "platform": "cloakwork",
+        "inputs": [{"name": "ciphertexts", "datatype": "UINT8", "shape": [-1]}],
+        "outputs": [{"name": "results", "datatype": "UINT8", "shape": [-1]}],
+        "parameters": {"fhe": {"parameter_set": _SET, "parameter_digest": _DIGEST, "bootstraps": 30}},
+    },
+    "ModelReady": {**_MODEL, "ready": True},
+    "RepositoryEntry": {**_MODEL, "state": "READY", "reason": ""},
+    "RepositoryAnswer": {"name": "mnist-mlp-1x30", "versions": ["1"]},
+    "RepositoryUpload": {**_MODEL, "state": "READY", "reason": "", "bytes": 61440, "sha256": _DIGEST},
+    "KeyAnswer": _KEY_ANSWER,
+    "KeyList": {"keys": [_KEY_ANSWER]},
+    "JobAnswer": _JOB_ANSWER,
+    "JobList": {"jobs": [_JOB_ANSWER]},
+    "UsageAnswer": {
+        "tenant": "alice",
+        "bytes_stored": {**_STORED, "total": sum(_STORED.values())},
+        "bootstraps_today": 3600,
+        "answers_today": {"mnist-mlp-1x30": 120},
+        "days": [{"day": "2026-11-28", **_COUNTS}],
+        "jobs": {"done": 4, "running": 1},
+        "limits": _LIMITS,
+    },
+    "LoadAnswer": {
+        "version": "0.2.0",
+        "service": "7d20" * 8,
+        "uptime_seconds": 86400.0,
+        "engine": {
+            "answers": True,
+            "restarts": 0,
+            "devices": ["cpu"],
+            "workers": 2,
+            "processes": [
+                {"name": "cpu", "answers": True, "process": 4711, "restarts": 0, "workers": 2, "running": 1},
+            ],
+        },
+        "queue": {"waiting": 0, "limit": 1000, "seconds": 0.4},
+        "nodes": [],
+        "runs": [
+            {
+                "id": _JOB,
+                "kind": "job",
+                "tenant": "alice",
+                "model": "mnist-mlp-1x30",
+                "version": "1",
+                "parameter_set": _SET,
+                "samples": 10,
+                "priority": 5,
+                "waited_seconds": 1.0,
+                "seconds": 0.8,
+                "estimated_seconds": 2.0,
+                "device": "cpu",
+            }
+        ],
+        "jobs": _STATES,
+        "keys": {
+            "resident": 1,
+            "memory_bytes": 35966880,
+            "memory_limit_bytes": 1073741824,
+            "device_bytes": 136314880,
+            "device_limit_bytes": 4294967296,
+            "hits": 11,
+            "misses": 1,
+        },
+        "connections": {"open": 3, "busy": 1, "limit": 512},
+        "bodies": {"held_bytes": 0, "limit_bytes": 268435456},
+        "disk": {"free_bytes": 53687091200, "room_bytes": 53418655744, "reserve_bytes": 268435456},
+        "requests": {"step_seconds": 10, "requests": [3, 5], "refused": [0, 1], "failed": [0, 0], "codes": {"busy": 1}},
+    },
+    "ModelRows": {
+        "models": [
+            {
+                **_MODEL,
+                "state": "loaded",
+                "parameter_set": _SET,
+                "bootstraps": 30,
+                "runs": 12,
+                "samples": 120,
+                "run_seconds": 9.6,
+            }
+        ],
+        "next": None,
+    },
+    "TenantRows": {
+        "tenants": [
+            {
+                "tenant": "alice",
+                "created_at": _BEGUN,
+                "models": None,
+                "max_bytes": None,
+                "max_bootstraps_per_day": None,
+                "max_queue": None,
+                "max_answers_per_day": None,
+                "suspended": False,
+                "limits": _LIMITS,
+                "bytes_stored": _STORED,
+                "today": _COUNTS,
+                "most_answers_today": 120,
+                "waiting": 0,
+                "api_keys": 1,
+            }
+        ],
+        "next": None,
+    },
+    "ApiKeyRows": {
+        "api_keys": [
+            {
+                "id": "5b0e5b0e5b0e5b0e",
+                "tenant": "alice",
+                "scopes": ["score"],
+                "state": "valid",
+                "created_at": _BEGUN,
+                "expires_at": None,
+                "revoked_at": None,
+            }
+        ],
+        "next": None,
+    },
+    "KeyRows": {
+        "keys": [
+            {
+                "id": _KEY,
+                "tenant": "alice",
+                "parameter_set": _SET,
+                "bytes": 35966880,
+                "state": "ready",
+                "created_at": _BEGUN,
+                "used_at": _BEGUN + 60,
+                "expires_at": _BEGUN + 60 + 90 * 86400,
+                "resident": True,
+            }
+        ],
+        "next": None,
+    },
+    "JobRows": {
+        "jobs": [
+            {
+                **{name: value for name, value in _JOB_ANSWER.items() if name not in ("result_sha256", "error")},
+                "tenant": "alice",
+                "input_bytes": 12304,
+                "progress": {"done": 120, "total": 300},
+                "error_code": None,
+            }
+        ],
+        "next": None,
+    },
+    "ErrorBody": {
+        "error": "there is no model 'mnist'; GET /v2/models lists them",
+        "code": "unknown_model",
+        "request_id": "1f3a" * 8,
+    },
+}
+
+_TEXTS: Final = {
+    "text/plain": 'fhe_requests_total{code="200",model="mnist-mlp-1x30"} 12.0\n',
+    "text/event-stream": 'event: progress\ndata: {"done":120,"total":300,"eta_seconds":1.5}\n\n',
+}
+_LIVE: Final = "/v2/health/live"
+
+
+def add_examples(schema: dict[str, Any]) -> None:
+    """To every answer in JSON or text, except what is a file of its own."""
+    for path, operations in schema["paths"].items():
+        for operation in operations.values():
+            for response in operation["responses"].values():
+                for kind, content in response.get("content", {}).items():
+                    example = _TEXTS.get(kind, _of(content.get("schema", {})))
+                    if example is not None:
+                        content["example"] = {"status": "live"} if path == _LIVE and "status" in example else example
+
+
+def _of(schema: dict[str, Any]) -> Any:
+    if schema.get("type") == "array":
+        each = _of(schema["items"])
+        return None if each is None else [each]
+    return EXAMPLES.get(schema.get("$ref", "").rpartition("/")[2])

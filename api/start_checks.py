@@ -1,0 +1,69 @@
+"""What can be wrong with the machine before a service listens, each as one line that names the file or the setting."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from pathlib import Path
+from typing import Final
+
+from cloakwork.api.settings import Settings
+from cloakwork.fhe_core.errors import ParameterError
+
+_NO_PASSPHRASE: Final = "it is encrypted, and nobody is here to type a passphrase"
+
+
+def require_certificate(settings: Settings) -> None:
+    """Raises:
+    ParameterError: a file is missing, cannot be read or is none, or the key belongs to another certificate.
+    """
+    certificate, key = settings.tls_certificate, settings.tls_key
+    if certificate is None or key is None:
+        return
+    for name, path in (("tls_certificate", certificate), ("tls_key", key)):
+        _require_readable(name, path)
+
+    def passphrase() -> str:
+        raise ParameterError(f"tls_key: {key}: {_NO_PASSPHRASE}")
+
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password=passphrase)
+    except (ssl.SSLError, ValueError) as error:
+        reason = (getattr(error, "reason", None) or str(error)).replace("_", " ").lower()
+        raise ParameterError(
+            f"tls_certificate: {certificate} with tls_key {key} cannot be used ({reason}); expected a certificate chain and its key in PEM"
+        ) from None
+
+
+def _require_readable(name: str, path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise ParameterError(f"{name}: {path}: {error.strerror}") from None
+
+
+def require_port(host: str, port: int) -> None:
+    """Raises:
+    ParameterError: the address is not this machine's, or somebody listens there.
+    """
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            with socket.socket(family, kind, protocol) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                trial.bind(address)
+                trial.listen()
+    except OSError as error:
+        raise ParameterError(
+            f"port: cannot listen on {host}:{port} ({error.strerror}); stop what listens there, or choose another host or port"
+        ) from None
+
+
+def told(error: OSError) -> str:
+    """What the system does not let the service do, and with which file."""
+    reason = error.strerror or type(error).__name__
+    return f"{error.filename}: {reason}" if error.filename is not None else reason
