@@ -419,6 +419,8 @@ class Jobs:
 
     async def _wait_for_model(self, job: Job, attempts: int, counted: int, why: str) -> None:
         """The job is accepted, and its model may be repaired; one that is removed ends it."""
+        if job.id in self._waiting and job.state == QUEUED and counted == job.attempts:
+            return  # as it was when it was looked at before
         await self._store.wait(job.id, attempts, counted, self._store.node if self._fleet is None else "")
         if job.id not in self._waiting:
             self._waiting.add(job.id)

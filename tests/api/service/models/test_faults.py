@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from in_process import LocalServer, serving
+from postgresql import needs_postgresql, postgresql
 from scoring_server import User, becomes, toy_model
 
 Fill = Callable[[Path], Path]
@@ -148,3 +149,23 @@ def test_a_file_that_changes_under_a_running_service_answers_nobody(server: Loca
         server.do(resume_all(server))
         assert becomes(lambda: state(http, job), "done")
         assert http.get(f"/v2/jobs/{job}").json()["attempts"] == 1
+
+
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
+def test_a_damaged_copy_of_a_shared_model_is_fetched_again(tmp_path: Path, fill: Fill):
+    """Of services on one database: the storage has the bytes that the row names."""
+    needs_postgresql()
+    pytest.importorskip("obstore")
+    (tmp_path / "objects").mkdir()
+    with postgresql() as database:
+        shared = {"DATABASE_URL": database, "STORAGE_URL": (tmp_path / "objects").as_uri(), "THREADS": "1"}
+        with serving(fill(tmp_path / "data"), environment=shared) as server, server.client() as http:
+            user = User.of(http)
+            user.upload()
+            whole = artefact(server).read_bytes()
+            flip(artefact(server))
+            job = http.post("/v2/models/toy/jobs", content=user.encrypt()[1]).json()["id"]
+            assert becomes(lambda: state(http, job), "done")
+            assert artefact(server).read_bytes() == whole
+            assert http.get("/v2/health/ready").status_code == 200
