@@ -94,7 +94,11 @@ def main() -> None:
     parser.add_argument("--wait", type=float, default=30.0, help="seconds that an answer may take")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    settings: dict[str, Any] = {"TAKEOVER_SECONDS": str(options.takeover), "ENGINE_MISSED_PINGS": "10", "SYNCHRONOUS_SECONDS": "60"}
+    settings: dict[str, Any] = {
+        "TAKEOVER_SECONDS": str(options.takeover),
+        "ENGINE_MISSED_PINGS": "10",
+        "SYNCHRONOUS_SECONDS": "60",
+    }
     records: list[dict[str, Any]] = []
     with (
         tempfile.TemporaryDirectory() as name,
