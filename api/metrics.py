@@ -46,6 +46,8 @@ class Metrics:
         self.rejected = Counter("fhe_rejected", "Requests refused, by reason.", ["reason"], registry=self._registry)
         self.jobs = Gauge("fhe_jobs", "Jobs by state.", ["state"], registry=self._registry)
         self.restarts = Gauge("fhe_engine_restarts", "Engine processes started again.", registry=self._registry)
+        self.hangs = Gauge("fhe_engine_hangs", "Engine processes killed because they hung.", registry=self._registry)
+        self.silent = Gauge("fhe_engines_silent", "Engines that do not answer now.", registry=self._registry)
         self.waiting = Gauge(
             "fhe_requests_waiting", "Requests that wait for the engine, jobs left out.", registry=self._registry
         )

@@ -110,6 +110,18 @@ class Settings(BaseSettings):
     device_key_bytes: Positive = Field(
         4 << 30, description="Expanded keys, and prepared tables of indices, kept on each device, bytes."
     )
+    engine_ping_seconds: Seconds = Field(1.0, description="How often each engine is asked whether it answers.")
+    engine_missed_pings: int = Field(
+        10,
+        ge=0,
+        description="An engine that misses so many in a row hangs: it is killed and started again. Where services share a database, it has "
+        "`takeover_seconds` at most. 0: engines are not watched.",
+    )
+    engine_stall_seconds: Seconds = Field(
+        600.0,
+        description="A run that neither ends nor reports progress for so long hangs, and its engine with it; before its first report it has "
+        "three times its estimate, if that is longer.",
+    )
 
     # requests
     synchronous_seconds: Seconds = Field(

@@ -45,6 +45,7 @@ class EngineProcess:
         self._accepted: set[str] = set()
         self._cancelled: set[str] = set()
         self._running: dict[str, float] = {}  # since when
+        self._moved: dict[str, float] = {}  # when each last began, or reported, something
 
     def serve(self) -> None:
         """Until the other side closes."""
@@ -82,6 +83,7 @@ class EngineProcess:
                                 **self._runner.residency.facts(),
                                 "keys": self._runner.residency.names(),
                                 "runs": self._runs(),
+                                "quiet": self._quiet(),
                             }
                         )
 
@@ -96,6 +98,7 @@ class EngineProcess:
     def _run(self, parts: list[Part]) -> None:
         began = time.perf_counter()
         ready: list[_Ready] = []
+        self._move(parts)
         for part in parts:
             try:
                 if part.id in self._cancelled:
@@ -117,6 +120,7 @@ class EngineProcess:
             progress = self._progress(parts) if any(part.progress for part in parts) else None
             queries = [each.query for each in ready]
             self._running |= dict.fromkeys((part.id for part in parts), time.monotonic())
+            self._move(parts)
             outcomes = self._runner.run(requests, queries, progress)
         except BaseException as error:
             if len(ready) > 1 and _is_of_one(error):
@@ -142,6 +146,7 @@ class EngineProcess:
         self._accepted.discard(part.id)
         self._cancelled.discard(part.id)
         self._running.pop(part.id, None)
+        self._moved.pop(part.id, None)
 
     def _failed(self, part: Part, error: BaseException) -> None:
         told = _told(error)
@@ -158,12 +163,21 @@ class EngineProcess:
             for identity, began in self._running.copy().items()
         }
 
+    def _move(self, parts: list[Part]) -> None:
+        self._moved |= dict.fromkeys((part.id for part in parts), time.monotonic())
+
+    def _quiet(self) -> dict[str, float]:
+        """Seconds since each that a thread has taken up began or reported something."""
+        moment = time.monotonic()
+        return {identity: moment - moved for identity, moved in self._moved.copy().items()}
+
     def _progress(self, parts: list[Part]) -> Progress:
         """Of all as one, told to each as if it were alone, by its share; it ends when nobody wants any of them."""
         reported, every = 0.0, sum(part.samples for part in parts)
 
         def report(done: int, total: int) -> bool:
             nonlocal reported
+            self._move(parts)
             if time.monotonic() - reported >= _REPORT_SECONDS:
                 reported = time.monotonic()
                 for part in parts:

@@ -5,11 +5,21 @@ from __future__ import annotations
 import secrets
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cloakwork.api.service.steady_clock import DAY, SteadyClock
+
+DEADLINE_STEP: Final = 60.0
 
 
 def now() -> float:
     """Seconds since 1970."""
     return time.time()
+
+
+# What is retained is deleted, and what has a deadline ends, by these: a clock that jumps takes nothing away.
+retention = SteadyClock(lambda: now(), DAY)
+deadlines = SteadyClock(lambda: now(), DEADLINE_STEP)
 
 
 def new_id() -> str:

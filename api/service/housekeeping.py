@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from cloakwork.api.errors import UnavailableError
-from cloakwork.api.service.clock import now
+from cloakwork.api.service.clock import now, retention
 from cloakwork.api.service.fleet.fleet import Fleet
 from cloakwork.api.service.jobs.jobs import Jobs
 from cloakwork.api.service.jobs.store import JobStore
@@ -29,6 +29,7 @@ _ROOM_SECONDS: Final = 0.5
 _DEADLINES_SECONDS: Final = 1.0
 _GONE_SECONDS: Final = 2.0  # until every service on a database has dropped a key that one of them deleted: below five
 _PING_SECONDS: Final = 1.0
+_SILENT_SECONDS: Final = 0.5  # until the work of one that is silent waits again
 _WORKER_SECONDS: Final = 1.0  # until others know which keys the engine holds, and a worker that it lost a call
 _HEARTBEATS: Final = 6  # in the time after which a silent service is dead
 _LOST_SECONDS: Final = 30.0  # after which an accepted job that is nowhere is queued again
@@ -65,6 +66,9 @@ class Housekeeping:
 
     async def begin(self) -> None:
         """After a restart: every job that this service had accepted and not finished is queued again."""
+        last = await self._store.last_heartbeat()
+        if last is not None:
+            retention.remember(last)
         if self._fleet is not None:
             with self._disk.relieved():
                 await self._fleet.begin()
@@ -82,6 +86,7 @@ class Housekeeping:
                 self._neighbours if self._fleet is None else self._others,
                 self._settings.takeover_seconds / _HEARTBEATS,
             ),
+            (self._silent, _SILENT_SECONDS),
             (self._worker, _WORKER_SECONDS),
             (self._retention, self._settings.retention_check_seconds),
         )
@@ -124,11 +129,6 @@ class Housekeeping:
         """The same, where the database hands out the work."""
         assert self._fleet is not None
         await self._fleet.beat()
-        count, failed = await self._fleet.queue.recover()
-        if count:
-            _log.warning("work of a process that is gone waits again", extra={"rows": count})
-        for job in failed:
-            await self._jobs.gave_up(job)
         worker = self._fleet.worker
         if worker is None or worker.draining:
             return
@@ -138,6 +138,19 @@ class Housekeeping:
             if job.id in missing & self._missing:  # the database failed when its end was to be recorded
                 await self._jobs.resume(job)
         self._missing = missing - self._missing
+
+    async def _silent(self) -> None:
+        """What another process had that is not heard of any more."""
+        if self._fleet is None:
+            return
+        heard = await self._fleet.members.heard()
+        if not await self._fleet.queue.anything_lost(heard):
+            return
+        count, failed = await self._fleet.queue.recover(heard)
+        if count:
+            _log.warning("work of a process that is gone waits again", extra={"rows": count})
+        for job in failed:
+            await self._jobs.gave_up(job)
 
     async def _worker(self) -> None:
         if self._fleet is not None and self._fleet.worker is not None:

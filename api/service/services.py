@@ -287,6 +287,8 @@ class Services:
         for state, count in (await self.store.counts()).items():
             self.metrics.jobs.labels(state).set(count)
         self.metrics.restarts.set(self.dispatcher.engines.restarts)
+        self.metrics.hangs.set(self.dispatcher.engines.hangs)
+        self.metrics.silent.set(self.dispatcher.engines.silent)
         here = self.dispatcher.requests_waiting
         self.metrics.waiting.set(here if self.fleet is None else await self.fleet.queue.calls_waiting())
         self.metrics.disk_free.set(self.disk.free_bytes())

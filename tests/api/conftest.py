@@ -53,6 +53,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock by which keys and results expire, of a server in this process."""
     ahead = Clock()
     monkeypatch.setattr(clock_module, "time", ahead)
+    monkeypatch.setattr(clock_module.retention, "_moment", ahead.monotonic)
     return ahead
 
 

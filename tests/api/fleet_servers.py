@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,11 +47,12 @@ def processes(
     folder: Path, fill: Callable[[Path], Path], database: str, *, insecure: bool = True, **common: str
 ) -> Iterator[Processes]:
     group = Processes(folder, fill, database, common, insecure)
-    with ExitStack() as ends:
-        ends.callback(
-            lambda: [server.kill() for server in group.all if server.process and server.process.poll() is None]
-        )
+    try:
         yield group
+    finally:
+        for server in group.all:
+            if server.process and server.process.poll() is None:
+                server.kill()
 
 
 def rows(database: str, query: str) -> list[tuple[object, ...]]:

@@ -289,13 +289,16 @@ class LocalServer(Server):
 
 
 class Clock:
-    """The service's wall clock, which a test sets forward."""
+    """The service's clocks, for which a test has time pass."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
 
     def time(self) -> float:
         return time.time() + self._ahead
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._ahead
 
     def pass_seconds(self, seconds: float) -> None:
         self._ahead += seconds

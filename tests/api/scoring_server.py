@@ -80,6 +80,7 @@ class Server:
             "PORT": str(self.port),
             "ZOO": "false",
             "DEVICES": "cpu",
+            "ENGINE_MISSED_PINGS": "0",  # tests hold engines
             **self.environment,
             "INSECURE_LOCAL": str(self.insecure).lower(),
         }

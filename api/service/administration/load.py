@@ -8,7 +8,6 @@ from typing import Any, Final
 from cloakwork.api.activity import STEP_SECONDS, Activity
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.errors import UnavailableError
-from cloakwork.api.service.clock import now
 from cloakwork.api.service.fleet.fleet import Fleet
 from cloakwork.api.service.jobs.store import JobStore
 from cloakwork.api.service.scoring.body_budget import BodyBudget
@@ -136,7 +135,7 @@ def _run(work: Work, running: dict[str, Any]) -> dict[str, Any]:
         "parameter_set": work.subject.parameter_set,
         "samples": work.subject.samples,
         "priority": work.priority,
-        "waited_seconds": max(0.0, now() - work.queued_at - place.get("seconds", 0.0)),
+        "waited_seconds": max(0.0, time.monotonic() - work.queued_at - place.get("seconds", 0.0)),
         "seconds": place.get("seconds"),
         "estimated_seconds": work.seconds,
         "device": place.get("device"),

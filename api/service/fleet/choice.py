@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from cloakwork.api.service.scoring.work import MOST_SECONDS, MOST_TOGETHER
 
@@ -34,13 +34,26 @@ class Head:
 
 
 @dataclass(frozen=True)
+class LongRuns:
+    """From how many seconds a run is long, and how many more of those may begin: they leave a worker to short ones."""
+
+    seconds: float
+    most: int
+
+
+NO_LONG_RUNS: Final = LongRuns(float("inf"), 0)  # every run is short
+
+
+@dataclass(frozen=True)
 class Pick:
     head: Head
     count: int  # rows, the head and its kin
     start: float  # of the tenant's clock
 
 
-def choose(heads: list[Head], clocks: Clocks, slots: int, last_attempt: int, idle: bool) -> list[Pick]:
+def choose(
+    heads: list[Head], clocks: Clocks, slots: int, last_attempt: int, idle: bool, long: LongRuns = NO_LONG_RUNS
+) -> list[Pick]:
     """At most so many picks, one run each; `last_attempt`: so many attempts lie behind a request that is tried once more, which a worker
     does with nothing beside it, so that what kills engines takes no other request's attempts."""
     lines: dict[tuple[int, str], list[Head]] = defaultdict(list)
@@ -50,14 +63,21 @@ def choose(heads: list[Head], clocks: Clocks, slots: int, last_attempt: int, idl
         place: max(clocks.get(place, 0.0), clocks.get((place[0], ""), 0.0)) for place in lines
     }  # who comes back begins at the time of the others
     picks: list[Pick] = []
-    while lines and len(picks) < slots:
+    most = long.most
+    while lines and slots > 0:
         place = min(lines, key=lambda place: (-place[0], now[place], place[1]))
         head = lines[place].pop(0)
+        is_long = head.seconds > long.seconds
+        if is_long and most <= 0:
+            del lines[place]  # what waits behind it stays there
+            continue
         alone = last_attempt > 0 and not head.is_job and head.attempts >= last_attempt
         if not alone or (idle and not picks):
             count = 1 if alone else max(1, min(MOST_TOGETHER, int(MOST_SECONDS / max(head.seconds, 1e-3))))
             picks.append(Pick(head, count, now[place]))
             now[place] += head.seconds
+            slots -= 2 if is_long else 1  # no place behind it
+            most -= is_long
             if alone:
                 return picks
             lines[place] = [other for other in lines[place] if other.kin != head.kin]

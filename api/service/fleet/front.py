@@ -8,11 +8,12 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.errors import BusyError, UnavailableError
+from cloakwork.api.service.fleet.backlog import Backlog
 from cloakwork.api.service.fleet.calls import Call, result_name
 from cloakwork.api.service.fleet.members import Member, Members
 from cloakwork.api.service.fleet.queue import WorkQueue
@@ -49,9 +50,9 @@ class Front:
         self._tasks: set[asyncio.Task[None]] = set()
         self._posting: dict[str, asyncio.Task[None]] = {}  # on their way to the database
         self._loops: list[asyncio.Task[None]] = []
-        self._snapshot: list[tuple[str, int, float, int, float]] = []
-        self._posted: Counter[str] = Counter()  # since the snapshot
-        self._alive: list[Member] = []
+        self._backlog = Backlog()
+        self._blind = False
+        self._posted: Counter[str] = Counter()  # since it was seen
         self._without_worker: float | None = None  # since when
 
     async def start(self) -> None:
@@ -81,24 +82,18 @@ class Front:
 
     def require_room(self, tenant: str, most: int) -> None:
         """BusyError when too much waits, of all or of this tenant, as of half a second ago and counting what came here since."""
-        waiting = sum(row[1] for row in self._snapshot) + self._posted.total()
-        mine = sum(row[1] for row in self._snapshot if row[0] == tenant) + self._posted[tenant]
+        waiting = self._backlog.waiting + self._posted.total()
+        mine = self._backlog.waiting_of(tenant) + self._posted[tenant]
         if waiting < self._settings.max_queue and mine < most:
             return
         whose = "the queue" if waiting >= self._settings.max_queue else "your part of the queue"
         raise BusyError(f"{whose} is full; try again later", retry_after=max(1.0, min(60.0, self.backlog_seconds())))
 
     def backlog_seconds(self) -> float:
-        return sum(row[2] + row[4] for row in self._snapshot) / max(1, self.workers)
+        return self._backlog.seconds(self._settings.synchronous_seconds)
 
     def wait_seconds(self, tenant: str, seconds: float) -> float:
-        """As the dispatcher's; without end while no worker is there, so that a request becomes a job."""
-        if not self.workers:
-            return float("inf")
-        first = sum(row[4] for row in self._snapshot)
-        mine = sum(row[2] for row in self._snapshot if row[0] == tenant)
-        others = sum(min(mine + seconds, row[2]) for row in self._snapshot if row[0] != tenant)
-        return (first + mine + others) / self.workers
+        return self._backlog.wait_seconds(tenant, seconds, self._settings.synchronous_seconds)
 
     def submit(self, work: Work) -> None:
         self._works[work.id] = work
@@ -116,15 +111,15 @@ class Front:
     @property
     def workers(self) -> int:
         """Runs at a time, of all processes that take work."""
-        return sum(max(1, member.workers) for member in self._alive if member.takes_work)
+        return self._backlog.workers
 
     @property
     def waiting(self) -> int:
-        return sum(row[1] for row in self._snapshot)
+        return self._backlog.waiting
 
     @property
-    def members(self) -> list[Member]:
-        return self._alive
+    def members(self) -> Sequence[Member]:
+        return self._backlog.members
 
     # --- inside ---
 
@@ -202,7 +197,7 @@ class Front:
         old = [
             identity
             for identity in identities
-            if identity in self._works and time.time() - self._works[identity].queued_at > 2 * _LOOK_SECONDS
+            if identity in self._works and time.monotonic() - self._works[identity].queued_at > 2 * _LOOK_SECONDS
         ]
         for identity in set(old) - await self._queue.existing(old) if old else ():
             self._fail(identity, "the database lost the request; send it again")
@@ -235,11 +230,16 @@ class Front:
             await self._look_around()
 
     async def _look_around(self) -> None:
-        with contextlib.suppress(Exception):  # the database: whoever needs it says so
+        try:
             self._posted.clear()
-            self._snapshot = await self._queue.waiting()
-            self._alive = await self._members.alive()
+            rows = await self._queue.waiting(self._settings.synchronous_seconds)
+            self._backlog = self._backlog.after(*rows, await self._members.alive())
             self._look_for_workers()
+            self._blind = False
+        except Exception as error:
+            if not self._blind:
+                _log.warning("what waits cannot be read from the database (%s)", type(error).__name__)
+            self._blind = True
 
     def _look_for_workers(self) -> None:
         """Without any for longer than a worker may be silent, or needs to come back, nobody waits in vain."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -10,6 +11,8 @@ from sqlalchemy import text
 from cloakwork.api.database.connection import Database
 
 NOW: Final = "extract(epoch FROM clock_timestamp())"
+BEATS: Final = f"heartbeat_at BETWEEN {NOW} - :silent AND {NOW} + :silent"
+"""Of a process that is not silent. One that beats in the future did before the clock was set back."""
 
 _BEAT = f"""
 INSERT INTO nodes (id, heartbeat_at, role, started_at, release, devices, workers, running, draining)
@@ -20,8 +23,12 @@ ON CONFLICT (id) DO UPDATE SET heartbeat_at = {NOW}, role = :role, release = :re
 
 _ALIVE = f"""
 SELECT id, role, release, devices, workers, running, draining, {NOW} - heartbeat_at AS age, {NOW} - started_at AS uptime
-FROM nodes WHERE heartbeat_at > {NOW} - :silent ORDER BY id
+FROM nodes WHERE {BEATS} ORDER BY id
 """
+
+
+_BEATS = f"SELECT id, heartbeat_at, {NOW} - heartbeat_at AS age FROM nodes"
+_AWAY_SECONDS: Final = 2.0  # between two looks; what is more was the database's, or this process's, time away
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,10 @@ class Members:
         self.node = node
         self.silent_seconds = silent_seconds
         self._published: set[str] = set()
+        self._heard: dict[
+            str, tuple[float, float]
+        ] = {}  # the last heartbeat of each, and when it came, by the monotonic clock
+        self._looked: float | None = None
 
     async def arrive(self, facts: Facts) -> None:
         """The first heartbeat; what an earlier process of this name said is forgotten."""
@@ -79,6 +90,23 @@ class Members:
         async with self._database.read() as connection:
             rows = await connection.execute(text(_ALIVE), {"silent": self.silent_seconds})
             return [Member(**_plain(row._mapping)) for row in rows.all()]
+
+    async def heard(self) -> list[str]:
+        """Processes whose heartbeat has changed within the time after which one is silent, by this process's clock: a database that was away
+        or whose clock was set makes nobody dead. The first look believes the database."""
+        async with self._database.read() as connection:
+            rows = (await connection.execute(text(_BEATS))).all()
+        moment = time.monotonic()
+        away = 0.0 if self._looked is None else max(0.0, moment - self._looked - _AWAY_SECONDS)
+        self._looked = moment
+        before = {node: (beat, since + away) for node, (beat, since) in self._heard.items()}
+        self._heard = {
+            row.id: before[row.id]
+            if row.id in before and before[row.id][0] == row.heartbeat_at
+            else (row.heartbeat_at, moment if row.id in before else moment - max(0.0, float(row.age)))
+            for row in rows
+        }
+        return [node for node, (_, since) in self._heard.items() if moment - since <= self.silent_seconds]
 
     async def publish(self, keys: set[str]) -> None:
         """Those that this worker's engine holds."""
@@ -106,9 +134,7 @@ class Members:
         async with self._database.write() as connection:
             await connection.execute(text(f"DELETE FROM nodes WHERE heartbeat_at < {NOW} - 86400"))
             await connection.execute(
-                text(
-                    f"DELETE FROM resident_keys WHERE node NOT IN (SELECT id FROM nodes WHERE heartbeat_at > {NOW} - :silent)"
-                ),
+                text(f"DELETE FROM resident_keys WHERE node NOT IN (SELECT id FROM nodes WHERE {BEATS})"),
                 {"silent": self.silent_seconds},
             )
 

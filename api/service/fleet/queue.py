@@ -7,7 +7,8 @@ a worker that was taken for dead cannot write over another.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlalchemy import text
@@ -15,9 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cloakwork.api.database.connection import Database
 from cloakwork.api.engine.messages import Message
+from cloakwork.api.service.fleet.backlog import Line, Out
 from cloakwork.api.service.fleet.calls import Call
-from cloakwork.api.service.fleet.choice import Head, Pick, choose
-from cloakwork.api.service.fleet.members import NOW
+from cloakwork.api.service.fleet.choice import NO_LONG_RUNS, Head, LongRuns, Pick, choose
+from cloakwork.api.service.fleet.members import BEATS, NOW
 from cloakwork.api.service.fleet.notices import DROPPED, WORK, answers, notify
 from cloakwork.api.service.fleet.turns import charge, clocks_of, level_of, with_time
 from cloakwork.api.service.jobs.store import Job
@@ -41,7 +43,7 @@ w.program_digest = ANY(:digests) AND (
     OR EXISTS (SELECT 1 FROM resident_keys r WHERE r.evaluation_key = w.evaluation_key AND r.node = :me)
     OR NOT EXISTS (
         SELECT 1 FROM resident_keys r JOIN nodes n ON n.id = r.node WHERE r.evaluation_key = w.evaluation_key AND n.id <> :me
-        AND NOT n.draining AND n.heartbeat_at > {NOW} - :silent))
+        AND NOT n.draining AND n.{BEATS}))
 """
 
 _COLUMNS = "w.id, w.tenant, w.evaluation_key, w.program_digest, w.seconds, w.attempts, w.created_at"
@@ -75,6 +77,14 @@ _COMING = """
 INSERT INTO resident_keys (evaluation_key, node) SELECT unnest(CAST(:keys AS varchar[])), :me ON CONFLICT DO NOTHING
 """
 
+# Of all workers one is for short runs, where there are several tenants who may send some.
+_LONG_SLOTS = f"""
+SELECT GREATEST(1, (SELECT COALESCE(sum(GREATEST(1, workers)), 0) FROM nodes WHERE role <> 'web' AND NOT draining AND {BEATS})
+        - (SELECT CASE WHEN min(tenant) = max(tenant) THEN 0 ELSE 1 END FROM evaluation_keys))
+    - (SELECT count(*) FROM calls WHERE state = 'leased' AND seconds > :long)
+    - (SELECT count(*) FROM jobs WHERE state IN ('queued', 'running') AND node <> '' AND seconds > :long)
+"""
+
 # Workers that choose at the same time would choose the same rows, and all but one go away with nothing.
 # One that freezes here holds up nobody for long.
 _ONE_AT_A_TIME = """
@@ -87,7 +97,28 @@ INSERT INTO calls (id, tenant, web, model, version, program_digest, evaluation_k
 VALUES (:id, :tenant, :web, :model, :version, :program_digest, :evaluation_key, :samples, :seconds, 'queued', '', 0, {NOW}, :input)
 """
 
-_ALIVE = f"SELECT id FROM nodes WHERE heartbeat_at > {NOW} - :silent"
+_LINES = """
+SELECT tenant, priority, seconds > :long AS long, count(*)::int AS row_count, sum(seconds) AS seconds FROM (
+    SELECT tenant, 10 AS priority, seconds FROM calls WHERE state = 'queued'
+    UNION ALL
+    SELECT tenant, priority, seconds FROM jobs WHERE state = 'queued' AND node = ''
+) AS rows GROUP BY 1, 2, 3
+"""
+
+_OUT = """
+SELECT id, worker AS node, tenant, evaluation_key, program_digest, false AS is_job, seconds, CAST(NULL AS float) AS started_at
+FROM calls WHERE state = 'leased'
+UNION ALL
+SELECT id, node, tenant, evaluation_key, program_digest, true, seconds, started_at
+FROM jobs WHERE state IN ('queued', 'running') AND node <> ''
+"""
+
+_ALIVE = f"SELECT id FROM nodes WHERE {BEATS} UNION SELECT unnest(CAST(:heard AS varchar[]))"
+
+_ANYTHING_LOST = f"""
+SELECT EXISTS (SELECT 1 FROM calls WHERE web NOT IN ({_ALIVE}) OR (state = 'leased' AND worker NOT IN ({_ALIVE})))
+    OR EXISTS (SELECT 1 FROM jobs WHERE state IN ('queued', 'running') AND node <> '' AND node NOT IN ({_ALIVE}))
+"""
 
 
 @dataclass(frozen=True)
@@ -142,16 +173,18 @@ class WorkQueue:
             rows = await connection.execute(text("SELECT id FROM calls WHERE id = ANY(:ids)"), {"ids": identities})
             return {row.id for row in rows.all()}
 
-    async def waiting(self) -> list[tuple[str, int, float, int, float]]:
-        """For each tenant: rows that wait, their seconds, rows that are out at workers, their seconds."""
-        query = """
-        SELECT tenant, sum(waits)::int, sum(waits * seconds), sum(1 - waits)::int, sum((1 - waits) * seconds) FROM (
-            SELECT tenant, seconds, CASE WHEN state = 'queued' THEN 1 ELSE 0 END AS waits FROM calls WHERE state IN ('queued', 'leased')
-            UNION ALL
-            SELECT tenant, seconds, CASE WHEN state = 'queued' AND node = '' THEN 1 ELSE 0 END FROM jobs WHERE state IN ('queued', 'running')
-        ) AS rows GROUP BY tenant"""
+    async def waiting(self, long_seconds: float) -> tuple[list[Line], list[Out]]:
+        """Rows that wait, and rows that workers have."""
         async with self._database.read() as connection:
-            return [(r[0], r[1], float(r[2]), r[3], float(r[4])) for r in (await connection.execute(text(query))).all()]
+            lines = (await connection.execute(text(_LINES), {"long": long_seconds})).all()
+            out = (await connection.execute(text(_OUT))).all()
+        return (
+            [Line(r.tenant, r.priority, r.long, r.row_count, float(r.seconds)) for r in lines],
+            [
+                Out(r.id, r.node, (r.is_job, r.tenant, r.evaluation_key, r.program_digest), r.seconds, r.started_at)
+                for r in out
+            ],
+        )
 
     async def calls_waiting(self) -> int:
         async with self._database.read() as connection:
@@ -161,8 +194,8 @@ class WorkQueue:
 
     # --- workers ---
 
-    async def take(self, digests: list[str], slots: int, idle: bool) -> Taken:
-        """Leases work for so many runs, of models that this worker has."""
+    async def take(self, digests: list[str], slots: int, idle: bool, long: LongRuns = NO_LONG_RUNS) -> Taken:
+        """Leases work for so many runs, of models that this worker has; `long`: as far as this worker goes."""
         calls: list[Call] = []
         jobs: list[Job] = []
         async with self._database.write() as connection:
@@ -170,7 +203,9 @@ class WorkQueue:
             heads = await self._heads(connection, digests)
             clocks = await clocks_of(connection, heads) if heads else {}
             charges: dict[tuple[int, str], tuple[float, float]] = {}
-            for pick in choose(heads, clocks, slots, self._max_attempts - 1, idle):
+            if any(head.seconds > long.seconds for head in heads):
+                long = replace(long, most=min(long.most, await self._long_slots(connection, long.seconds)))
+            for pick in choose(heads, clocks, slots, self._max_attempts - 1, idle, long):
                 rows = await self._rows(connection, pick)
                 seconds = sum(row.seconds for row in rows)
                 place = pick.head.level, pick.head.tenant
@@ -186,6 +221,12 @@ class WorkQueue:
             if keys:  # at once: what comes with the same key meanwhile is left to this worker
                 await connection.execute(text(_COMING), {"me": self._node, "keys": keys})
         return Taken(calls, jobs)
+
+    async def _long_slots(self, connection: AsyncConnection, seconds: float) -> int:
+        """That more may begin, of all workers together."""
+        return int(
+            (await connection.execute(text(_LONG_SLOTS), {"long": seconds, "silent": self._silent})).scalar_one()
+        )
 
     async def _heads(self, connection: AsyncConnection, digests: list[str]) -> list[Head]:
         values = {
@@ -285,59 +326,71 @@ class WorkQueue:
 
     # --- anybody ---
 
-    async def recover(self, *, own: bool = False) -> tuple[int, list[Job]]:
+    async def anything_lost(self, heard: list[str]) -> bool:
+        """Whether `recover` has something to do."""
+        values = {"silent": self._silent, "heard": heard}
+        async with self._database.read() as connection:
+            return bool((await connection.execute(text(_ANYTHING_LOST), values)).scalar())
+
+    async def recover(self, heard: Sequence[str] = (), *, own: bool = False) -> tuple[int, list[Job]]:
         """What processes that are silent had waits again, or has failed too often; `own`: this one begins, and has nothing.
+        Who was `heard` is not silent, whatever the database's clock says.
 
         Returns: how many rows changed; the jobs among them that have failed.
         """
         gone = "= :me" if own else f"NOT IN ({_ALIVE})"
-        values = {"me": self._node, "silent": self._silent, "most": self._max_attempts, **_lost(self._max_attempts)}
-        if not own:
-            values.pop("me")
-        else:
-            values.pop("silent")
+        values = {"me": self._node} if own else {"silent": self._silent, "heard": list(heard)}
         async with self._database.write() as connection:
-            count = (
-                await connection.execute(text(f"DELETE FROM calls WHERE web {gone}"), _only(values, "me", "silent"))
-            ).rowcount
-            failed = await connection.execute(
-                text(
-                    f"UPDATE calls SET state = 'failed', outcome = :outcome, input = NULL WHERE state = 'leased' AND worker {gone} "
-                    "AND attempts >= :most RETURNING id, web"
-                ),
-                _only(values, "me", "silent", "outcome", "most"),
-            )
-            for row in failed.all():
-                await notify(connection, answers(row.web), row.id)
-                count += 1
-            count += (
-                await connection.execute(
-                    text(f"UPDATE calls SET state = 'queued', worker = '' WHERE state = 'leased' AND worker {gone}"),
-                    _only(values, "me", "silent"),
-                )
-            ).rowcount
-            jobs = (
-                await connection.execute(
-                    text(
-                        f"UPDATE jobs SET node = '', state = CASE WHEN attempts >= :most THEN 'failed' ELSE 'queued' END, "
-                        f"finished_at = CASE WHEN attempts >= :most THEN CAST({NOW} AS float) END, "
-                        "error_code = CASE WHEN attempts >= :most THEN 'engine_lost' END, "
-                        "error_message = CASE WHEN attempts >= :most THEN CAST(:text AS text) END "
-                        f"WHERE state = 'running' AND node {gone} RETURNING *"
-                    ),
-                    _only(values, "me", "silent", "most", "text"),
-                )
-            ).all()
-            count += len(jobs)
+            count = (await connection.execute(text(f"DELETE FROM calls WHERE web {gone}"), values)).rowcount
+            jobs, lost = await self._lose(connection, gone, values)
+            count += lost
             count += (
                 await connection.execute(
                     text(f"UPDATE jobs SET node = '' WHERE state = 'queued' AND node <> '' AND node {gone}"),
-                    _only(values, "me", "silent"),
+                    values,
                 )
             ).rowcount
             if count:
                 await notify(connection, WORK)
-        return int(count), [Job(**row._mapping) for row in jobs if row.state == "failed"]
+        return int(count), jobs
+
+    async def lose(self, identities: set[str]) -> list[Job]:
+        """Of what this worker has: its engine hung with these. Returns the jobs among them that have failed too often."""
+        async with self._database.write() as connection:
+            mine = "= :me AND id = ANY(:ids)"
+            jobs, _ = await self._lose(connection, mine, {"me": self._node, "ids": sorted(identities)})
+            await notify(connection, WORK)
+        return jobs
+
+    async def _lose(self, connection: AsyncConnection, gone: str, values: dict[str, Any]) -> tuple[list[Job], int]:
+        """What has begun, at workers that are `gone`, waits again, or has failed too often: those jobs, and the number of rows."""
+        most = {**values, "most": self._max_attempts}
+        told = _lost(self._max_attempts)
+        failed = await connection.execute(
+            text(
+                f"UPDATE calls SET state = 'failed', outcome = :outcome, input = NULL WHERE state = 'leased' AND worker {gone} "
+                "AND attempts >= :most RETURNING id, web"
+            ),
+            {**most, "outcome": told["outcome"]},
+        )
+        ended = failed.all()
+        for row in ended:
+            await notify(connection, answers(row.web), row.id)
+        query = f"UPDATE calls SET state = 'queued', worker = '' WHERE state = 'leased' AND worker {gone}"
+        again = (await connection.execute(text(query), values)).rowcount
+        jobs = (
+            await connection.execute(
+                text(
+                    f"UPDATE jobs SET node = '', state = CASE WHEN attempts >= :most THEN 'failed' ELSE 'queued' END, "
+                    f"finished_at = CASE WHEN attempts >= :most THEN CAST({NOW} AS float) END, "
+                    "error_code = CASE WHEN attempts >= :most THEN 'engine_lost' END, "
+                    "error_message = CASE WHEN attempts >= :most THEN CAST(:text AS text) END "
+                    f"WHERE state = 'running' AND node {gone} RETURNING *"
+                ),
+                {**most, "text": told["text"]},
+            )
+        ).all()
+        return [Job(**row._mapping) for row in jobs if row.state == "failed"], len(ended) + again + len(jobs)
 
     async def sweep(self) -> None:
         """Clocks of tenants that are far behind the time of all owe nothing."""
@@ -351,7 +404,3 @@ def _lost(attempts: int) -> dict[str, str]:
     message = f"the processes that ran this request died, {attempts} times; tell the operator"
     outcome = {"event": "failed", "code": "engine_lost", "http_status": 503, "message": message}
     return {"outcome": json.dumps(outcome), "text": message}
-
-
-def _only(values: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: values[name] for name in names if name in values}

@@ -13,6 +13,7 @@ from typing import Final
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.errors import GoneError, UnavailableError
 from cloakwork.api.service.fleet.calls import Call
+from cloakwork.api.service.fleet.choice import LongRuns
 from cloakwork.api.service.fleet.front import ROW_BYTES
 from cloakwork.api.service.fleet.members import Members
 from cloakwork.api.service.fleet.queue import WorkQueue
@@ -56,12 +57,15 @@ class Worker:
         self._dispatcher, self._scoring, self._jobs = dispatcher, scoring, jobs
         self._models, self._keys, self._storage = models, keys, storage
         self._calls: dict[str, Call] = {}
-        self._starting: set[str] = set()  # jobs taken and not yet at the dispatcher
+        self._starting: dict[str, Job] = {}  # taken and not yet at the dispatcher
+        self._ended_calls: set[str] = set()  # whose ends are being recorded
         self._coming: dict[str, float] = {}  # keys of what was taken, which the engine may not have yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
         self._bell = asyncio.Event()
         self.draining = False
+        self._releasing = False
+        dispatcher.hung = self._hung
 
     def start(self) -> None:
         self._loop = asyncio.create_task(self._leasing(), name="leases")
@@ -107,10 +111,25 @@ class Worker:
             self._bell.clear()
 
     def _slots(self) -> int:
-        """A call on its last attempt has the engines for itself."""
-        if any(self._is_last(call) for call in self._calls.values()):
+        """Of runs that may be taken. A call on its last attempt has the engines for itself; behind a long run there is no place."""
+        if self._releasing or any(self._is_last(call) for call in self._calls.values()):
             return 0
-        return self._dispatcher.places - self._in_hand()
+        return self._dispatcher.places - self._in_hand() - self._long_coming()
+
+    def _long_coming(self) -> int:
+        """Long runs that no engine has begun."""
+        rows: tuple[Call | Job, ...] = (*self._calls.values(), *self._starting.values())
+        coming = [row.id for row in rows if self._is_long(row.seconds) and row.id not in self._ended_calls]
+        return self._dispatcher.long_waiting + sum(not self._dispatcher.knows(each) for each in coming)
+
+    def _is_long(self, seconds: float) -> bool:
+        return seconds > self._settings.synchronous_seconds
+
+    def _long_slots(self) -> LongRuns:
+        """Where it has two workers, one is left to short runs."""
+        running = sum(run.long for run in self._dispatcher.engines.runs)
+        most = max(1, self._dispatcher.workers - 1)
+        return LongRuns(self._settings.synchronous_seconds, most - running - self._long_coming())
 
     def _in_hand(self) -> int:
         """Runs, not rows: what is joined counts once."""
@@ -122,7 +141,7 @@ class Worker:
         return call.attempts > 1 and call.attempts >= self._settings.max_attempts
 
     async def _take(self, slots: int) -> int:
-        taken = await self._queue.take(self._digests(), slots, idle=self._in_hand() == 0)
+        taken = await self._queue.take(self._digests(), slots, self._in_hand() == 0, self._long_slots())
         moment = time.monotonic()
         keys = {call.evaluation_key for call in taken.calls} | {job.evaluation_key for job in taken.jobs}
         self._coming |= dict.fromkeys(keys, moment)
@@ -130,7 +149,7 @@ class Worker:
             self._calls[call.id] = call
             self._background(self._start_call(call))
         for job in taken.jobs:
-            self._starting.add(job.id)
+            self._starting[job.id] = job
             self._background(self._start_job(job))
         return len(taken)
 
@@ -155,7 +174,7 @@ class Worker:
             with contextlib.suppress(Exception):
                 await self._queue.give_back([], [job.id])
         finally:
-            self._starting.discard(job.id)
+            self._starting.pop(job.id, None)
             self.wake()
 
     async def _start_call(self, call: Call) -> None:
@@ -190,6 +209,7 @@ class Worker:
     def _listener(self, call: Call, request: Request) -> Callable[[Message, bytes], None]:
         def listen(message: Message, body: bytes) -> None:
             if message["event"] in ("done", "failed"):
+                self._ended_calls.add(call.id)
                 self._background(self._ended(call, request, message, body))
                 self.wake()
 
@@ -227,6 +247,7 @@ class Worker:
         except Exception as error:
             _log.error("the end of call %s could not be recorded (%s)", call.id, type(error).__name__)
         finally:
+            self._ended_calls.discard(call.id)
             self._calls.pop(call.id, None)
             self.wake()
 
@@ -247,6 +268,33 @@ class Worker:
             late = time.monotonic() - _COMING_SECONDS
             self._coming = {key: moment for key, moment in self._coming.items() if moment > late}
             await self._members.publish(set(self._dispatcher.engines.resident_keys) | self._coming.keys())
+
+    def _hung(self, lost: set[str]) -> None:
+        if not self.draining:
+            self._background(self._release(lost))
+
+    async def _release(self, lost: set[str]) -> None:
+        """The engine hung with these, and no other is here: others take them, and what had not begun."""
+        self._releasing = True
+        try:
+            calls = [call for call in self._calls.values() if call.id not in self._ended_calls]
+            jobs = [*self._dispatcher.jobs(), *self._starting]
+            failed = await self._queue.lose(lost)
+            await self._queue.give_back([call for call in calls if call.id not in lost], jobs)
+            self._coming.clear()
+            await self._members.publish(set())
+        except Exception as error:  # it stays here, for the next engine
+            _log.warning("what a hung engine had cannot be given back (%s)", type(error).__name__)
+            return
+        finally:
+            self._releasing = False
+        for identity in [*(call.id for call in calls), *jobs]:
+            self._dispatcher.cancel(identity)
+            self._calls.pop(identity, None)
+        self._jobs.let_go(jobs)
+        for job in failed:
+            await self._jobs.gave_up(job)
+        _log.warning("the engine hung, and others take its work", extra={"calls": len(calls), "jobs": len(jobs)})
 
     def stop_taking(self) -> None:
         self.draining = True

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -188,7 +189,7 @@ class Jobs:
         }
         work.claim = self._claim(job, attempt)
         work.alone = job.attempts > 0
-        work.queued_at = job.created_at
+        work.queued_at -= max(0.0, now() - job.created_at)
         self._dispatcher.submit(work)
 
     def _claim(self, job: Job, attempt: _Attempt) -> Callable[[], Coroutine[Any, Any, bool]]:
@@ -207,19 +208,19 @@ class Jobs:
     # --- while it runs ---
 
     def _listener(self, job: Job, request: Request, attempt: _Attempt) -> Callable[[Message, bytes], None]:
-        started = 0.0
+        started = queued_at = time.monotonic() - max(0.0, now() - job.created_at)
 
         def listen(message: Message, _: bytes) -> None:
             nonlocal started
             match message["event"]:
                 case "started":
-                    started = now()
+                    started = time.monotonic()
                 case "progress":
-                    self.events.report(job.id, _progress(message, now() - started))
+                    self.events.report(job.id, _progress(message, time.monotonic() - started))
                 case "lost":  # with its engine: it begins again
                     self.events.changed(job.id, over=True)
                 case "done":
-                    self._background(job, self._done(job, request, message, attempt, started))
+                    self._background(job, self._done(job, request, message, attempt, max(0.0, started - queued_at)))
                 case "failed":
                     self._background(job, self._broken(job, request, message, attempt))
 
@@ -230,7 +231,7 @@ class Jobs:
         self._tasks[task] = job.id
         task.add_done_callback(self._tasks.pop)
 
-    async def _done(self, job: Job, request: Request, message: Message, attempt: _Attempt, started: float) -> None:
+    async def _done(self, job: Job, request: Request, message: Message, attempt: _Attempt, waited: float) -> None:
         """The result is durable before the row says that it is there."""
         try:
             name = _result_name(job)
@@ -245,7 +246,7 @@ class Jobs:
                     result_sha256=message["sha256"],
                 )
             if finished:
-                self._scoring.account(request, message, max(0.0, started - job.created_at))
+                self._scoring.account(request, message, waited)
                 if self._fleet is not None:
                     await self._fleet.charge(job, message)
                 await self._storage.delete(job.input_name)
@@ -382,6 +383,11 @@ class Jobs:
         here = self._dispatcher.jobs()
         for identity in set(here) - await self._store.mine(here):
             self._dispatcher.cancel(identity)
+            self._over(identity)
+
+    def let_go(self, identities: Iterable[str]) -> None:
+        """Another process has them now."""
+        for identity in identities:
             self._over(identity)
 
     # --- after a restart ---

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.engine import Row
 from sqlalchemy.exc import IntegrityError
 
@@ -13,7 +13,7 @@ from cloakwork.api.database.connection import Database, known_rows
 from cloakwork.api.database.tables import jobs as table
 from cloakwork.api.database.tables import nodes
 from cloakwork.api.errors import UnknownJobError
-from cloakwork.api.service.clock import now
+from cloakwork.api.service.clock import deadlines, now, retention
 from cloakwork.api.service.tenants.usage import Admission
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
@@ -172,9 +172,15 @@ class JobStore:
             if not updated.rowcount:
                 await connection.execute(insert(nodes).values(id=self.node, heartbeat_at=now()))
 
+    async def last_heartbeat(self) -> float | None:
+        """Of any service."""
+        async with self._database.read() as connection:
+            last = (await connection.execute(select(func.max(nodes.c.heartbeat_at)))).scalar()
+        return None if last is None else float(last)
+
     async def others_alive(self, silent_seconds: float) -> bool:
         """Whether another service has been heard of in that time."""
-        other = (nodes.c.id != self.node) & (nodes.c.heartbeat_at > now() - silent_seconds)
+        other = (nodes.c.id != self.node) & _beats(silent_seconds)
         async with self._database.read() as connection:
             return (await connection.execute(select(nodes.c.id).where(other).limit(1))).first() is not None
 
@@ -189,7 +195,7 @@ class JobStore:
 
     async def adopt(self, silent_seconds: float) -> list[Job]:
         """Takes over the unfinished jobs of services that have not been heard of for so long."""
-        alive = select(nodes.c.id).where(nodes.c.heartbeat_at > now() - silent_seconds)
+        alive = select(nodes.c.id).where(_beats(silent_seconds))
         orphaned = table.c.state.in_((QUEUED, RUNNING)) & (table.c.node != self.node) & table.c.node.not_in(alive)
         async with self._database.read() as connection:
             if (await connection.execute(select(table.c.id).where(orphaned).limit(1))).first() is None:
@@ -201,10 +207,10 @@ class JobStore:
             return [_job(row) for row in rows.all()]
 
     async def past_deadline(self) -> list[Job]:
-        return await self._list_where(table.c.state.in_((QUEUED, RUNNING)), table.c.deadline_at < now())
+        return await self._list_where(table.c.state.in_((QUEUED, RUNNING)), table.c.deadline_at < deadlines.now())
 
     async def past_retention(self, seconds: float) -> list[Job]:
-        return await self._list_where(table.c.state.in_(OVER), table.c.finished_at < now() - seconds)
+        return await self._list_where(table.c.state.in_(OVER), table.c.finished_at < retention.now() - seconds)
 
     async def _list_where(self, *where: Any) -> list[Job]:
         async with self._database.read() as connection:
@@ -221,6 +227,11 @@ class JobStore:
     async def known(self, identities: list[str], *where: Any) -> set[str]:
         """Those of the identities that are rows."""
         return await known_rows(self._database, table.c.id, identities, *where)
+
+
+def _beats(silent_seconds: float) -> ColumnElement[bool]:
+    """One that beats in the future did before the clock was set back."""
+    return nodes.c.heartbeat_at.between(now() - silent_seconds, now() + silent_seconds)
 
 
 def _job(row: Row[Any]) -> Job:

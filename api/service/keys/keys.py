@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Column, ColumnElement, case, delete, insert, select, update
 from sqlalchemy.engine import Row
 from sqlalchemy.exc import IntegrityError
 
@@ -14,7 +14,7 @@ from cloakwork.api.database.connection import Database, known_rows
 from cloakwork.api.database.tables import evaluation_keys as table
 from cloakwork.api.database.tables import jobs
 from cloakwork.api.errors import KeyRequiredError, NotReadyError, UnknownKeyError, WrongParametersError
-from cloakwork.api.service.clock import new_id, now
+from cloakwork.api.service.clock import new_id, now, retention
 from cloakwork.api.service.models.key_parameters import KeyParameters
 from cloakwork.api.service.tenants.usage import Admission
 
@@ -120,7 +120,7 @@ class Keys:
 
     async def complete(self, record: KeyRecord, secret_id: str) -> bool:
         """Whether the record is still there; it may have been deleted while its last bytes came."""
-        ready = {"state": READY, "secret_id": secret_id, "used_at": now()}
+        ready = {"state": READY, "secret_id": secret_id, "used_at": later(table.c.used_at)}
         async with self._database.write() as connection:
             done = await connection.execute(update(table).where(table.c.id == record.id).values(**ready))
         self.forget_remembered(record.tenant)
@@ -130,13 +130,17 @@ class Keys:
         """Its bytes are lost: the same content can be sent again."""
         where = (table.c.id == record.id) & (table.c.state == READY)
         async with self._database.write() as connection:
-            await connection.execute(update(table).where(where).values(state=OPEN, used_at=now(), received_bytes=0))
+            await connection.execute(
+                update(table).where(where).values(state=OPEN, used_at=later(table.c.used_at), received_bytes=0)
+            )
         self.forget_remembered(record.tenant)
 
     async def touch(self, record: KeyRecord) -> bool:
         """An upload that goes on does not expire. Whether it is still there."""
         async with self._database.write() as connection:
-            done = await connection.execute(update(table).where(table.c.id == record.id).values(used_at=now()))
+            done = await connection.execute(
+                update(table).where(table.c.id == record.id).values(used_at=later(table.c.used_at))
+            )
         return bool(done.rowcount)
 
     async def remove(self, record: KeyRecord) -> None:
@@ -148,8 +152,10 @@ class Keys:
         """Not those that a waiting job needs."""
         await self.flush_used()
         needed = select(jobs.c.evaluation_key).where(jobs.c.state.in_(("queued", "running")))
-        old_key = (table.c.state == READY) & (table.c.used_at < now() - key_seconds) & table.c.id.not_in(needed)
-        old_upload = (table.c.state == OPEN) & (table.c.used_at < now() - upload_seconds)
+        old_key = (
+            (table.c.state == READY) & (table.c.used_at < retention.now() - key_seconds) & table.c.id.not_in(needed)
+        )
+        old_upload = (table.c.state == OPEN) & (table.c.used_at < retention.now() - upload_seconds)
         async with self._database.read() as connection:
             return [_record(row) for row in (await connection.execute(select(table).where(old_key | old_upload))).all()]
 
@@ -192,7 +198,7 @@ class Keys:
                     "no evaluation keys of this secret key for the model's parameter set are here; upload them first: POST /v2/keys"
                 )
             record = mine[-1]
-        self._used[record.id] = now()
+        self._used[record.id] = retention.now()
         return record
 
     async def _of(self, tenant: str, parameter_digest: str) -> list[KeyRecord]:
@@ -222,10 +228,17 @@ class Keys:
         try:
             async with self._database.write() as connection:
                 for identity, moment in used.items():
-                    await connection.execute(update(table).where(table.c.id == identity).values(used_at=moment))
+                    used_at = later(table.c.used_at, moment)
+                    await connection.execute(update(table).where(table.c.id == identity).values(used_at=used_at))
         except BaseException:
             self._used = {**used, **self._used}
             raise
+
+
+def later(column: Column[float], moment: float | None = None) -> ColumnElement[float]:
+    """Now, by the clock that jumps do not move, or what the column says, if that is later."""
+    moment = retention.now() if moment is None else moment
+    return case((column < moment, moment), else_=column)
 
 
 def _record(row: Row[tuple[object, ...]]) -> KeyRecord:

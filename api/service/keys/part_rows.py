@@ -9,8 +9,7 @@ from sqlalchemy import delete, insert, select, update
 from cloakwork.api.database.connection import Database
 from cloakwork.api.database.tables import evaluation_keys, upload_parts
 from cloakwork.api.errors import WrongOffsetError
-from cloakwork.api.service.clock import now
-from cloakwork.api.service.keys.keys import OPEN, KeyRecord
+from cloakwork.api.service.keys.keys import OPEN, KeyRecord, later
 from cloakwork.api.service.keys.parts import deleted
 
 
@@ -58,7 +57,7 @@ class PartRows:
             moved = await connection.execute(
                 update(evaluation_keys)
                 .where(stands, evaluation_keys.c.received_bytes == received)
-                .values(received_bytes=part.end, used_at=now())
+                .values(received_bytes=part.end, used_at=later(evaluation_keys.c.used_at))
             )
             gone = await connection.execute(delete(upload_parts).where(own, upload_parts.c.name.in_(names)))
             if moved.rowcount and gone.rowcount == len(names):

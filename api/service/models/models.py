@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from cloakwork.api.errors import MalformedError, UnknownModelError
-from cloakwork.api.service.clock import now
+from cloakwork.api.service.clock import now, retention
 from cloakwork.api.service.models.catalogue import Catalogue, no_model
 from cloakwork.api.service.models.folder import Fault, Place, artefact_of, mark_retired, read_faults, read_folder
 from cloakwork.api.service.models.incoming import Incoming
@@ -186,7 +186,7 @@ class Models(Catalogue):
 
     async def remove_ended(self, keep_seconds: float = _KEEP_SECONDS) -> None:
         """The bytes of versions that are removed and that no job needs."""
-        old = now() - keep_seconds
+        old = retention.now() - keep_seconds
         removed = [row for row in self._rows.values() if row.state == REMOVED and row.changed_at <= old]
         removed = [row for row in removed if row.bytes or held(self._versions, row.place) is not None]
         if not removed:

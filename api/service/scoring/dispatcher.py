@@ -15,7 +15,9 @@ from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import BusyError, EngineLostError
 from cloakwork.api.service.scoring.engines import Engine, Engines, Events, Run
 from cloakwork.api.service.scoring.queue import FairQueue
-from cloakwork.api.service.scoring.work import Work, together
+from cloakwork.api.service.scoring.waiting import Seconds, ahead_of, wait_seconds
+from cloakwork.api.service.scoring.watch import Patience
+from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Work, together
 from cloakwork.api.settings import Settings
 from cloakwork.models.audit.audit_key import AuditKey
 
@@ -28,8 +30,9 @@ class Dispatcher:
         self._queue: FairQueue[Work] = FairQueue()
         self._in_flight: dict[str, tuple[Work, Run]] = {}
         self._claims: set[asyncio.Task[None]] = set()
+        self.hung: Callable[[set[str]], None] = lambda _: None  # these wait again, and no engine is left
         events = Events(self._pump, self._heard, self._lost)
-        self.engines = Engines(settings.named_devices, options, audit_key, events)
+        self.engines = Engines(settings.named_devices, options, audit_key, events, Patience.of(settings))
 
     # --- from the services ---
 
@@ -61,19 +64,23 @@ class Dispatcher:
 
     def backlog_seconds(self) -> float:
         """Until the engines are free, about."""
-        return sum(work.seconds for work in self._accepted()) / self.workers
+        left = sum(place.seconds for place in self.engines.each_place) + sum(work.seconds for work in self._queue)
+        return left / self.workers
 
     def wait_seconds(self, tenant: str, seconds: float) -> float:
-        """Until a run of so many seconds of this tenant can begin, about: others that wait take their turns, and no more, before it."""
-        ahead: dict[str, float] = defaultdict(float)
-        first = sum(work.seconds for work in self.in_flight())
+        """Until a request of so many seconds of this tenant can begin, about: others that wait take their turns, and no more, before it."""
+        others: dict[str, Seconds] = defaultdict(Seconds)
+        first, mine = Seconds(), 0.0
         for work in self._queue:
             if work.level:
-                first += work.seconds
-            else:
-                ahead[work.tenant] += work.seconds
-        mine = ahead.pop(tenant, 0.0)
-        return (first + mine + sum(min(mine + seconds, other) for other in ahead.values())) / self.workers
+                first.add(work.seconds, work.long)
+            elif work.tenant != tenant:
+                others[work.tenant].add(work.seconds, work.long)
+            elif work.priority >= SYNCHRONOUS_PRIORITY:  # its jobs wait for its requests
+                mine += work.seconds
+        ahead = ahead_of(mine, seconds, others.values(), first)
+        long = seconds > self._settings.synchronous_seconds
+        return wait_seconds(self.workers, self.engines.each_place, ahead, long)
 
     def knows(self, identity: str) -> bool:
         return identity in self._in_flight or any(work.id == identity for work in self._queue)
@@ -111,6 +118,11 @@ class Dispatcher:
         return sum(work.claim is None for work in self._queue)
 
     @property
+    def long_waiting(self) -> int:
+        """Long works that no engine has."""
+        return sum(work.long for work in self._queue)
+
+    @property
     def running(self) -> int:
         """Runs: what is computed as one counts once."""
         return len(self.engines.runs)
@@ -124,7 +136,7 @@ class Dispatcher:
             for work in works[1:]:
                 self._queue.take(work)
             run = Run({work.id: work for work in works}, engine)
-            engine.runs.add(run)
+            engine.add(run)
             engine.keys.add(first.key)
             self._in_flight |= {work.id: (work, run) for work in works}
             if all(work.claim is None for work in works):
@@ -182,12 +194,14 @@ class Dispatcher:
         del self._in_flight[work.id]
         del run.works[work.id]
         if not run.works:
-            run.engine.runs.discard(run)
+            run.engine.remove(run)
 
     def _heard(self, engine: Engine, message: Message, body: bytes) -> None:
         work, run = self._in_flight.get(message["id"], (None, None))
         if work is None or run is None or run.engine is not engine:
             return  # cancelled before it was sent
+        if message["event"] == "progress" and message["total"]:
+            run.progress = message["done"] / message["total"]
         if message["event"] in ("done", "failed"):
             self._release(work, run)
             self._queue.charge(work, message.get("busy_seconds", work.seconds) - work.seconds)
@@ -199,6 +213,7 @@ class Dispatcher:
         another, so that one which kills engines takes the others with it once."""
         dropped = [(work, run) for work, run in self._in_flight.values() if run.engine is engine]
         engine.runs.clear()
+        again: set[str] = set()
         for work, run in reversed(dropped):
             run.works.clear()
             del self._in_flight[work.id]
@@ -208,6 +223,7 @@ class Dispatcher:
             if work.losses < self._settings.max_attempts:
                 work.listen({"event": "lost", "id": work.id}, b"")
                 self._queue.push(work, first=True)
+                again.add(work.id)
                 continue
             message = {
                 "event": "failed",
@@ -218,6 +234,8 @@ class Dispatcher:
             }
             work.listen(message, b"")
         self._pump()
+        if engine.hung and not self.engines.up:
+            self.hung(again)
 
 
 async def _is_wanted(work: Work) -> bool:

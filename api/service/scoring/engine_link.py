@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -37,11 +39,14 @@ class EngineLink:
         self._on_message, self._on_up, self._on_lost = on_message, on_up, on_lost
         self._writer: asyncio.StreamWriter | None = None
         self._process: asyncio.subprocess.Process | None = None
+        self._transport: asyncio.WriteTransport | None = None
         self._pings: dict[str, asyncio.Future[Message]] = {}
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        self._began = 0.0  # the process, by the monotonic clock
         self.facts: Message = {}
         self.restarts = 0
+        self.words = 0  # messages that came: signs of life
 
     @property
     def up(self) -> bool:
@@ -50,6 +55,19 @@ class EngineLink:
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None and self.up else None
+
+    @property
+    def starting_seconds(self) -> float:
+        """That the process which has not answered yet has had."""
+        return 0.0 if self.up or self._transport is None else time.monotonic() - self._began
+
+    def kill(self) -> None:
+        """One that hangs. Its connection is given up, so that nothing waits for a process that no signal ends."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        if self._transport is not None:
+            self._transport.abort()
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._keep_running(), name="engine")
@@ -94,6 +112,7 @@ class EngineLink:
         """Until the process is gone; whether it said hello."""
         ours, theirs = socket.socketpair()
         answered, opened = False, None
+        self._began = time.monotonic()
         try:
             with theirs:
                 self._process = await asyncio.create_subprocess_exec(
@@ -107,7 +126,7 @@ class EngineLink:
                     env={**os.environ, **_one_thread_each()},
                 )
             reader, writer = await asyncio.open_connection(sock=ours)
-            opened = writer
+            opened, self._transport = writer, writer.transport
             writer.write(
                 pack({"op": "audit_key"}, self._audit_key.secret)
             )  # no argument: the list of processes shows them
@@ -118,16 +137,17 @@ class EngineLink:
         except (asyncio.IncompleteReadError, OSError):
             return answered
         finally:
-            was_up, self._writer, self.facts = self.up, None, {}
+            was_up, self._writer, self._transport, self.facts = self.up, None, None, {}
             if opened is None:
                 ours.close()
             else:
                 opened.transport.abort()
-            await _end(self._process)
             if was_up and not self._stopping:
                 self._on_lost()
+            await _end(self._process)
 
     def _take(self, message: Message, body: bytes, writer: asyncio.StreamWriter) -> None:
+        self.words += 1
         match message["event"]:
             case "hello":
                 self._writer = writer
@@ -148,7 +168,10 @@ async def _end(process: asyncio.subprocess.Process | None) -> None:
         await asyncio.wait_for(asyncio.shield(process.wait()), _STOP_SECONDS)
     except (TimeoutError, asyncio.CancelledError):
         process.kill()
-        await process.wait()
+        try:
+            await asyncio.wait_for(asyncio.shield(process.wait()), _STOP_SECONDS)
+        except TimeoutError:  # in the kernel, for a device that does not answer
+            _log.error("the engine process does not end although it was killed", extra={"pid": process.pid})
 
 
 def _one_thread_each() -> dict[str, str]:

@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +18,8 @@ from cloakwork.api.engine.messages import Message
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.scoring.engine_link import RESTART_SECONDS, EngineLink
+from cloakwork.api.service.scoring.waiting import Place
+from cloakwork.api.service.scoring.watch import Patience, Watch
 from cloakwork.api.service.scoring.work import Work, run_message
 from cloakwork.fhe_core.engine import has_cuda
 from cloakwork.models.audit.audit_key import AuditKey
@@ -33,6 +36,24 @@ class Run:
 
     works: dict[str, Work]
     engine: Engine
+    began: float | None = None  # by the monotonic clock; None: it is ahead of the workers
+    progress: float = 0.0  # of its whole
+
+    @property
+    def estimated(self) -> float:
+        """Seconds, before it began."""
+        return sum(work.seconds for work in self.works.values())
+
+    @property
+    def seconds(self) -> float:
+        """Of its whole: from its progress, as far as it has reported some."""
+        if self.progress and self.began is not None:
+            return (time.monotonic() - self.began) / self.progress
+        return self.estimated
+
+    @property
+    def place(self) -> Place:
+        return Place.of_run(self.seconds, 0.0 if self.began is None else time.monotonic() - self.began, self.long)
 
     @property
     def tenant(self) -> str:
@@ -64,7 +85,10 @@ class Engine:
         self.device = options.device
         self.workers, self.spread = 1, 1
         self.build: dict[str, str] = {}  # what it was built with, since it first answered
-        self.runs: set[Run] = set()
+        self.runs: list[Run] = []  # in the order in which they were sent
+        self.silent = False  # it does not answer, and gets nothing new until it does
+        self.hangs = 0
+        self.hung = False  # its last process
         self.keys: set[str] = set()
 
     @property
@@ -72,12 +96,30 @@ class Engine:
         return len(self.runs) < self.workers
 
     @property
+    def places(self) -> int:
+        """Runs that it may have: on workers, and ahead of them, but not behind long ones alone."""
+        behind_long = len(self.runs) >= self.workers and all(run.long for run in self.runs[: self.workers])
+        return self.workers + (0 if behind_long else _AHEAD)
+
+    @property
     def has_place(self) -> bool:
-        """On a worker, or ahead of one."""
-        return len(self.runs) < self.workers + _AHEAD
+        return len(self.runs) < self.places
+
+    def add(self, run: Run) -> None:
+        self.runs.append(run)
+        self._begin()
+
+    def remove(self, run: Run) -> None:
+        if run in self.runs:
+            self.runs.remove(run)
+        self._begin()
+
+    def _begin(self) -> None:
+        for run in self.runs[: self.workers]:
+            run.began = run.began or time.monotonic()
 
     def greeted(self, hello: Message) -> None:
-        self.workers, self.spread, self.build = hello["workers"], hello["spread"], hello["build"]
+        self.workers, self.spread, self.build, self.hung = hello["workers"], hello["spread"], hello["build"], False
         self._events.up()
 
     def died(self) -> None:
@@ -97,12 +139,20 @@ class Engine:
 
 
 class Engines:
-    def __init__(self, devices: tuple[str, ...], options: EngineOptions, audit_key: AuditKey, events: Events) -> None:
+    def __init__(
+        self,
+        devices: tuple[str, ...],
+        options: EngineOptions,
+        audit_key: AuditKey,
+        events: Events,
+        patience: Patience | None = None,
+    ) -> None:
         """`devices`: none: which there are is asked when they are started. `options`: of all together."""
-        self._devices = devices
+        self._devices, self._patience = devices, patience or Patience()
         self._options, self._audit_key, self._events = options, audit_key, events
         self.all: list[Engine] = []
         self._starting: asyncio.Task[None] | None = None
+        self._watches: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         self._starting = asyncio.create_task(self._start(), name="engines")
@@ -111,6 +161,9 @@ class Engines:
         self.make(self._devices or await _usable_devices())
         for engine in self.all:
             engine.link.start()
+            if self._patience.missed_pings:
+                watch = Watch(engine, self._patience, self._events.up)
+                self._watches.append(asyncio.create_task(watch.keep(), name="watch"))
 
     def make(self, devices: tuple[str, ...]) -> None:
         """One for each; what is the process's own, memory and CPU threads, is shared among them."""
@@ -129,13 +182,20 @@ class Engines:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
+        for watch in self._watches:
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
         await asyncio.gather(*(engine.link.stop() for engine in self.all))
 
     # --- all of them ---
 
     @property
     def ready(self) -> list[Engine]:
-        return [engine for engine in self.all if engine.link.up]
+        return [engine for engine in self.all if engine.link.up and not engine.silent]
+
+    @property
+    def silent(self) -> int:
+        return sum(engine.silent for engine in self.all)
 
     @property
     def up(self) -> bool:
@@ -149,7 +209,17 @@ class Engines:
     @property
     def places(self) -> int:
         """Runs that they may have."""
-        return sum(engine.workers + _AHEAD for engine in self.ready)
+        return sum(engine.places for engine in self.ready)
+
+    @property
+    def each_place(self) -> list[Place]:
+        """Of every worker that has a run, then of runs ahead of them."""
+        runs = [
+            (number >= engine.workers, run)
+            for engine in self.ready or self.all
+            for number, run in enumerate(engine.runs)
+        ]
+        return [run.place for _, run in sorted(runs, key=lambda each: each[0])]
 
     @property
     def runs(self) -> list[Run]:
@@ -167,6 +237,10 @@ class Engines:
     @property
     def restarts(self) -> int:
         return sum(engine.link.restarts for engine in self.all)
+
+    @property
+    def hangs(self) -> int:
+        return sum(engine.hangs for engine in self.all)
 
     @property
     def resident_keys(self) -> frozenset[str]:
@@ -187,10 +261,12 @@ class Engines:
         for each in said:
             if isinstance(each, BaseException):
                 raise each
+        if self.silent:
+            raise UnavailableError("the engine does not answer", retry_after=5)
         raise UnavailableError("the engine is starting; try again", retry_after=1)
 
     def forget(self, key: str) -> None:
-        for engine in self.ready:
+        for engine in (each for each in self.all if each.link.up):
             engine.keys.discard(key)
             engine.link.send({"op": "forget", "key": key})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,7 @@ from pathlib import Path
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.errors import BusyError, KeyRequiredError, TooLongError, UnavailableError, WrongParametersError
 from cloakwork.api.metrics import Metrics
-from cloakwork.api.service.clock import new_id, now
+from cloakwork.api.service.clock import new_id
 from cloakwork.api.service.keys.keys import KeyRecord, Keys
 from cloakwork.api.service.keys.uploads import Uploads
 from cloakwork.api.service.models.model import Model, RequestHeader
@@ -156,7 +157,7 @@ class Scoring:
             self._dispatcher.abandon(work.id, refund)
             raise
         took = float(message.get("took_seconds") or message.get("busy_seconds", 0.0))
-        queue_seconds = max(0.0, now() - work.queued_at - took)
+        queue_seconds = max(0.0, time.monotonic() - work.queued_at - took)
         if message["event"] == "failed":
             refund()
             await self.look_after(request.key, message)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
 from cloakwork.api.engine.messages import Message
-from cloakwork.api.service.clock import now
 
 DEFAULT_PRIORITY: Final = 5
 SYNCHRONOUS_PRIORITY: Final = 10  # before the tenant's own jobs
@@ -47,7 +47,7 @@ class Work:
     losses: int = 0  # engines that died while they had it
     lost_with: object = None  # the run in which the last one did: its works are tried again after one another
     seconds_on: Callable[[str], float | None] = lambda _: None  # measured, by device
-    queued_at: float = field(default_factory=now)
+    queued_at: float = field(default_factory=time.monotonic)
 
     @property
     def level(self) -> int:

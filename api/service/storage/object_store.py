@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from cloakwork.api.service.clock import now
+from cloakwork.api.service.clock import retention
 from cloakwork.api.service.storage.blocks import write_all
 from cloakwork.fhe_core.errors import ParameterError, how_to_install
 from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
@@ -79,5 +80,6 @@ class ObjectStore:
         found: list[str] = []
         with self._answering():
             async for batch in self._obstore.list(self._store, prefix=f"{folder}/"):
-                found += [entry["path"] for entry in batch if entry["last_modified"].timestamp() <= now() - older_than]
+                latest = retention.now() - older_than if older_than else math.inf
+                found += [entry["path"] for entry in batch if entry["last_modified"].timestamp() <= latest]
         return found

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from cloakwork.api.service.clock import now
+from cloakwork.api.service.clock import retention
 from cloakwork.api.service.storage.object_store import ObjectStore
 from cloakwork.api.service.storage.write import write_file
 from cloakwork.api.settings import without_credentials
@@ -98,7 +98,8 @@ class FileStorage:
         for entry in os.scandir(self._root / folder):
             with contextlib.suppress(FileNotFoundError):
                 # Names that begin with a dot are files being written.
-                if not entry.name.startswith(".") and entry.stat().st_mtime <= now() - older_than:
+                old = not older_than or entry.stat().st_mtime <= retention.now() - older_than
+                if old and not entry.name.startswith("."):
                     found.append(f"{folder}/{entry.name}")
         return found
 
@@ -111,7 +112,7 @@ class FileStorage:
     def sweep(self, seconds: float) -> None:
         for path in self._root.glob("*/.*.tmp"):
             with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_mtime < now() - seconds:
+                if path.stat().st_mtime < retention.now() - seconds:
                     path.unlink()
 
     @property

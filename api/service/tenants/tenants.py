@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from cloakwork.api.database.connection import Database
 from cloakwork.api.database.tables import answers, api_keys, evaluation_keys, jobs, tenants, usage
 from cloakwork.api.errors import ForbiddenError, SuspendedError, UnauthorisedError
-from cloakwork.api.service.clock import now
+from cloakwork.api.service.clock import now, retention
 from cloakwork.api.service.names import NAME_PATTERN
 from cloakwork.fhe_core.errors import ParameterError
 
@@ -110,7 +110,7 @@ class Tenants:
             row = (await connection.execute(query.where(api_keys.c.id == match[1]))).one_or_none()
         if row is None or not hmac.compare_digest(row.token_sha256, digest):
             raise refused
-        if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= now()):
+        if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= retention.latest()):
             raise refused
         if row.suspended:
             raise SuspendedError(

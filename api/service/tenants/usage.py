@@ -17,7 +17,7 @@ from cloakwork.api.database.connection import Database
 from cloakwork.api.database.tables import answers as answers_table
 from cloakwork.api.database.tables import evaluation_keys, jobs, tenants, usage
 from cloakwork.api.errors import QuotaError, UnauthorisedError
-from cloakwork.api.service.clock import day_of, now, seconds_to_midnight, today
+from cloakwork.api.service.clock import day_of, retention, seconds_to_midnight, today
 from cloakwork.api.service.storage.disk import is_full
 from cloakwork.api.service.tenants import answers
 from cloakwork.api.service.tenants.answers import AnswersGiven, Place
@@ -92,7 +92,7 @@ class Usage:
     async def forget_old(self) -> None:
         """Answers by model of days that nobody asks about; samples of a day stay."""
         async with self._database.write() as connection:
-            await answers.forget_before(connection, day_of(now() - _DAYS_KEPT * 86400))
+            await answers.forget_before(connection, day_of(retention.now() - _DAYS_KEPT * 86400))
 
     # --- limits ---
 

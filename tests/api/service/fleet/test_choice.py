@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from cloakwork.api.service.fleet.choice import Clocks, Head, choose
+from cloakwork.api.service.fleet.choice import Clocks, Head, LongRuns, Pick, choose
 from cloakwork.api.service.scoring.work import MOST_TOGETHER
 
 
@@ -58,3 +58,18 @@ def test_a_last_attempt_is_alone():
     suspect, other = head("suspect", "a", attempts=2), head("other", "b")
     assert [pick.head.id for pick in choose([suspect, other], {}, 2, 2, True)] == ["suspect"]
     assert [pick.head.id for pick in choose([suspect, other], {}, 2, 2, False)] == ["other"]
+
+
+def test_long_runs_leave_a_worker_to_short_ones_and_take_no_place_ahead():
+    long = [head(f"long{number}", "greedy", seconds=1800.0, created_at=float(number)) for number in range(3)]
+    short = head("short", "calm", seconds=0.01)
+    one = LongRuns(5.0, 1)
+    assert names(choose([*long, short], {(0, "calm"): 1.0}, 4, 2, True, one)) == ["long0", "short"]
+    assert names(choose([*long, short], {(0, "calm"): 1.0}, 2, 2, True, one)) == ["long0"], "nothing goes behind it"
+    assert names(choose([*long, short], {}, 4, 2, True, LongRuns(5.0, 0))) == ["short"]
+    behind = head("behind", "greedy", seconds=0.01, priority=0)
+    assert names(choose([*long, behind], {}, 4, 2, True, LongRuns(5.0, 0))) == [], "who waits behind one stays there"
+
+
+def names(picks: list[Pick]) -> list[str]:
+    return [pick.head.id for pick in picks]

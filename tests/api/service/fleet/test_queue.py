@@ -13,7 +13,9 @@ from sqlalchemy import text
 
 from cloakwork.api.database.connection import Database
 from cloakwork.api.service.clock import new_id
+from cloakwork.api.service.fleet.backlog import Out
 from cloakwork.api.service.fleet.calls import Call
+from cloakwork.api.service.fleet.choice import LongRuns
 from cloakwork.api.service.fleet.members import Facts, Members
 from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.services import migrate
@@ -196,5 +198,99 @@ def test_kin_is_taken_with_its_head(database: str):
             await queue.post(call(key=key, seconds=0.01))
         await queue.post(call(seconds=0.01))
         assert len((await queue.take([DIGEST], 1, True)).calls) == 5
+
+    in_room(database, test)
+
+
+def test_what_waits_and_what_is_out(database: str):
+    async def test(here: Room) -> None:
+        web, _ = await here.worker("web", "web")
+        queue, _ = await here.worker("one")
+        for tenant, seconds in (("a", 1.0), ("a", 2.0), ("a", 9.0), ("b", 1.0)):
+            await web.post(call(tenant, seconds=seconds))
+        lines, out = await web.waiting(5.0)
+        assert sorted((line.tenant, line.long, line.count, line.seconds) for line in lines) == [
+            ("a", False, 2, 3.0),
+            ("a", True, 1, 9.0),
+            ("b", False, 1, 1.0),
+        ]
+        (taken,) = (await queue.take([DIGEST], 1, True)).calls
+        lines, out = await web.waiting(5.0)
+        assert sum(line.count for line in lines) == 3 and out == [
+            Out(taken.id, "one", (False, taken.tenant, taken.evaluation_key, DIGEST), taken.seconds, None)
+        ]
+
+    in_room(database, test)
+
+
+def test_a_fleet_leaves_one_worker_to_short_runs(database: str):
+    async def test(here: Room) -> None:
+        web, _ = await here.worker("web", "web")
+        queues = [(await here.worker(name))[0] for name in ("one", "two", "three")]
+        for _ in range(4):
+            await web.post(call("greedy", seconds=1800.0))
+        took = [len(await queue.take([DIGEST], 2, True, LongRuns(5.0, 1))) for queue in queues]
+        assert took == [1, 1, 0]
+        await web.post(call("calm", seconds=0.01))
+        assert [each.tenant for each in (await queues[2].take([DIGEST], 2, True, LongRuns(5.0, 1))).calls] == ["calm"]
+
+    in_room(database, test)
+
+
+def test_what_a_hung_engine_had_waits_again_or_has_failed_and_the_rest_is_left(database: str):
+    async def test(here: Room) -> None:
+        web, _ = await here.worker("web", "web", most=2)
+        queue, _ = await here.worker("one", most=2)
+        for _ in range(2):
+            await web.post(call())
+        first, second = (await queue.take([DIGEST], 2, True)).calls
+        assert await queue.lose({first.id}) == []
+        query = "SELECT id, state, attempts FROM calls ORDER BY state"
+        assert [tuple(row) for row in await here.sql(query)] == [(second.id, "leased", 1), (first.id, "queued", 1)]
+        (again,) = (await queue.take([DIGEST], 1, False)).calls or (await queue.take([DIGEST], 1, True)).calls
+        await queue.lose({again.id})
+        ((_, message, _),) = await web.collect([first.id, second.id])
+        assert (message["code"], message["http_status"]) == ("engine_lost", 503)
+
+    in_room(database, test)
+
+
+def test_a_database_whose_clock_is_set_makes_nobody_dead(database: str):
+    async def test(here: Room) -> None:
+        web, members = await here.worker("web", "web")
+        queue, other = await here.worker("one")
+        await web.post(call())
+        assert len(await queue.take([DIGEST], 1, True)) == 1
+        assert set(await members.heard()) == {"web", "one"}
+        for step in (-3600, 3600):  # heartbeats seem old, or of the future
+            await here.sql(f"UPDATE nodes SET heartbeat_at = heartbeat_at + {step}")
+            heard = await members.heard()
+            assert set(heard) == {"web", "one"} and not await web.anything_lost(heard)
+            assert await web.recover(heard) == (0, [])
+            await members.beat(Facts("web", "1"))
+            await other.beat(Facts("worker", "1"))
+        await here.sql("UPDATE nodes SET heartbeat_at = heartbeat_at - 60 WHERE id = 'one'")
+        members.silent_seconds = 0.0  # nothing was heard of it in this time
+        heard = [each for each in await members.heard() if each != "one"]
+        assert await web.anything_lost(heard) and await web.recover(heard) == (1, [])
+
+    in_room(database, test)
+
+
+def test_a_tenant_by_itself_has_all_workers(database: str):
+    async def test(here: Room) -> None:
+        web, _ = await here.worker("web", "web")
+        queues = [(await here.worker(name))[0] for name in ("one", "two")]
+        values = "'{}', 'greedy', 'toy', '', '', 1, 'ready', '', 0, 0"
+        await here.sql("DELETE FROM evaluation_keys")
+        await here.sql(
+            "INSERT INTO evaluation_keys (id, tenant, parameter_set, parameter_digest, sha256, bytes, state, secret_id, created_at, used_at) "
+            f"VALUES ({values.format('a')})"
+        )
+        for _ in range(2):
+            await web.post(call("greedy", seconds=1800.0))
+        took = [len(await queue.take([DIGEST], 2, True, LongRuns(5.0, 1))) for queue in queues]
+        await here.sql("DELETE FROM evaluation_keys")
+        assert took == [1, 1]
 
     in_room(database, test)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -15,6 +16,7 @@ from fake_engines import FakeEngines
 from in_process import serving
 from scoring_server import Server, User, becomes, eventually, new_tenant, running
 
+from cloakwork.api.service.scoring import engines as engines_module
 from cloakwork.api.service.scoring.queue import FairQueue
 from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY, SYNCHRONOUS_PRIORITY
 
@@ -111,8 +113,9 @@ def test_many_tenants_who_came_once_are_not_remembered():
     assert len(queue._levels[0]._clocks) < 2000
 
 
-def test_the_place_ahead_is_for_a_tenant_that_has_none():
+def test_the_place_ahead_is_for_a_tenant_that_has_none(monkeypatch: pytest.MonkeyPatch):
     """A flood holds the workers and not what waits behind them: another tenant is next."""
+    monkeypatch.setattr(engines_module, "time", SimpleNamespace(monotonic=lambda: 1.0))
     engine = FakeEngines()
     dispatcher = engine.dispatcher
 

@@ -1,0 +1,96 @@
+"""How long a request waits for a worker, about: from what is left of the runs there, and from what goes before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+_OVERDUE: Final = (
+    0.1  # of the time that a run has had beyond its estimate and before it: what it is taken to need still
+)
+
+
+class Place(NamedTuple):
+    """A worker: when it is free, and whether what it computes is long."""
+
+    seconds: float = 0.0
+    long: bool = False
+
+    @classmethod
+    def of_run(cls, seconds: float, had: float, long: bool) -> Place:
+        """One that was estimated, and has been computed for some of it."""
+        return cls(max(seconds - had, _OVERDUE * had), long)
+
+
+@dataclass
+class Seconds:
+    """Of work, by whether its runs are long."""
+
+    short: float = 0.0
+    long: float = 0.0
+
+    @property
+    def all(self) -> float:
+        return self.short + self.long
+
+    def add(self, seconds: float, long: bool) -> None:
+        if long:
+            self.long += seconds
+        else:
+            self.short += seconds
+
+    def first(self, seconds: float) -> Seconds:
+        """At most so many of them, short ones before long ones."""
+        short = min(seconds, self.short)
+        return Seconds(short, min(seconds - short, self.long))
+
+
+def ahead_of(mine: float, seconds: float, others: Iterable[Seconds], first: Seconds) -> Seconds:
+    """What goes before a request of so many seconds: what its tenant sent before, what has a priority, and one turn of every other tenant."""
+    turns = [other.first(mine + seconds) for other in others]
+    return Seconds(
+        first.short + mine + sum(each.short for each in turns), first.long + sum(each.long for each in turns)
+    )
+
+
+def wait_seconds(workers: int, places: Sequence[Place], ahead: Seconds, long: bool) -> float:
+    """Until a run can begin.
+
+    Args:
+        workers: that there are.
+        places: of their runs; those beyond them wait for one.
+        long: whether it is a long one. Where there are two workers, long ones leave one to the others.
+    """
+    ordered = _workers(workers, places)
+    free = [place.seconds for place in ordered]
+    if len(free) == 1:
+        return _level(free, ahead.all)
+    if long:
+        busy = [place.seconds for place in ordered if place.long]
+        return _level(busy if len(busy) >= len(free) - 1 else free, ahead.all)
+    first, others = free[0], free[1:]
+    filled = _level(others, ahead.long) if ahead.long else 0.0
+    return _level([first, *(max(each, filled) for each in others)], ahead.short)
+
+
+def _workers(count: int, places: Sequence[Place]) -> list[Place]:
+    """By when they are free. Runs beyond them begin where one is free first."""
+    ordered = sorted([*places[:count], *[Place()] * (count - len(places))])
+    for place in places[count:]:
+        first = ordered.pop(0)
+        ordered = sorted([*ordered, Place(first.seconds + place.seconds, place.long)])
+    return ordered
+
+
+def _level(free: Sequence[float], seconds: float) -> float:
+    """When a worker is free after so many seconds of work, which goes to those that are free first."""
+    ordered = sorted(free)
+    level = ordered[0]
+    for count, each in enumerate(ordered, 1):
+        room = ordered[count] - each if count < len(ordered) else float("inf")
+        if seconds <= room * count:
+            return level + seconds / count
+        seconds -= room * count
+        level += room
+    return level

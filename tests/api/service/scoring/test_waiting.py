@@ -1,0 +1,83 @@
+"""How long a request waits: by what is left of runs, by free workers, by its tenant's turn."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from fake_engines import FakeEngines
+
+from cloakwork.api.service.scoring import engines as engines_module
+from cloakwork.api.service.scoring.waiting import Place, Seconds, ahead_of, wait_seconds
+from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY
+
+LONG = 1800.0
+
+
+def test_a_worker_that_is_free_takes_a_request_at_once_whatever_the_others_compute():
+    assert wait_seconds(2, [Place(LONG, True)], Seconds(), False) == 0.0
+    assert wait_seconds(1, [Place(LONG, True)], Seconds(), False) == LONG
+    assert wait_seconds(3, [Place(LONG, True), Place(2.0), Place(1.0)], Seconds(), False) == 1.0
+
+
+def test_what_is_ahead_goes_to_those_that_are_free_first():
+    places = [Place(1.0), Place(4.0)]
+    assert [wait_seconds(2, places, Seconds(ahead), False) for ahead in (0.0, 2.0, 3.0, 5.0)] == [1.0, 3.0, 4.0, 5.0]
+    assert wait_seconds(2, [Place(3.0), Place(2.0), Place(5.0)], Seconds(), False) == 3.0, (
+        "one waits for a worker there"
+    )
+
+
+def test_long_runs_leave_a_worker_to_short_ones_and_wait_for_each_other():
+    jobs = Seconds(short=0.0, long=20 * LONG)
+    assert wait_seconds(2, [Place(LONG, True)], jobs, False) == 0.0
+    assert wait_seconds(2, [Place(LONG, True)], Seconds(), True) == LONG
+    assert wait_seconds(3, [Place(LONG, True)], Seconds(), True) == 0.0
+    assert wait_seconds(1, [], jobs, False) == 20 * LONG
+
+
+def test_a_run_beyond_its_estimate_needs_a_little_more():
+    assert Place.of_run(10.0, 4.0, False).seconds == 6.0
+    assert Place.of_run(10.0, 9.9, False).seconds == pytest.approx(0.99)
+    assert Place.of_run(10.0, 100.0, False).seconds == 10.0
+
+
+def test_of_others_one_turn_goes_before_it():
+    others = [Seconds(short=3.0, long=LONG), Seconds(short=0.1)]
+    assert ahead_of(1.0, 0.5, others, Seconds(short=2.0)) == Seconds(short=2.0 + 1.0 + 1.5 + 0.1, long=0.0)
+
+
+def test_time_and_progress_shorten_what_is_left(monkeypatch: pytest.MonkeyPatch):
+    clock = SimpleNamespace(now=1.0)
+    monkeypatch.setattr(engines_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    engines = FakeEngines(workers=1)
+    dispatcher = engines.dispatcher
+    job = engines.submit("greedy", DEFAULT_PRIORITY, seconds=4.0)
+    assert dispatcher.wait_seconds("calm", 0.01) == 4.0
+    clock.now = 3.0
+    assert dispatcher.wait_seconds("calm", 0.01) == dispatcher.backlog_seconds() == 2.0
+    dispatcher._heard(engines.only.engine, {"event": "progress", "id": job, "done": 1, "total": 10}, b"")
+    assert dispatcher.wait_seconds("calm", 0.01) == 18.0
+    engines.end(job)
+    assert dispatcher.wait_seconds("calm", 0.01) == 0.0
+
+
+def test_its_own_jobs_wait_for_a_tenants_request():
+    engines = FakeEngines(workers=1)
+    engines.submit("a", DEFAULT_PRIORITY, seconds=1.0)
+    before = engines.dispatcher.wait_seconds("a", 0.01)
+    for _ in range(5):
+        engines.submit("a", DEFAULT_PRIORITY, seconds=2.0)
+    assert engines.dispatcher.wait_seconds("a", 0.01) == pytest.approx(before, abs=1.0)
+
+
+def test_nothing_is_sent_ahead_behind_long_runs():
+    """Where another engine would be free before."""
+    engines = FakeEngines(workers=1, devices=("cuda:0", "cuda:1"))
+    long = engines.submit("a", DEFAULT_PRIORITY, seconds=LONG, long=True)
+    (busy,) = engines.where(long)
+    short = [engines.submit(f"t{i}", key=f"key{i}", model=f"model{i}") for i in range(3)]
+    assert [engines.where(each) for each in short] == [[1 - busy], [1 - busy], []]
+    assert engines.dispatcher.places == 1 + 2
+    engines.end(short[0])
+    assert engines.where(short[2]) == [1 - busy]
