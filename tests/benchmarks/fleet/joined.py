@@ -1,6 +1,6 @@
 """Requests a second of one key that wait together: computed as one run, and each alone.
 
-PYTHONPATH=tests/api:tests/models:tests/benchmarks python tests/benchmarks/fleet/joined.py --device cpu --threads 2 --json result.json
+PYTHONPATH=tests/api:tests/models:tests/suite:tests/benchmarks python tests/benchmarks/fleet/joined.py --device cpu --threads 2 --json result.json
 
 The service's dispatcher and its engine processes without HTTP, storage and database. All requests wait when the clock starts; keys are on the device.
 Answers of both ways are compared byte for byte, and the two take turns, so that what else runs on the machine disturbs both.

@@ -1,7 +1,7 @@
 """The fleet beside Ray Serve: the same engine, model, keys and clients; latency of one client, answers a second of many, and a worker killed.
 
 pip install 'ray[serve]'
-PYTHONPATH=tests/api:tests/models:tests/benchmarks python tests/benchmarks/fleet/ray_serve.py --json result.json
+PYTHONPATH=tests/api:tests/models:tests/suite:tests/benchmarks python tests/benchmarks/fleet/ray_serve.py --json result.json
 
 Of Ray Serve what a service of ours would need is here and no more: replicas with an engine each that hold several expanded keys (its *multiplexed
 models*, which send a request where its key is), an HTTP proxy, requests and answers as bytes. It checks nothing, counts nothing, stores nothing and

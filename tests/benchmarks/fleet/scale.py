@@ -1,6 +1,6 @@
 """Requests a second of a fleet with one worker of one core, and with two.
 
-PYTHONPATH=tests/api:tests/models:tests/benchmarks python tests/benchmarks/fleet/scale.py --json result.json
+PYTHONPATH=tests/api:tests/models:tests/suite:tests/benchmarks python tests/benchmarks/fleet/scale.py --json result.json
 
 Jobs of several samples each are accepted first, while no worker runs, so that clients and web process use no core while the workers do. Every
 result is compared byte for byte. The time is that between the first start and the last end in the database.

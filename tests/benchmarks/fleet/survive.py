@@ -1,6 +1,6 @@
 """Requests of many keys at a fleet whose workers and web processes are killed: is anything lost that was accepted, is every answer right?
 
-PYTHONPATH=tests/api:tests/models:tests/benchmarks python tests/benchmarks/fleet/survive.py --requests 1000 --keys 20 --json result.json
+PYTHONPATH=tests/api:tests/models:tests/suite:tests/benchmarks python tests/benchmarks/fleet/survive.py --requests 1000 --keys 20 --json result.json
 
 Web processes, workers, clients with the database and the store: each on a host of its own (network namespaces; root). Every few seconds one host is
 killed (kill -9 of all its processes), or its cable pulled, and comes back after a moment; with --crash-database the database crashes too, and with
