@@ -22,6 +22,7 @@ import logging
 import math
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -104,7 +105,7 @@ def main() -> int:
     parser.add_argument("--point", nargs=5, metavar=("SECRET", "DIMENSION", "MODULUS", "BITS", "GUESS"))
     arguments = parser.parse_args()
     if arguments.table:
-        print(table(), end="")
+        print(table(search.find_rows()), end="")
         return 0
     if arguments.point:
         secret, dimension, modulus, target, guess = arguments.point
@@ -131,9 +132,9 @@ FAMILIES = {
 }
 
 
-def table() -> str:
+def table(rows: Iterable[search.Row]) -> str:
     """Each set's least bits by each kind of attack, over all of its problems. Sets of the same numbers share a line."""
-    problems = {row.name: search.row_instances(row) for row in search.find_rows() if not search.is_toy(row)}
+    problems = {row.name: search.row_instances(row) for row in rows if not search.is_toy(row)}
     for log_size, count in LEVELLED.items():
         problems[f"bgv{log_size}"] = (search.estimate_key("ternary", 1 << log_size, levelled_modulus(log_size, count), search.SIGMA_FLOOR),)
     lines: dict[str, list[str]] = {}

@@ -127,9 +127,9 @@ def test_close_points_share_a_cell_at_random_offsets() -> None:
 
 
 def _stored() -> list[object]:
-    """A few in `make test`, all of them in later tiers."""
+    """A few in `make test`, all of them in `make test-release`."""
     first = ("binary 640 65536 6.48", "block_8 864 65536 7.33", "gaussian 592 16777216 1208.55")
-    return [key if key in first else pytest.param(key, marks=pytest.mark.tier("all")) for key in ESTIMATES]
+    return [key if key in first else pytest.param(key, marks=pytest.mark.tier("release")) for key in ESTIMATES]
 
 
 @pytest.mark.parametrize("problem", _stored())

@@ -87,11 +87,16 @@ def with_output(client: ClientSpecification, *steps: Any, width: int) -> ClientS
 @pytest.mark.parametrize(
     ("pattern", "lowercase", "accents"),
     [
-        (r"(?u)\b\w+\b", False, ""),
-        (r"\S+", False, ""),
         (r"(?u)\b\w\w+\b", True, "unicode"),
-        (r"\S+", True, "ascii"),
-        (r"\S+", False, "unicode"),
+        *(
+            pytest.param(*each, marks=pytest.mark.tier("release"))
+            for each in (
+                (r"(?u)\b\w+\b", False, ""),
+                (r"\S+", False, ""),
+                (r"\S+", True, "ascii"),
+                (r"\S+", False, "unicode"),
+            )
+        ),
     ],
 )
 def test_every_character(

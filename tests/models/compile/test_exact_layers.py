@@ -64,6 +64,7 @@ def wrong(proto: onnx.ModelProto, found: np.ndarray, x: np.ndarray) -> np.ndarra
     return steps
 
 
+@pytest.mark.tier("release")
 def test_programs_have_more_and_more_exact_layers(compilation: Compilation, table: np.ndarray) -> None:
     """Each costs more look-ups and errs less than the one before, and the last one hardly at all, on other samples."""
     programs = list(layered_programs(compilation))

@@ -211,6 +211,6 @@ def test_long_chains_compile(operators: list[str]) -> None:
 @pytest.mark.parametrize("operators", CHAINS, ids="-".join)
 def test_thousands_of_nodes_compile(operators: list[str]) -> None:
     """In time proportional to their number: these take seconds, and the suite's time limit otherwise."""
-    long = chain(operators, 3000)
+    long = chain(operators, 1500)
     made = compile_onnx(long, X, accuracy=None)
     np.testing.assert_allclose(made.predict_float(X[:3]), runtime(long, X[:3]), rtol=1e-3, atol=1e-3)
