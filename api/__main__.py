@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from cloakwork.api.settings import load_settings
-from cloakwork.api.start_checks import told
+from cloakwork.api.start_checks import reason_of
 from cloakwork.api.web_process import serve
 from cloakwork.fhe_core.errors import FheError
 
@@ -18,7 +18,7 @@ def main() -> int:
     except FheError as error:
         text = str(error)
     except OSError as error:
-        text = told(error)
+        text = reason_of(error)
     print(f"cloakwork: {' '.join(text.split())}", file=sys.stderr)  # noqa: T201
     return WRONG_CALL
 

@@ -8,27 +8,31 @@ from typing import Final
 import numpy as np
 
 from cloakwork.models.arrays import Reals, some_rows
+from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.public_grid import FeatureGrid
 
 _POINTS: Final = 2000
 _FEW_TREES: Final = 10  # of which a threshold that moves changes an answer seldom, by much: more points show it
+_MOST_NUMBERS: Final = 1 << 24  # of these more points
 _SEED: Final = 20261128
 _KNOWN: Final = ("integers", "categories")  # grids of features that have no values between those seen
 
 
-def points_between(samples: Reals, grids: Sequence[FeatureGrid], trees: int) -> Reals:
+def points_between(samples: Reals, grids: Sequence[FeatureGrid], ensemble: TreeEnsemble) -> Reals:
     """[points, features]: samples whose features are drawn anew between the middles to the next lower and the next higher value.
 
     A value that repeats stays, as do features of whole numbers, steps and categories.
 
     Args:
         samples: [samples, features], NaN where values are missing.
-        trees: of the ensemble.
+        ensemble: features that it does not compare stay.
     """
     rng = np.random.default_rng(_SEED)
-    drawn = _POINTS * max(1, _FEW_TREES // trees)
+    more = min(_POINTS * (_FEW_TREES // len(ensemble.trees)), _MOST_NUMBERS // ensemble.features)
+    drawn = max(_POINTS, more)
     points = np.resize(some_rows(samples, drawn), (drawn, samples.shape[1]))
-    for column, values, grid in zip(points.T, samples.T, grids, strict=True):
+    for feature in np.unique(np.concatenate([tree.feature[tree.inner] for tree in ensemble.trees])).tolist():
+        column, values, grid = points[:, feature], samples[:, feature], grids[feature]
         distinct, count = np.unique(values[~np.isnan(values)], return_counts=True)
         if len(distinct) < 2 or grid.kind in _KNOWN:
             continue
@@ -37,5 +41,6 @@ def points_between(samples: Reals, grids: Sequence[FeatureGrid], trees: int) -> 
         place = np.searchsorted(distinct, column[moving])
         moving, place = moving[count[place] == 1], place[count[place] == 1]
         low, high = middles[place], middles[place + 1]
-        column[moving] = low + rng.random(len(moving)) * (high - low)
+        share = rng.random(len(moving))
+        column[moving] = (1 - share) * low + share * high
     return points

@@ -91,9 +91,10 @@ def compile_ensemble(
     found = on_grid(ensemble, options)
     options = replace(options, grids=found.grids, step=found.step)
     program, verdict = _fine_enough(ensemble, found.ensemble, compiled, options, found.verdict)
-    original = None
+    original, reaches = None, verdict is None or verdict.reaches(accuracy)
     if verdict is not None and verdict.measure != "agreement":
-        if not verdict.reaches(accuracy):
+        verdict = replace(verdict, samples=found.facts.samples or verdict.samples)  # not the points between them
+        if not reaches:
             rounded = f"trees with leaf values of few bits, on a public grid of {found.facts.bits} bits"
             raise AccuracyError(f"{rounded}, {verdict.text}; {100 * accuracy:g} % were asked for (accuracy=)")
         original = OriginalFacts("values", verdict.value, verdict.at_least, verdict.samples)

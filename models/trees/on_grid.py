@@ -83,9 +83,10 @@ def _with_bits(
     snap = snapped(ensemble, grids, samples)
     verdict = None
     if samples is not None:
-        both = (some_rows(samples, COMPARED), points_between(samples, grids, len(ensemble.trees)))
+        both = (some_rows(samples, COMPARED), points_between(samples, grids, ensemble))
         verdict = least_of(answers_of(ensemble, snap.ensemble, each) for each in both)
-    return OnGrid(snap.ensemble, grids, step, _facts(verdict, grids, bits), snap.moved, verdict)
+    compared = 0 if samples is None else min(COMPARED, len(samples))
+    return OnGrid(snap.ensemble, grids, step, _facts(verdict, compared, grids, bits), snap.moved, verdict)
 
 
 def _is_coarse(verdict: Verdict | None, accuracy: float, more: int) -> bool:
@@ -113,12 +114,12 @@ def calibration_table(ensemble: TreeEnsemble, options: TreeOptions) -> Reals | N
     return table
 
 
-def _facts(verdict: Verdict | None, grids: tuple[FeatureGrid, ...], bits: int) -> GridFacts:
+def _facts(verdict: Verdict | None, samples: int, grids: tuple[FeatureGrid, ...], bits: int) -> GridFacts:
     kinds = dict(sorted(Counter(grid.kind for grid in grids).items()))
     points = sum(grid.count for grid in grids)
     if verdict is None:
         return GridFacts(bits, points, 0, kinds)
-    return GridFacts(bits, points, 0, kinds, verdict.measure, verdict.value, verdict.samples, at_least=verdict.at_least)
+    return GridFacts(bits, points, 0, kinds, verdict.measure, verdict.value, samples, at_least=verdict.at_least)
 
 
 def answers_of(ensemble: TreeEnsemble, other: TreeEnsemble, samples: Reals) -> Answers:

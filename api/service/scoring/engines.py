@@ -97,7 +97,7 @@ class Engine:
 
     @property
     def places(self) -> int:
-        """Runs that it may have: on workers, and ahead of them, but not behind long ones alone."""
+        """Runs that it may have: on workers, and ahead of them, but not behind long ones only."""
         behind_long = len(self.runs) >= self.workers and all(run.long for run in self.runs[: self.workers])
         return self.workers + (0 if behind_long else _AHEAD)
 

@@ -279,7 +279,7 @@ def test_trees_lose_on_new_samples_what_is_stated(seed):
         chosen = on_grid(ensemble, replace(options, grid_bits=bits))
         clear = ensemble.scores(new)
         lost = np.square((chosen.ensemble.scores(new) - clear) / clear.std(axis=0)).mean(axis=0).max() ** 0.5
-        assert lost == pytest.approx(1 - chosen.verdict.value, rel=0.35)
+        assert 1 / 1.6 < lost / (1 - chosen.verdict.value) < 1.6
     assert on_grid(ensemble, replace(options, accuracy=0.9)).facts.bits > 12
 
 
