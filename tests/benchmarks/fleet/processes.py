@@ -23,6 +23,7 @@ from scoring_server import new_tenant
 PORT = 8123
 _START_SECONDS = 60.0
 _STORE_PORT = 9000
+STORE_SCRIPT = "faulty_store.py"
 _STORE = {
     "AWS_ENDPOINT_URL": f"http://{STORES}:{_STORE_PORT}",
     "AWS_ALLOW_HTTP": "true",
@@ -96,6 +97,11 @@ class Fleet:
     nodes: list[Node] = field(default_factory=list)
 
     @property
+    def store_fault(self) -> Path:
+        """The file that says how the object store answers (faulty_store.py)."""
+        return self.folder / "store_fault"
+
+    @property
     def database(self) -> str:
         return self.database_server.url
 
@@ -134,10 +140,10 @@ class Fleet:
 
 
 @contextmanager
-def _store() -> Iterator[None]:
-    """moto's S3 server; everything is in its memory."""
+def _store(fault: Path) -> Iterator[None]:
+    """moto's S3 server; everything is in its memory. `fault`: the file that says how it answers (faulty_store.py)."""
     server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", STORES, "-p", str(_STORE_PORT)],
+        [sys.executable, str(Path(__file__).with_name(STORE_SCRIPT)), STORES, str(_STORE_PORT), str(fault)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -167,7 +173,6 @@ def fleet(folder: Path, count: int, **settings: str) -> Iterator[Fleet]:
     with ExitStack() as stack:
         hosts = stack.enter_context(network(count))
         database = stack.enter_context(server(listen=STORES, allowed=f"{NETWORK}.0/24"))
-        stack.enter_context(_store())
         shared = {
             "DATABASE_URL": database.url,
             "STORAGE_URL": "s3://fleet",
@@ -178,6 +183,7 @@ def fleet(folder: Path, count: int, **settings: str) -> Iterator[Fleet]:
             "MAX_ADDRESS_CONNECTIONS": "0",
         }
         made = Fleet(folder, database, hosts, {**shared, **settings})
+        stack.enter_context(_store(made.store_fault))
         try:
             yield made
         finally:

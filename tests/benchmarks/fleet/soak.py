@@ -3,7 +3,8 @@
 PYTHONPATH=tests/api:tests/models:tests/suite:tests/benchmarks python tests/benchmarks/fleet/soak.py --minutes 60 --json result.json
 
 The fleet of survive.py. Faults come in turn: processes of a worker, of its engine or of a web process are killed or stopped, a cable is pulled, the
-database crashes or is stopped, the store is stopped, a clock jumps by a hundred days for five seconds. Every answer is compared byte for byte.
+database crashes, is stopped or away for a minute, the store is stopped or away for a minute, slow, or answers 500 or 503, a clock jumps by a
+hundred days for five seconds. Every answer is compared byte for byte.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ from typing import Any
 import psutil
 from fleet.customers import ZOO, Customer, together
 from fleet.hosts import reason_without
-from fleet.processes import Fleet, Node, fleet
+from fleet.processes import STORE_SCRIPT, Fleet, Node, fleet
 
 from cloakwork.models.program.artefact import load_program
 
 _AWAY_SECONDS = 3.0
 _STOPPED_SECONDS = 15.0
+_LONG_SECONDS = 60.0
 _DAYS = 100 * 86400
+_LARGE_MODEL, _LARGE_SAMPLES = "digits-logistic", 10  # answers of 1.4 MB, which go through the object store
 # Python loads it before the service: its wall clock is so many seconds ahead as the file of its host says.
 _CLOCK = """
 import os, time
@@ -66,9 +69,14 @@ class Faults:
             ("web process killed", lambda: self._kill(self._web())),
             ("web process stopped", lambda: self._stop(self._tree(self._web()))),
             ("cable pulled", lambda: self._cut(self._random.choice(self._fleet.nodes))),
-            ("database crashed", self._crash),
+            ("database crashed", lambda: self._crash(_AWAY_SECONDS)),
             ("database stopped", lambda: self._stop(_named("postgres"))),
-            ("store stopped", lambda: self._stop(_named("moto.server"))),
+            ("database away for a minute", lambda: self._crash(_LONG_SECONDS)),
+            ("store stopped", lambda: self._stop(_named(STORE_SCRIPT))),
+            ("store stopped for a minute", lambda: self._stop(_named(STORE_SCRIPT), _LONG_SECONDS)),
+            ("store 2 s later", lambda: self._answers("2000")),
+            ("store answers 500", lambda: self._answers("500")),
+            ("store answers 503", lambda: self._answers("503")),
             ("clock ahead", lambda: self._jump(self._random.choice(self._fleet.nodes))),
         ]
         for name, fault in itertools.cycle(kinds):
@@ -107,9 +115,9 @@ class Faults:
                 each.send_signal(number)
         self.over.wait(_AWAY_SECONDS)
 
-    def _stop(self, processes: list[psutil.Process]) -> None:
+    def _stop(self, processes: list[psutil.Process], seconds: float = _STOPPED_SECONDS) -> None:
         self._signal(processes, signal.SIGSTOP)
-        self.over.wait(_STOPPED_SECONDS)
+        self.over.wait(seconds)
         self._signal(processes, signal.SIGCONT)
 
     def _cut(self, node: Node) -> None:
@@ -117,9 +125,14 @@ class Faults:
         self.over.wait(_AWAY_SECONDS)
         node.host.plug(in_=True)
 
-    def _crash(self) -> None:
+    def _answers(self, fault: str) -> None:
+        self._fleet.store_fault.write_text(fault, encoding="ascii")
+        self.over.wait(_LONG_SECONDS)
+        self._fleet.store_fault.unlink()
+
+    def _crash(self, seconds: float) -> None:
         self._fleet.database_server.stop()
-        self.over.wait(_AWAY_SECONDS)
+        self.over.wait(seconds)
         self._fleet.database_server.start()
 
     def _jump(self, node: Node) -> None:
@@ -170,15 +183,19 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         tokens = [made.tenant(f"tenant-{number}") for number in range(4)]
         for role, count in (("web", options.webs), ("worker", options.workers)):
             for _ in range(count):
-                place = folder / made.hosts[len(made.nodes)].name / "models" / options.model
-                place.mkdir(parents=True)
-                shutil.copy(ZOO / f"{options.model}.clkm", place / "1.clkm")
+                for model in (options.model, _LARGE_MODEL):
+                    place = folder / made.hosts[len(made.nodes)].name / "models" / model
+                    place.mkdir(parents=True)
+                    shutil.copy(ZOO / f"{model}.clkm", place / "1.clkm")
                 made.add(role)
         made.wait()
-        urls, program = [node.url for node in made.webs], load_program(ZOO / f"{options.model}.clkm")
-        customers = [Customer(urls, tokens[n % len(tokens)], options.model, n) for n in range(options.clients)]
+        urls = [node.url for node in made.webs]
+        models = [_LARGE_MODEL if n < options.large_clients else options.model for n in range(options.clients)]
+        customers = [Customer(urls, tokens[n % len(tokens)], model, n) for n, model in enumerate(models)]
         for customer in customers:
-            customer.prepare(program, folder / "audit.key", bodies=3, samples=1)
+            program = load_program(ZOO / f"{customer.model}.clkm")
+            samples = _LARGE_SAMPLES if customer.model == _LARGE_MODEL else 1
+            customer.prepare(program, folder / "audit.key", bodies=3, samples=samples)
         print("prepared", flush=True)
         faults = Faults(made, options.every, clocks, seed=1)
         hurting = threading.Thread(target=faults.run)
@@ -234,6 +251,7 @@ def main() -> None:
     parser.add_argument("--model", default="iris-tree", help="of the zoo")
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=10)
+    parser.add_argument("--large-clients", type=int, default=3, help="of the clients: those with answers in the store")
     parser.add_argument("--requests", type=int, default=20, help="in a wave of a client")
     parser.add_argument("--job-share", type=float, default=0.3, help="of the requests that are sent as jobs")
     parser.add_argument("--webs", type=int, default=2)
