@@ -14,11 +14,11 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(abspath $(BUILD))/pycache
 # Modules are compiled when they are first imported, which few of the installed ones are.
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
-# The sub-packages of cloakwork that exist in this checkout (pyproject.toml maps each one).
-PACKAGES := $(filter fhe_core models training api app,$(patsubst %/,%,$(wildcard */)))
+# The sub-packages of cloakwork: cloakwork/ has links to these folders.
+PACKAGES := fhe_core models training api app
 PYTHON_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.py' '*.pyi')
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
-SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
+SOURCES := $(shell find cloakwork $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
 
 .PHONY: help demo web site notebooks check test test-all test-rest test-more test-release test-emulated sanitize lint-ruff lint-mypy lint-imports lint-links \
 	lint-clang-format lint-web lint-workflows format bench bench-openfhe tools build-tools engine deploy-tools system-tools image wheels test-wheels install clean
@@ -61,7 +61,7 @@ web/node_modules/.package-lock.json: web/package-lock.json
 # The site of docs/ in $(BUILD)/site (mkdocs.yml), with no warning and no broken link. Where there is npm its diagrams are drawn, by Mermaid.
 MERMAID := 11.17.2
 MERMAID_SHA256 := 28302a2f6bd556bfd223acff76a1fd511bcc9e6f1cac1bad91b904469aeca102
-site: install $(VENV)/.site-tools typecheck-tree $(if $(shell command -v $(NPM)),$(BUILD)/mermaid/$(MERMAID))
+site: install $(VENV)/.site-tools $(if $(shell command -v $(NPM)),$(BUILD)/mermaid/$(MERMAID))
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	$(BIN)/python website/links.py $(BUILD)/site
 
@@ -80,7 +80,8 @@ notebooks: install $(VENV)/.notebook-tools
 # freed memory, and no large block: a quarter of a gigabyte less in each process. Tiers: CONTRIBUTING.md.
 JOBS ?= $(shell nproc)
 WORKERS ?= $(shell echo $$(($(JOBS) < 4 ? $(JOBS) : 4)))
-PYTEST = OMP_WAIT_POLICY=PASSIVE MALLOC_ARENA_MAX=2 MALLOC_MMAP_THRESHOLD_=1048576 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup
+# `pytest`, not `python -m pytest`: the tests see what is installed, not the checkout.
+PYTEST = OMP_WAIT_POLICY=PASSIVE MALLOC_ARENA_MAX=2 MALLOC_MMAP_THRESHOLD_=1048576 $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
 test: $(VENV)/.build-tools
 	@$(MAKE) --no-print-directory --jobs=2 engine $(VENV)/.test-tools
 	@$(MAKE) --no-print-directory install
@@ -115,7 +116,7 @@ define engine
 	$(BIN)/cmake --build $(BUILD)/$(1) --parallel $(JOBS)
 	rm -rf $(BUILD)/$(1)/tree
 	mkdir -p $(BUILD)/$(1)/tree/cloakwork/fhe_core
-	ln -s $(foreach package,$(filter-out fhe_core,$(PACKAGES)),$(abspath $(package))) $(BUILD)/$(1)/tree/cloakwork/
+	ln -s $(abspath $(wildcard cloakwork/*.py) $(filter-out fhe_core,$(PACKAGES))) $(BUILD)/$(1)/tree/cloakwork/
 	ln -s $(abspath $(wildcard fhe_core/*.py)) $(abspath fhe_core/tools $(patsubst %/__init__.py,%,$(wildcard fhe_core/*/__init__.py))) $(abspath $(BUILD)/$(1))/_engine*.so $(BUILD)/$(1)/tree/cloakwork/fhe_core/
 endef
 
@@ -150,7 +151,7 @@ bench-openfhe: install
 	$(BIN)/python tests/benchmarks/compare_openfhe.py --environment $(BUILD)/openfhe --json $(BUILD)/openfhe.json --markdown docs/benchmarks/cpu.md
 
 # Everything that needs no engine, two at a time.
-check: $(VENV)/.check-tools typecheck-tree
+check: $(VENV)/.check-tools
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint-mypy lint-ruff lint-clang-format lint-imports lint-links lint-workflows lint-web
 
 lint-ruff: $(VENV)/.lint-tools
@@ -171,14 +172,15 @@ lint-workflows: $(VENV)/.lint-tools
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet .github/workflows
 
-lint-mypy: $(VENV)/.check-tools typecheck-tree
-	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy --num-workers $(JOBS) --cache-dir $(BUILD)/mypy $(addprefix $(BUILD)/typecheck/cloakwork/,$(PACKAGES))
-	MYPYPATH=$(BUILD)/typecheck:tests/benchmarks:tests/benchmarks/elsewhere:tests/benchmarks/mutants:tests/models:tests/api:tests/suite $(BIN)/mypy --num-workers $(JOBS) --cache-dir $(BUILD)/mypy tests/benchmarks
-	MYPYPATH=$(BUILD)/typecheck:release $(BIN)/mypy --num-workers $(JOBS) --cache-dir $(BUILD)/mypy release
-	MYPYPATH=$(BUILD)/typecheck:website $(BIN)/mypy --num-workers $(JOBS) --cache-dir $(BUILD)/mypy website
+lint-mypy: $(VENV)/.check-tools
+	$(MYPY) cloakwork
+	MYPYPATH=tests/benchmarks:tests/benchmarks/elsewhere:tests/benchmarks/mutants:tests/models:tests/api:tests/suite $(MYPY) tests/benchmarks
+	MYPYPATH=release $(MYPY) release
+	MYPYPATH=website $(MYPY) website
+MYPY = $(BIN)/mypy --num-workers $(JOBS) --cache-dir $(BUILD)/mypy
 
-lint-imports: $(VENV)/.lint-tools typecheck-tree
-	PYTHONPATH=$(BUILD)/typecheck $(BIN)/lint-imports
+lint-imports: $(VENV)/.lint-tools
+	PYTHONPATH=. $(BIN)/lint-imports
 
 lint-clang-format: $(VENV)/.lint-tools
 	@echo 'clang-format --dry-run --Werror (C++ and CUDA)'
@@ -188,13 +190,6 @@ format: $(VENV)/.lint-tools
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CPP_FILES)
-
-# The folders at the top of the repository are sub-packages of `cloakwork`; the static checkers see them there through links.
-.PHONY: typecheck-tree
-typecheck-tree:
-	mkdir -p $(BUILD)/typecheck/cloakwork
-	find $(BUILD)/typecheck/cloakwork -type l -delete
-	for package in $(PACKAGES); do ln -s "$(CURDIR)/$$package" $(BUILD)/typecheck/cloakwork/; done
 
 # A release in dist/ (docs/release.md): the source distribution, and wheels for each Python of WHEELS_ARGS --pythons and each variant that can be
 # built here, with the page where there is npm. `make test-wheels` installs each in a fresh environment; AArch64 is emulated by qemu.
@@ -233,9 +228,10 @@ $(BUILD)/wheel/.built: $(SOURCES) | $(VENV)/.build-tools
 	@export CLOAKWORK_PAGE=off; $(call shown,wheel --no-deps --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} --wheel-dir $(BUILD)/wheel .,wheel)
 	@touch $@
 
-# Not editable: the tests see what a user installs.
+# Not editable: the tests see what a user installs. The engine in fhe_core/ is for whoever imports the checkout itself: an IDE, a debugger.
 $(VENV)/.installed: $(BUILD)/wheel/.built | $(VENV)/.dependencies
 	@$(PIP) --no-deps --force-reinstall $(BUILD)/wheel/*.whl
+	@cp $(BUILD)/cp*/_engine*.so fhe_core/
 	@rm -f $(VENV)/.demo-installed
 	@touch $@
 
@@ -310,4 +306,4 @@ $(VENV)/.check-tools: $(VENV)/.lint-tools $(VENV)/.test-all-tools $(VENV)/.relea
 	@touch $@
 
 clean:
-	rm -rf $(BUILD)/typecheck $(BUILD)/cp* $(BUILD)/py* $(BUILD)/emulated $(BUILD)/sanitize
+	rm -rf $(BUILD)/cp* $(BUILD)/py* $(BUILD)/emulated $(BUILD)/sanitize

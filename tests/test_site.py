@@ -70,26 +70,20 @@ def test_what_documents_import_is_in_the_reference() -> None:
     assert sorted(missing) == []
 
 
-def read_by_griffe(tree: Path, names: list[str], *extensions: Any) -> Any:
-    """Modules of cloakwork by their dotted names, as griffe reads them for the site. Args: tree: an empty folder; names: without `cloakwork.`"""
+def read_by_griffe(names: list[str], *extensions: Any) -> Any:
+    """Packages of cloakwork, as griffe reads them for the site. Args: names: without `cloakwork.`"""
     griffe = pytest.importorskip("griffe", reason="the site's tools are not installed: run 'make site'")
-    for name in names:
-        link = tree / "cloakwork" / name.replace(".", "/")
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(REPOSITORY / name.replace(".", "/"))
-    loader = griffe.GriffeLoader(search_paths=[tree], extensions=griffe.Extensions(*extensions))
-    for package in sorted({name.partition(".")[0] for name in names}):
+    loader = griffe.GriffeLoader(search_paths=[REPOSITORY], extensions=griffe.Extensions(*extensions))
+    for package in names:
         loader.load(f"cloakwork.{package}")
     loader.resolve_aliases()
     return loader.modules_collection
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def sources() -> Any:
     """The packages of the reference, without comments on fields, which take as long again."""
-    return read_by_griffe(
-        tmp_path_factory.mktemp("sources"), sorted({module.path.partition(".")[0] for module in reference.MODULES})
-    )
+    return read_by_griffe(sorted({module.path.partition(".")[0] for module in reference.MODULES}))
 
 
 def public_members(module: Any, shown: reference.Module) -> Iterator[tuple[str, Any]]:
@@ -130,9 +124,9 @@ def test_public_names_say_what_they_are(sources: Any) -> None:
     assert silent == []
 
 
-def test_comments_of_fields_are_their_docstrings(tmp_path: Path) -> None:
+def test_comments_of_fields_are_their_docstrings() -> None:
     comments = pytest.importorskip("comments", reason="the site's tools are not installed: run 'make site'")
-    card = read_by_griffe(tmp_path, ["models.zoo"], comments.TrailingComments())["cloakwork.models.zoo.Card"]
+    card = read_by_griffe(["models"], comments.TrailingComments())["cloakwork.models.zoo.Card"]
     assert card["data"].docstring.value.startswith("Data set that it was trained on")
     assert card["name"].docstring is None
 

@@ -156,8 +156,8 @@ class Copy:
         shutil.rmtree(tree, ignore_errors=True)
         (tree / "fhe_core").mkdir(parents=True)
         core = self.root / "fhe_core"
-        for each in PACKAGES:
-            (tree / each).symlink_to(self.root / each)
+        for each in (*PACKAGES, *(path.name for path in (self.root / "cloakwork").glob("*.py"))):
+            (tree / each).symlink_to(self.root / (each if each in PACKAGES else f"cloakwork/{each}"))
         packages = [path.parent for path in core.glob("*/__init__.py")]
         engines = (self.work / name).glob("_engine*.so")
         for path in [*core.glob("*.py"), core / "tools", *packages, *engines]:
