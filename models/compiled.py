@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.lanes import ciphertexts_of
@@ -14,6 +14,7 @@ from cloakwork.models.client_steps import Stage, joined
 from cloakwork.models.criteria.room import check_room
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.ir import Graph
+from cloakwork.models.modes import How, check_how
 from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import load_program, save_program
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -71,7 +72,7 @@ class CompiledModel:
     def predict(
         self,
         x: Any,
-        fhe: Literal["disable", "simulate", "execute"] = "disable",
+        how: How = "clear",
         *,
         key: ClientKey | None = None,
         session: Session | None = None,
@@ -86,18 +87,17 @@ class CompiledModel:
         All modes start from the same numbers: the client's steps, values beyond the calibrated range as its end (CalibratedRangeWarning).
 
         Args:
-            fhe: "disable" the encrypted program without its noise, in clear; "simulate" with the noise of encryption; "execute" really encrypted.
-            key, session: for "execute"; a key is made when there is none, and a session on the CPU from it. Pass both to make them once.
+            how: "clear" the encrypted program without its noise, in clear; "simulate" with the noise of encryption; "encrypted" really encrypted.
+            key, session: for "encrypted"; a key is made when there is none, and a session on the CPU from it. Pass both to make them once.
             seed: of the simulated noise.
             output: of models of tables: "scores", "probabilities" (the transformed scores) or "labels" (of regression: the same).
         """
-        if fhe == "disable":
+        check_how(how)
+        if how == "clear":
             return self.client.output(simulate(self.program, self.client.phases(x, refuse=True), noisy=False), output)
-        if fhe == "simulate":
+        if how == "simulate":
             return self.client.output(simulate(self.program, self.client.phases(x, refuse=True), seed), output)
-        if fhe == "execute":
-            return self._execute(self.client.phases(x, refuse=True), key, session, progress, output)
-        raise CompileError(f"predict: expected fhe to be 'disable', 'simulate' or 'execute', got '{fhe}'")
+        return self._encrypted(self.client.phases(x, refuse=True), key, session, progress, output)
 
     def predict_float(self, x: Any) -> Any:
         """The model before quantisation, in clear; samples and result as of `predict`."""
@@ -107,7 +107,7 @@ class CompiledModel:
             )
         return clear_answers(self.float_graph, x)
 
-    def _execute(
+    def _encrypted(
         self, phases: Reals, key: ClientKey | None, session: Session | None, progress: Progress, output: Stage
     ) -> Any:
         if key is None:
@@ -116,6 +116,7 @@ class CompiledModel:
             if session is not None:
                 raise CompileError("predict: got a session without its key, which decrypts the result; pass key=")
             key = ClientKey.generate(self.program.parameters)
+        key = getattr(key, "only", key)  # of a `cloakwork.Key`
         if session is None:
             session = Session(key.evaluation_keys())
         runtime = Runtime(self.program, session)

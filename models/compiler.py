@@ -11,7 +11,7 @@ import onnx
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.compile.network import clear_errors, compile_network
-from cloakwork.models.compile.options import DEFAULT_ACCURACY, ExactSettings, Options
+from cloakwork.models.compile.options import DEFAULT_ACCURACY, ExactSettings, NetworkOptions
 from cloakwork.models.compile.pipeline import PREPARING, RESTRUCTURING, OnStep, begin, stages
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
@@ -22,8 +22,9 @@ from cloakwork.models.errors import CompileError
 from cloakwork.models.onnx_import.context import Rounding
 from cloakwork.models.onnx_import.importer import is_table_model, load_onnx
 from cloakwork.models.onnx_ml.compile_onnx_ml import compile_onnx_ml
+from cloakwork.models.options import Options
 
-__all__ = ["PROFILES", "CompiledModel", "ExactSettings", "TreeComparisons", "calibrate", "compile_onnx"]
+__all__ = ["PROFILES", "CompiledModel", "ExactSettings", "TreeComparisons", "calibrate", "compile_file", "compile_onnx"]
 
 
 def compile_onnx(
@@ -92,7 +93,7 @@ def compile_onnx(
         AccuracyWarning: with allow_loss, less accurate than was asked for; too few samples to show it; or values are not kept as decisions are, or
             the other way round, and the model does not say which matter.
     """
-    options = Options(
+    options = NetworkOptions(
         outputs,
         profile,
         accuracy,
@@ -103,7 +104,6 @@ def compile_onnx(
         candidates,
         exact,
         structured_keys,
-        trees,
         feature_ranges,
         encrypted_argmax,
         common_mask,
@@ -112,10 +112,54 @@ def compile_onnx(
     model = load_onnx(model)
     with clear_errors():
         if is_table_model(model):
-            return compile_onnx_ml(model, calibration, options, on_step)
+            return compile_onnx_ml(model, calibration, _of_table(options, trees), on_step)
         if trees is not None:
             raise CompileError("trees: the model is a network and has none; leave the option out")
         return compile_network(model, calibration, options, on_step)
+
+
+def _of_table(options: NetworkOptions, trees: TreeComparisons | None) -> Options:
+    exact, trees = options.exact or ExactSettings(), trees or TreeComparisons()
+    if options.feature_ranges is not None and trees.feature_ranges is not None:
+        raise CompileError("feature_ranges: given twice, beside trees and within; leave one of them out")
+    return Options(
+        accuracy=options.accuracy or 0.0,
+        allow_loss=options.allow_loss,
+        task=options.task,
+        outputs=options.outputs,
+        precision=options.profile,
+        weight_bits=options.weight_bits,
+        input_bits=exact.input_bits,
+        activation_bits=exact.activation_bits,
+        accumulator_bits=exact.rounded_bits,
+        accumulator_ranges=exact.ranges,
+        rounding=options.rounding,
+        margin=options.margin,
+        grid=trees.grid,
+        grid_bits=trees.grid_bits,
+        tell="labels" if options.encrypted_argmax else "scores",
+        thresholds=trees.comparisons,
+        ranges=options.feature_ranges if options.feature_ranges is not None else trees.feature_ranges,
+        sets=options.candidates,
+        structured=options.structured_keys,
+        bodies=2 if options.common_mask else 1,
+    )
+
+
+def compile_file(
+    model: onnx.ModelProto | str | Path | bytes,
+    samples: Any = None,
+    options: Options | None = None,
+    on_step: OnStep | None = None,
+) -> CompiledModel:
+    """Compiles an ONNX model, whatever it holds. Args, Raises, Warns: see `cloakwork.compile`; on_step: see `compile_onnx`."""
+    options = options or Options()
+    proto = load_onnx(model)
+    with clear_errors():
+        if is_table_model(proto):
+            return compile_onnx_ml(proto, samples, options, on_step)
+        options.check("network")
+        return compile_network(proto, samples, options.of_network(), on_step)
 
 
 @clear_errors()
@@ -134,7 +178,7 @@ def calibrate(
         exact: for the exact profiles, which order pools and activations differently.
         outputs, rounding: as `compile_onnx` is going to get them.
     """
-    options = Options(outputs=outputs, profile="exact" if exact else AUTO, rounding=rounding)
+    options = NetworkOptions(outputs=outputs, profile="exact" if exact else AUTO, rounding=rounding)
     options.check()
     found = begin(load_onnx(model), samples, options)
     for _, each in stages(found, (*PREPARING, *RESTRUCTURING)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from cloakwork.models.batches.build import compile_batch
 from cloakwork.models.batches.folding import Model
 from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.client_steps import Columns, run_input_steps
-from cloakwork.models.compile.options import DEFAULT_ACCURACY
 from cloakwork.models.errors import AccuracyWarning, CompileError, UnsupportedOperatorError
 from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.models.options import Options
 from cloakwork.training.importers.estimator import feature_names, import_part
 from cloakwork.training.importers.kernels import CLASSIFIERS, REGRESSORS, kernel_part
 from cloakwork.training.importers.nodes import check_own_methods, unwrapped
@@ -28,16 +29,13 @@ if TYPE_CHECKING:
 
 
 def compile_estimator_batch(
-    estimator: Any, calibration: Any, *, samples: int, accuracy: float = DEFAULT_ACCURACY, **options: Any
+    estimator: Any, calibration: Any, options: Options | None = None, **named: Any
 ) -> BatchModel:
     """Reads the numbers of a fitted estimator and compiles them; scales and projections before it become part of it, other steps the client's.
 
     Args:
         calibration: typical samples [samples, columns], such as the training data.
-        samples: how many are scored at once.
-        accuracy: least share of calibration samples with the label that the estimator itself gives; of values, see `verdict_of` of
-            models/original/agreement.py. 0: any.
-        options: of `models.batches.build.compile_batch`: `way`, `bits`, `feature_ranges`, `margin`.
+        options: of `cloakwork.compile`, or by name: `batch` is how many samples are scored at once.
 
     Warns:
         AccuracyWarning: the samples are too few to show the accuracy.
@@ -48,6 +46,11 @@ def compile_estimator_batch(
         ImportFaultError: the imported model says something else than the estimator.
         UnsupportedOperatorError: an estimator that is neither linear nor a support vector machine, or a step without a counterpart.
     """
+    options = Options.of(options, named)
+    if options.batch is None:
+        options = replace(options, batch=1)
+    taken = options.of_table("batch")
+    accuracy = taken.pop("accuracy", options.accuracy)
     given, calibration = calibration, dense(calibration)
     if calibration is None or len(calibration) == 0:
         raise CompileError("calibration: expected typical samples, such as the training data, got none")
@@ -66,7 +69,7 @@ def compile_estimator_batch(
         model, after, steps = part.model, None, (*steps, *part.steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AccuracyWarning)  # the estimator itself is asked below
-        batch = compile_batch(model, calibration, samples=samples, after=after, preprocessing=steps, **options)
+        batch = compile_batch(model, calibration, after=after, preprocessing=steps, **taken)
 
     def scores(rows: Any) -> Reals:
         return model.scores(run_input_steps(steps, dense(rows)))

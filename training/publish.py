@@ -45,7 +45,7 @@ def publish(
     model = compile_onnx(path, samples, **zoo.compile_options(options))
     images, labels = load_images(data, "test")
     clear = model.predict_float(images).argmax(axis=1)
-    simulated = model.predict(images, fhe="simulate", seed=1).argmax(axis=1)
+    simulated = model.predict(images, how="simulate", seed=1).argmax(axis=1)
     facts = {
         "accuracy_clear": _share(clear == labels),
         "accuracy_simulated": _share(simulated == labels),

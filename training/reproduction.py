@@ -62,7 +62,7 @@ def _of_images(
     for which, model in models.items():
         scores = model.predict(images) if model.float_graph is None else model.predict_float(images)
         clear = answers[which] = scores.argmax(axis=1)
-        drawn = [model.predict(images, fhe="simulate", seed=seed).argmax(axis=1) for seed in range(1, seeds + 1)]
+        drawn = [model.predict(images, how="simulate", seed=seed).argmax(axis=1) for seed in range(1, seeds + 1)]
         figures[which] = {
             "accuracy_clear": _share(clear == labels),
             "accuracy_simulated": _share(*(simulated == labels for simulated in drawn)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -22,19 +21,19 @@ from cloakwork.models.client_steps import (
     run_input_steps,
 )
 from cloakwork.models.compile.labels import after_network, with_score_of_each
-from cloakwork.models.compile.options import DEFAULT_ACCURACY
+from cloakwork.models.compile.pipeline import OnStep
 from cloakwork.models.compile.scaled_columns import ScaledColumns
 from cloakwork.models.compile.tables import imported_answers
-from cloakwork.models.compiler import CompiledModel, compile_onnx
-from cloakwork.models.criteria.feature_ranges import OPTION
-from cloakwork.models.criteria.noise_limits import AUTO, noise_limits
-from cloakwork.models.errors import CompileError, ShapeError, some
+from cloakwork.models.compiler import CompiledModel, compile_file
+from cloakwork.models.criteria.verdicts import Task
+from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.models.options import Kind, Options
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers.combining import makes_missing
-from cloakwork.training.importers.estimator import Given, Imported, feature_names, features_of, import_part, labels_of
+from cloakwork.training.importers.estimator import Given, feature_names, features_of, import_part, labels_of
 from cloakwork.training.importers.networks import OUTPUTS
 from cloakwork.training.importers.nodes import unwrapped
 from cloakwork.training.importers.preprocessing import given_to_last, split_pipeline
@@ -42,18 +41,22 @@ from cloakwork.training.importers.ties import above_ties
 from cloakwork.training.original import compared, judge_import
 
 
-def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> CompiledModel:
+def compile_estimator(
+    estimator: Any, calibration: Any, options: Options | None = None, on_step: OnStep | None = None, **named: Any
+) -> CompiledModel:
     """Reads the numbers of a fitted estimator and compiles them; the steps of a pipeline before it become the client's.
 
     Args:
         calibration: typical samples [samples, columns], such as the training data. Linear models and networks take the ranges of their
             features from them, trees their public grid. Missing values in it say that some may come.
-        options: of `compile_linear`, `compile_ensemble` or `compile_onnx`, whichever the estimator leads to.
+        options: of `cloakwork.compile`; or by name.
+        on_step: called with the name of each step of the compiler, and the graph after it.
 
     Raises:
         CompileError: not fitted, or an option that the compiler does not have.
         UnsupportedOperatorError: an estimator, a step or an option of it that has no encrypted counterpart.
     """
+    options = Options.of(options, named)
     brought, given_samples = estimator, calibration
     estimator, calibration = unwrapped(estimator), dense(calibration)
     _check_samples(calibration)
@@ -72,22 +75,20 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
         model = above_ties(model, (*steps, *part.steps))
     if part.steps:
         steps = (*(steps or (_columns(last, given, missing and makes_missing(part.steps)),)), *part.steps)
-    _check_options(model, last, options)
+    kind = next(kind for cls, kind in _KINDS if isinstance(model, cls))
+    options.check(kind)
     first = steps or (_columns(last, given, isinstance(model, TreeEnsemble) and model.takes_missing),)
     after = _network_results(last) if isinstance(model, onnx.ModelProto) else ()
     judge_import(brought, imported_answers(model, first, after), given_samples, first, _transformed(estimator))
     if isinstance(model, LinearModel):
-        compiled = compile_linear(model, calibration, preprocessing=steps or None, **options)
+        compiled = compile_linear(model, calibration, preprocessing=steps or None, **options.of_table(kind))
     elif isinstance(model, TreeEnsemble):
-        compiled = compile_ensemble(model, preprocessing=steps or None, calibration=calibration, **options)
+        compiled = compile_ensemble(
+            model, preprocessing=steps or None, calibration=calibration, **options.of_table(kind)
+        )
     else:
-        compiled = _compile_network(model, last, first, calibration, options)
-    return compared(brought, compiled, given_samples, _least(options))
-
-
-def _least(options: dict[str, Any]) -> float:
-    """The accuracy that was asked for; any, where a loss is allowed."""
-    return 0.0 if options.get("allow_loss") else float(options.get("accuracy", DEFAULT_ACCURACY) or 0.0)
+        compiled = _compile_network(model, last, first, calibration, options, on_step)
+    return compared(brought, compiled, given_samples, 0.0 if options.allow_loss else options.accuracy)
 
 
 def _transformed(estimator: Any) -> Callable[[Any], Any] | None:
@@ -115,43 +116,35 @@ def _check_samples(calibration: Any) -> None:
         raise CompileError("calibration: expected typical samples, such as the training data, got none")
 
 
-def _check_options(model: Imported, estimator: Any, options: dict[str, Any]) -> None:
-    """CompileError for an option that the compiler of this kind of model does not have."""
-    compiler, kind = next((c, k) for of, c, k in _COMPILERS if isinstance(model, of))
-    signature = inspect.signature(inspect.unwrap(compiler)).parameters.values()
-    known = [p.name for p in signature if p.kind is p.KEYWORD_ONLY and p.name not in _OWN_OPTIONS]
-    strange = sorted(set(options) - set(known))
-    if strange:
-        raise CompileError(
-            f"{type(estimator).__name__}: {some(strange)} is no option of {kind}; expected {', '.join(known)}, or none of them"
-        )
-
-
-_OWN_OPTIONS: Final = ("preprocessing", "calibration")  # which compile_estimator gives itself
-_COMPILERS: Final[tuple[tuple[type, Callable[..., CompiledModel], str], ...]] = (
-    (LinearModel, compile_linear, "a linear model"),
-    (TreeEnsemble, compile_ensemble, "an ensemble of trees"),
-    (onnx.ModelProto, compile_onnx, "a network"),
+_KINDS: Final[tuple[tuple[type, Kind], ...]] = (
+    (LinearModel, "linear"),
+    (TreeEnsemble, "trees"),
+    (onnx.ModelProto, "network"),
 )
 
 
 def _compile_network(
-    model: onnx.ModelProto, estimator: Any, steps: tuple[InputStep, ...], calibration: Any, options: dict[str, Any]
+    model: onnx.ModelProto,
+    estimator: Any,
+    steps: tuple[InputStep, ...],
+    calibration: Any,
+    options: Options,
+    on_step: OnStep | None,
 ) -> CompiledModel:
     several = (
         estimator.out_activation_ == "logistic" and estimator.n_outputs_ > 1
     )  # labels that do not exclude each other
-    task = "classification" if hasattr(estimator, "classes_") and not several else "regression"
-    argmax = bool(options.get("encrypted_argmax"))
-    if argmax:
+    task: Task = "classification" if hasattr(estimator, "classes_") and not several else "regression"
+    if options.tell == "labels":
         if task != "classification":
             raise CompileError(
-                "encrypted_argmax: expected a classifier of one label; this model has none, or several that hold together"
+                "tell: expected a classifier of one label for 'labels'; this model has none, or several that hold together"
             )
         model = with_score_of_each(model, 0.0)
-    exact = argmax or noise_limits(options.get("profile", AUTO)).p_fail_log2 is not None
-    columns = ScaledColumns.of(model, steps, calibration, options.get(OPTION), rounded=not exact)
-    compiled = compile_onnx(columns.model, columns.samples, **{"task": task, **options, OPTION: columns.ranges})
+    exact = options.tell == "labels" or options.of_network().is_exact
+    columns = ScaledColumns.of(model, steps, calibration, options.ranges, rounded=not exact)
+    network_options = replace(options, task=options.task or task, ranges=columns.ranges)
+    compiled = compile_file(columns.model, columns.samples, network_options, on_step)
     inner = compiled.program  # with steps of its own where its profile or the model rounds
     program = replace(
         inner,

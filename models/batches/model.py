@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,13 @@ from cloakwork.models.batches.scorer import BatchScorer
 from cloakwork.models.client_steps import Stage
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
+from cloakwork.models.modes import How, check_how
 from cloakwork.models.program.facts import OriginalFacts
 from cloakwork.models.report.costs import sample_p_fail_log2
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
 
-Mode = Literal["disable", "execute"]
 _NEVER = -1000.0
 Way = Literal["slots", "ciphertexts"]  # one sample a slot (or coefficient), one ciphertext a sample
 
@@ -86,7 +86,7 @@ class BatchModel:
     def predict(
         self,
         samples: Any,
-        fhe: Mode = "disable",
+        how: How = "clear",
         *,
         key: Any = None,
         session: Session | None = None,
@@ -97,18 +97,18 @@ class BatchModel:
         """Labels or values; with `output` "scores" or "probabilities".
 
         Args:
-            fhe: "disable" by the integers in clear; "execute" encrypts, scores and decrypts, all in this process.
-            key: for "execute": as many as `key_parameters`, or one.
+            how: "clear" by the integers in clear; "simulate" the same, as nothing is approximate; "encrypted" encrypts, scores and decrypts.
+            key: for "encrypted": as many as `key_parameters`, or one.
             session: of a program with that key; None: one is made.
             device: that scores, "cpu", "cuda" or "cuda:N".
         """
-        scores = self.scores(samples, fhe, key=key, session=session, threads=threads, device=device)
+        scores = self.scores(samples, how, key=key, session=session, threads=threads, device=device)
         return self.client.decide(scores, output)
 
     def scores(
         self,
         samples: Any,
-        fhe: Mode = "disable",
+        how: How = "clear",
         *,
         key: Any = None,
         session: Session | None = None,
@@ -116,14 +116,13 @@ class BatchModel:
         device: str = "cpu",
     ) -> Reals:
         """[samples, scores], before decisions. Args: as of `predict`."""
-        if fhe not in get_args(Mode):
-            raise CompileError(f"fhe: expected 'disable' or 'execute', got '{fhe}'")
-        keys = self._keys(key) if fhe == "execute" else ()
+        check_how(how)
+        keys = self._keys(key) if how == "encrypted" else ()
         if self.single is not None:
             if not keys:
                 return np.asarray(self.single.predict(samples))
             session = session or Session(keys[0].evaluation_keys(), device=device, threads=threads)
-            return np.asarray(self.single.predict(samples, "execute", key=keys[0], session=session))
+            return np.asarray(self.single.predict(samples, "encrypted", key=keys[0], session=session))
         integers = self.client.integers(samples, refuse=True)
         outputs = self.encrypted_outputs(keys, integers, threads, device) if keys else self.outputs(integers)
         return self.client.scores(outputs, integers)
@@ -145,7 +144,8 @@ class BatchModel:
 
     def _keys(self, key: Any) -> Sequence[Any]:
         if key is None:
-            raise CompileError("fhe: expected 'disable', or 'execute' with a key, got 'execute' without one")
+            raise CompileError("key: expected one for how='encrypted', got none")
+        key = getattr(key, "parts", key)  # of a `cloakwork.Key`
         keys = tuple(key) if isinstance(key, Sequence) else (key,)
         if self.single is not None:
             found = [getattr(each, "parameters", None) for each in keys]

@@ -11,7 +11,7 @@ from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.compile.accuracy import Reference
 from cloakwork.models.compile.compilation import Compilation
 from cloakwork.models.compile.distinct_outputs import distinct_outputs
-from cloakwork.models.compile.options import Options
+from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.criteria.noise_limits import AUTO, NoiseLimits, noise_limits, on_layers
 from cloakwork.models.passes.choose_parameters import approximate_sets, attempts
 from cloakwork.models.program import Program
@@ -59,7 +59,7 @@ def _hopeless(reference: Reference, accuracy: float) -> float:
     return _HOPELESS if reference.decides else min(_HOPELESS, _TOO_MUCH * max(1 - accuracy, 0.01))
 
 
-def _sets_of_kind(options: Options) -> list[ParameterSet]:
+def _sets_of_kind(options: NetworkOptions) -> list[ParameterSet]:
     """What the candidates have for approximate look-ups; without candidates the approximate sets alone."""
     if options.sets is not None:
         return approximate_sets(options.sets)

@@ -14,7 +14,7 @@ from cloakwork.models.arrays import Reals, real_numbers
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import InputStep, Named, OutputStep, Quantise, Tensors, run_output_steps
 from cloakwork.models.compile.accuracy import Reference
-from cloakwork.models.compile.options import Options
+from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.criteria.noise_limits import NoiseLimits
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.passes.statistics import Statistics
@@ -46,7 +46,7 @@ class Compilation:
     narrowed: in words, why the program takes fewer inputs than the model; None where it takes all of them.
     """
 
-    options: Options
+    options: NetworkOptions
     given: Any
     imported: Graph
     graph: Graph

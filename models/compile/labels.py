@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from cloakwork.models.client_steps import Integers, Labels, OutputStep, Pick
 from cloakwork.models.compile.compilation import Compilation
-from cloakwork.models.compile.options import ExactSettings, Options
+from cloakwork.models.compile.options import ExactSettings, NetworkOptions
 from cloakwork.models.criteria.noise_limits import AUTO, EXACT_PROFILES
 from cloakwork.models.criteria.slots import check_classes
 from cloakwork.models.errors import CompileError
@@ -22,7 +22,7 @@ from cloakwork.models.program import Program
 _EXACT = "exact"
 
 
-def with_exact_profile(options: Options) -> Options:
+def with_exact_profile(options: NetworkOptions) -> NetworkOptions:
     """Labels are decided on integers. CompileError for a profile of real numbers that was asked for."""
     several = isinstance(options.profile, Mapping)
     if not options.encrypted_argmax or (not several and options.profile in EXACT_PROFILES):

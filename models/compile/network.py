@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from cloakwork.models.compile.labels import with_exact_profile
-from cloakwork.models.compile.options import Options
+from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.pipeline import OnStep, compiled
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import (
@@ -44,7 +44,7 @@ def clear_errors() -> Iterator[None]:
 
 
 def compile_network(
-    model: onnx.ModelProto, given: Any, options: Options, on_step: OnStep | None = None
+    model: onnx.ModelProto, given: Any, options: NetworkOptions, on_step: OnStep | None = None
 ) -> CompiledModel:
     """Args: given: calibration samples, what was observed of them, or None; on_step: see compile_onnx."""
     try:

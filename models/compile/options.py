@@ -12,7 +12,6 @@ from cloakwork.models.criteria.choose_set import named_sets
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.noise_limits import AUTO, NoiseLimits, Profile, noise_limits
 from cloakwork.models.criteria.slots import COMPARISON_CANDIDATES
-from cloakwork.models.criteria.tree_comparisons import TreeComparisons
 from cloakwork.models.criteria.verdicts import Task
 from cloakwork.models.errors import CompileError
 from cloakwork.models.onnx_import.context import Rounding
@@ -48,8 +47,8 @@ class ExactSettings:
 
 
 @dataclass(frozen=True)
-class Options:
-    """As `compile_onnx` describes them."""
+class NetworkOptions:
+    """Options of `cloakwork.compile` for a network, by the names of the compiler's own steps."""
 
     outputs: Sequence[str] | None = None
     profile: Profile | Mapping[str, Profile] = AUTO
@@ -61,7 +60,6 @@ class Options:
     candidates: Sequence[ParameterSet | str] | None = None
     exact: ExactSettings | None = None
     structured_keys: bool = False
-    trees: TreeComparisons | None = None
     feature_ranges: FeatureRanges | None = None
     encrypted_argmax: bool = False
     common_mask: bool = False

@@ -15,7 +15,7 @@ import onnx
 
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compile.compilation import Compilation, Step
-from cloakwork.models.compile.options import Options
+from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.stages import (
     bound,
     bring_inputs_to_one_scale,
@@ -212,7 +212,7 @@ BY_LAYERS: Final[tuple[Step, ...]] = (
 )
 
 
-def begin(model: onnx.ModelProto, given: Any, options: Options, pools_first: bool | None = None) -> Compilation:
+def begin(model: onnx.ModelProto, given: Any, options: NetworkOptions, pools_first: bool | None = None) -> Compilation:
     """Args:
     given: calibration samples, a Calibration, or None.
     pools_first: whether max-pools come before the monotone look-ups that they follow; None: in approximate programs.
@@ -234,13 +234,13 @@ def stages(begun: Compilation, steps: tuple[Step, ...]) -> Iterator[tuple[Step, 
 
 def restructure(graph: Graph) -> Graph:
     """An imported graph after the steps that do not need data."""
-    found = Compilation(Options(), None, graph, graph, Options().limits)
+    found = Compilation(NetworkOptions(), None, graph, graph, NetworkOptions().limits)
     for _, each in stages(found, RESTRUCTURING):
         found = each
     return found.graph
 
 
-def compiled(model: onnx.ModelProto, given: Any, options: Options, on_step: OnStep | None = None) -> Compilation:
+def compiled(model: onnx.ModelProto, given: Any, options: NetworkOptions, on_step: OnStep | None = None) -> Compilation:
     """Runs the pipeline of the profile. Args: on_step: is told the name of every step, and the graph after it."""
     options.check()
     begun = begin(model, given, options)

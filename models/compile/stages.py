@@ -23,7 +23,7 @@ from cloakwork.models.compile.compilation import Compilation, Transformation
 from cloakwork.models.compile.exact import exact_programs
 from cloakwork.models.compile.exact_layers import layered_programs
 from cloakwork.models.compile.first_accurate import first_accurate
-from cloakwork.models.compile.options import Options
+from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.criteria.feature_ranges import OPTION, ranges_by_number
 from cloakwork.models.criteria.noise_limits import on_layers
 from cloakwork.models.criteria.verdicts import held_out
@@ -88,7 +88,7 @@ def judge(c: Compilation) -> Compilation:
     return replace(c, judged=judged)
 
 
-def _imported(part: onnx.ModelProto, options: Options) -> Clear:
+def _imported(part: onnx.ModelProto, options: NetworkOptions) -> Clear:
     """A part of the file, imported by itself."""
     graph = import_onnx(part, pools_first=not options.is_exact, rounding=options.rounding)
     return lambda samples: clear_answers(graph, samples)

@@ -114,8 +114,13 @@ class NeighbourClient:
         return found
 
     def encrypt(self, key: LevelledClientKey, sample: ArrayLike) -> SeededLevelledCiphertexts:
-        """One query [features], to be sent."""
-        return self.encrypt_integers(key, self.integers(np.asarray(sample)[None])[0])
+        """Encrypt one query [features], to be sent."""
+        return self.encrypt_integers(getattr(key, "only", key), self.integers(np.asarray(sample)[None])[0])
+
+    def decrypt(self, key: LevelledClientKey, answer: LevelledCiphertexts, sample: ArrayLike) -> Any:
+        """Decrypt the answer to one query: its label or value. Args: sample: the query [features], whose cells were asked."""
+        query = self.integers(np.asarray(sample)[None])
+        return self.decide(self.scores(getattr(key, "only", key), answer, query[0])[None], query)[0]
 
     def encrypt_integers(self, key: LevelledClientKey, integers: Integers) -> SeededLevelledCiphertexts:
         """One of `integers`."""

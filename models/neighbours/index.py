@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core.arrays import Progress
+from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.models.errors import CompileError
+from cloakwork.models.modes import How, check_how
 from cloakwork.models.neighbours.building import CellCount, Wishes, built
 from cloakwork.models.neighbours.cells import UNSEEN
 from cloakwork.models.neighbours.client import Integers, Metric, NeighbourClient, Weights
+from cloakwork.models.neighbours.index_format import write_index
 from cloakwork.models.neighbours.prepared import PreparedTable
 from cloakwork.models.neighbours.quantise import SmallIntegers, row_ranges, score_factor
 from cloakwork.models.neighbours.scorer import NeighbourScorer, queries_at_once
@@ -23,7 +26,6 @@ from cloakwork.models.program.facts import OriginalFacts
 if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
 
-Mode = Literal["disable", "execute"]
 _SCORES_AT_ONCE: Final = 1 << 22  # in clear, as integers of 64 bits
 
 
@@ -101,6 +103,10 @@ class NeighbourIndex:
         """The table where it scores, for keys of any client."""
         return PreparedTable(self.client, self.integers, self.offsets, threads, device, progress)
 
+    def save(self, path: PathLike) -> None:
+        """Write the index to one file, which `cloakwork.load`, the command line and the service read."""
+        write_index(path, self.client, self.integers, self.bits, self.agreement)
+
     # --- in clear ---
 
     def scores(self, queries: Integers) -> Integers:
@@ -122,28 +128,29 @@ class NeighbourIndex:
     def predict(
         self,
         samples: ArrayLike,
-        fhe: Mode = "disable",
+        how: How = "clear",
         *,
         key: LevelledClientKey | None = None,
         threads: int = 1,
         device: str = "cpu",
     ) -> NDArray[Any]:
-        """Labels or values; `fhe="execute"` encrypts every query, scores it and decrypts the answer, all in this process.
+        """Labels or values. "encrypted" encrypts every query, scores it and decrypts the answer, all in this process; "simulate" is as "clear", as
+        nothing is approximate.
 
         Args:
-            key: of the client, for "execute".
+            key: of the client, for "encrypted".
             device: that scores, "cpu", "cuda" or "cuda:N".
         """
-        if fhe not in get_args(Mode):
-            raise CompileError(f"fhe: expected 'disable' or 'execute', got '{fhe}'")
+        check_how(how)
         queries = self.client.integers(samples, refuse=True)
-        if fhe == "disable":
+        if how != "encrypted":
             step = max(1, _SCORES_AT_ONCE // len(self.integers))
             parts = [queries[i : i + step] for i in range(0, len(queries), step)]
             decided = [self.client.decide(self.scores(part), part) for part in parts]
             return np.concatenate(decided) if decided else self.client.target[:0]
         if key is None:
-            raise CompileError(f"fhe: expected 'disable', or 'execute' with a key, got '{fhe}' without one")
+            raise CompileError("key: expected one for how='encrypted', got none")
+        key = getattr(key, "only", key)  # of a `cloakwork.Key`
         scorer = self.scorer(self.client.evaluation_keys(key), threads, device)
         decided, rows, at_once = [self.client.target[:0]], np.asarray(samples), queries_at_once(device)
         for first in range(0, len(rows), at_once):

@@ -104,9 +104,15 @@ def is_table_model(model: onnx.ModelProto) -> bool:
     return any(node.domain == "ai.onnx.ml" for node in model.graph.node)
 
 
-def load_onnx(model: onnx.ModelProto | str | Path) -> onnx.ModelProto:
+def load_onnx(model: onnx.ModelProto | str | Path | bytes) -> onnx.ModelProto:
+    """The model of a proto, a path or the bytes of a file. CompileError: no ONNX model."""
     if isinstance(model, onnx.ModelProto):
         return model
+    if isinstance(model, bytes):
+        try:
+            return onnx.load_from_string(model)
+        except (DecodeError, UnicodeDecodeError, ValidationError) as error:
+            raise CompileError(f"model: expected the bytes of an ONNX file, got others ({error})") from error
     path = Path(model)
     try:
         return onnx.load(str(path))

@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -51,6 +51,15 @@ if TYPE_CHECKING:
     from cloakwork.fhe_core.client import ClientKey
     from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 
+
+class _Wrapped(Protocol):
+    """A `cloakwork.Key`."""
+
+    @property
+    def only(self) -> Any: ...
+
+
+SecretKey: TypeAlias = "ClientKey | _Wrapped"
 _VERSION = 2  # 1 did not say which program it belongs to
 _DIGEST_BYTES = 32
 _MOST_PHASE = 0.25  # of the torus, either way: what `encrypt_packed` takes
@@ -267,9 +276,9 @@ class ClientSpecification:
         values = np.clip(run_input_steps(self.input_steps, tensors.apart(x) if tensors else x), *self.input_range)
         return np.asarray(values.reshape(len(values), -1) * self.input_scale)
 
-    def encrypt(self, key: ClientKey, x: Any) -> SeededPackedCiphertexts:
-        """Seeded and packed, about four bytes for a number; for this program alone."""
-        return self.encrypt_phases(key, self.phases(x))
+    def encrypt(self, key: SecretKey, x: Any) -> SeededPackedCiphertexts:
+        """Encrypt samples for this program only: seeded and packed, about four bytes a number."""
+        return self.encrypt_phases(_engine_key(key), self.phases(x))
 
     def encrypt_phases(self, key: ClientKey, phases: Reals) -> SeededPackedCiphertexts:
         """[samples, numbers]; of sets with r lanes r samples to a row of ciphertexts, copies of the last one where it is not full."""
@@ -278,7 +287,7 @@ class ClientSpecification:
 
     def decrypt(
         self,
-        key: ClientKey,
+        key: SecretKey,
         result: Ciphertexts | SwitchedCiphertexts,
         until: Stage = "labels",
         samples: int | None = None,
@@ -294,6 +303,7 @@ class ClientSpecification:
             KeyMismatchError: of another key, or the result of another program.
             SerializationError: masks that no evaluation gives, of which decryption would show the secret key.
         """
+        key = _engine_key(key)
         check_purpose(result.purpose, self.program, "result", "decrypt it with the client specification of its model")
         phases = AnswerGrid(parameter_set(self.parameters), self.output_unit).phases(key, result)
         return self.output(taken_from_lanes(key.parameters, phases, samples), until)
@@ -313,6 +323,11 @@ class ClientSpecification:
             multiples = np.rint((values - self.output_offset) * (self.output_scale / self.output_unit))
             values = multiples * (self.output_unit / self.output_scale) + self.output_offset
         return run_output_steps(self.output_steps, values, until)
+
+
+def _engine_key(key: SecretKey) -> ClientKey:
+    found: Any = getattr(key, "only", None)
+    return key if found is None else found  # type: ignore[return-value]
 
 
 def _check_parameters(name: str, digest: str) -> None:

@@ -60,7 +60,7 @@ def main(samples: int = 5000, device: str = "cpu", threads: int = 1) -> None:
         for way in ("slots", "ciphertexts"):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                made = compile_estimator_batch(model, x, samples=samples if way == "slots" else _SINGLE, way=way)
+                made = compile_estimator_batch(model, x, batch=samples if way == "slots" else _SINGLE, packing=way)
             chosen = made.report()["considered"][0]
             found = {
                 "model": name,
@@ -75,9 +75,9 @@ def main(samples: int = 5000, device: str = "cpu", threads: int = 1) -> None:
                 assert isinstance(keys[0], ClientKey)
                 few = x[rows[:_SINGLE]]
                 session = Session(keys[0].evaluation_keys(), device=device, threads=threads)
-                made.scores(few, "execute", key=keys, session=session)  # the first call prepares
+                made.scores(few, "encrypted", key=keys, session=session)  # the first call prepares
                 start = time.perf_counter()
-                scores = made.scores(few, "execute", key=keys, session=session)
+                scores = made.scores(few, "encrypted", key=keys, session=session)
                 found |= {"client_and_server_ms": 1000 * (time.perf_counter() - start) / _SINGLE, "samples": _SINGLE}
                 found["exact"] = bool(np.array_equal(scores, made.scores(few)))
             else:

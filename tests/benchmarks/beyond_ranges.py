@@ -63,7 +63,7 @@ def _network(activation: str, seed: int, name: str) -> Reals:
     for i, model in enumerate(made):
         for j, far in enumerate(inputs):
             expected = model.predict_float(np.clip(far, low, high))
-            found = model.predict(far, fhe="simulate", seed=seed)
+            found = model.predict(far, how="simulate", seed=seed)
             error = np.abs(found - expected) / spread
             same = (found.argmax(axis=1) == expected.argmax(axis=1)).mean()
             result[i, j] = error.mean(), np.quantile(error, 0.999), 100 * same

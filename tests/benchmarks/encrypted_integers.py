@@ -65,10 +65,10 @@ def run(folder: Path, name: str, device: str, count: int, at_once: int) -> dict[
     key = ClientKey.generate(model.program.parameters)
     session = Session(key.evaluation_keys(), device=device)
     began = time.perf_counter()
-    model.predict(x[:1], "execute", key=key, session=session)
+    model.predict(x[:1], "encrypted", key=key, session=session)
     alone, began = time.perf_counter() - began, time.perf_counter()
     parts = [
-        np.asarray(model.predict(x[i : i + at_once], "execute", key=key, session=session))
+        np.asarray(model.predict(x[i : i + at_once], "encrypted", key=key, session=session))
         for i in range(0, len(x), at_once)
     ]
     seconds, found = time.perf_counter() - began, np.concatenate(parts)

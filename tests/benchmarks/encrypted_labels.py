@@ -33,7 +33,7 @@ def compile_digits(folder: Path) -> None:
     x, y = load_digits(return_X_y=True)
     x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=HELD_OUT, random_state=0, stratify=y)
     estimator = GradientBoostingClassifier(n_estimators=ROUNDS, random_state=0).fit(x_train, y_train)
-    model = compile_estimator(estimator, x_train, encrypted_argmax=True)
+    model = compile_estimator(estimator, x_train, tell="labels")
     folder.mkdir(parents=True, exist_ok=True)
     model.save(folder / "digits.clkm")
     samples, classes = np.concatenate([x_test, x_train]), np.concatenate([y_test, y_train])
@@ -48,9 +48,9 @@ def run(folder: Path, device: str, count: int) -> dict[str, object]:
         x, expected, classes = held["x"][:count], held["expected"][:count], held["classes"][:count]
     key = ClientKey.generate(model.program.parameters)
     session = Session(key.evaluation_keys(), device=device)
-    model.predict(x[:1], "execute", key=key, session=session)  # what the first call prepares
+    model.predict(x[:1], "encrypted", key=key, session=session)  # what the first call prepares
     start = time.perf_counter()
-    labels = np.asarray(model.predict(x, "execute", key=key, session=session))
+    labels = np.asarray(model.predict(x, "encrypted", key=key, session=session))
     seconds = time.perf_counter() - start
     clear = np.asarray(model.predict(x))
     return {

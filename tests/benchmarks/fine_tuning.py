@@ -140,7 +140,7 @@ def _row(network: nn.Module, proto: onnx.ModelProto, data: Data, case: Case, opt
         model = compile_onnx(proto, data.train_x[:_CALIBRATION], allow_loss=True, **options)
         with torch.no_grad():
             clear = _accuracy(network(torch.tensor(x)).numpy(), y)
-        simulated = [_accuracy(model.predict(x, fhe="simulate", seed=seed), y) for seed in range(_SEEDS)]
+        simulated = [_accuracy(model.predict(x, how="simulate", seed=seed), y) for seed in range(_SEEDS)]
     report = model.report()
     return {
         "clear": clear,

@@ -62,7 +62,7 @@ def measured(data: str, name: str, scaled: bool) -> dict[str, Any]:
                     compiled = compile_estimator(estimator, table.train_x, accuracy=0.9)
             else:
                 compiled = compile_estimator(estimator, table.train_x, accuracy=0.9)
-            labels = compiled.predict(x, fhe="simulate", seed=1)
+            labels = compiled.predict(x, how="simulate", seed=1)
             found[ends].append(float((labels == estimator.predict(x)).mean()))
             sets[ends].append(compiled.program.parameters.name)
     agreement = {f"agreement_{ends}": round(float(np.mean(values)), 4) for ends, values in found.items()}

@@ -69,7 +69,7 @@ def ways_of(estimator: Any, data: Any, names: list[str]) -> dict[str, Way]:
     for name in names:
         comparisons, *bits = name.split()
         options = {"grid_bits": int(bits[0])} if bits else {}
-        model = compile_estimator(estimator, data.train_x, comparisons=comparisons, **options)
+        model = compile_estimator(estimator, data.train_x, thresholds=comparisons, **options)
         params = model.program.parameters
         if params.name not in keys:
             key = ClientKey.generate(params)

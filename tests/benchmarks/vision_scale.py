@@ -125,7 +125,7 @@ def answers(compiled: CompiledModel, images: Images, **options: Any) -> Labels:
 
 def simulated(compiled: CompiledModel, images: Images, labels: Labels, seed: int) -> Record:
     start, cpu = time.perf_counter(), time.process_time()
-    found = answers(compiled, images, fhe="simulate", seed=seed)
+    found = answers(compiled, images, how="simulate", seed=seed)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     clear = answers(compiled, images)
     record = {
@@ -170,7 +170,7 @@ def encrypted(compiled: CompiledModel, images: Images, labels: Labels, options: 
         "seconds_per_image": round(sum(seconds) / len(images), 4),
         "lookups_per_second": round(compiled.program.bootstraps * len(images) / sum(seconds)),
         "accuracy_encrypted": share(found, labels),
-        "agreement_encrypted_simulated": share(found, answers(compiled, images, fhe="simulate", seed=options.seed)),
+        "agreement_encrypted_simulated": share(found, answers(compiled, images, how="simulate", seed=options.seed)),
         "agreement_encrypted_quantised": share(found, answers(compiled, images)),
     }
 

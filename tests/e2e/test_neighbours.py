@@ -25,7 +25,7 @@ from cloakwork.fhe_core.errors import CompileError, ShapeError
 from cloakwork.models.audit.audit_file import AuditFile
 from cloakwork.models.errors import CalibratedRangeWarning
 from cloakwork.models.neighbours.index import NeighbourIndex
-from cloakwork.models.neighbours.index_file import load_index, save_index
+from cloakwork.models.neighbours.index_file import load_index
 from cloakwork.training.estimators.neighbours import KNeighborsRegressor
 
 pytestmark = [pytest.mark.os_entropy, pytest.mark.tier("all")]
@@ -131,7 +131,7 @@ def test_audits(
         assert found["sha256"] == found["answer_sha256"] and found["parameter_set"] == "bgv12"
     assert record("replay", "asked.clka", "--model", "digits.clkn")["equal"], "no audit key takes part"
     assert "no evaluation keys" in cloakwork("replay", "keyless.clka", "--model", "digits.clkn").stderr
-    save_index(folder / "other.clkn", NeighbourIndex.build(np.eye(64), np.arange(64), n_neighbors=1))
+    NeighbourIndex.build(np.eye(64), np.arange(64), n_neighbors=1).save(folder / "other.clkn")
     other = cloakwork("replay", "asked.clka", "--model", "other.clkn")
     assert other.returncode == 1 and "another index" in other.stderr and "Traceback" not in other.stderr
     file = AuditFile.open(folder / "asked.clka")
@@ -151,7 +151,7 @@ def test_a_regressor_and_jobs(tmp_path: Path, digits: tuple[np.ndarray, np.ndarr
     x, y = digits
     index = KNeighborsRegressor(3, weights="distance").fit(x[:300], y[:300]).compile(accuracy=0.85)
     (tmp_path / "data" / "models" / "values").mkdir(parents=True)
-    save_index(tmp_path / "data" / "models" / "values" / "1.clkn", index)
+    index.save(tmp_path / "data" / "models" / "values" / "1.clkn")
     seen: set[str] = set()
     with running(tmp_path / "data", environment={"SYNCHRONOUS_SECONDS": "1e-9"}) as server:
         with Client(server.url, keyring=TemporaryKeyring(tmp_path)) as client:

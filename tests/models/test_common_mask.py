@@ -88,7 +88,7 @@ def test_samples_in_lanes_have_their_own_answers(
     model: CompiledModel, key: ClientKey, session: Session, count: int
 ) -> None:
     x = SAMPLES[:count]
-    found = model.predict(x, "execute", key=key, session=session)
+    found = model.predict(x, "encrypted", key=key, session=session)
     assert found.shape == (count, 3)
     assert_close(model, x, found)
 
@@ -115,7 +115,7 @@ def test_batches_larger_than_fit_are_cut_at_whole_rows(
 ) -> None:
     monkeypatch.setattr("cloakwork.models.runtime.encrypted.WORKING_BYTES", 2 * model.program.held_bytes)
     calls: list[tuple[int, int]] = []
-    found = model.predict(SAMPLES[:7], "execute", key=key, session=session, progress=lambda *c: calls.append(c))
+    found = model.predict(SAMPLES[:7], "encrypted", key=key, session=session, progress=lambda *c: calls.append(c))
     assert_close(model, SAMPLES[:7], found)
     assert calls[-1] == (4 * model.program.bootstraps,) * 2
 
@@ -125,7 +125,7 @@ def test_exact_programs() -> None:
     exact = ExactSettings(input_bits=1, activation_bits=1, rounded_bits=1)
     model = compile_onnx(NETWORK, SAMPLES, profile="exact", accuracy=None, exact=exact, common_mask=True)
     assert model.program.parameters.name in ("lut1_cm2", "lut2_cm2")
-    assert_close(model, SAMPLES[:3], model.predict(SAMPLES[:3], "execute"))
+    assert_close(model, SAMPLES[:3], model.predict(SAMPLES[:3], "encrypted"))
 
 
 def test_the_report_says_so(model: CompiledModel) -> None:

@@ -66,7 +66,7 @@ def test_encrypted_equals_simulation_within_the_noise_model(model: CompiledModel
     deviation = noisy.std(axis=0)
     assert np.abs(phases - clear).max() < 6 * deviation.max()
     assert np.abs(phases - clear).std() > 0.2 * deviation.mean()  # real noise, not none
-    y = model.predict(X, fhe="execute", key=key, session=session)
+    y = model.predict(X, how="encrypted", key=key, session=session)
     spread = model.predict_float(CALIBRATION).std()
     assert np.abs(y - model.predict_float(X)).max() < 0.5 * spread
 
@@ -87,11 +87,11 @@ def test_progress_counts_the_bootstraps_and_cancels(model: CompiledModel, key: C
     seen: list[tuple[int, int]] = []
     session = Session(key.evaluation_keys())
     model.predict(
-        X[:2], fhe="execute", key=key, session=session, progress=lambda done, total: seen.append((done, total))
+        X[:2], how="encrypted", key=key, session=session, progress=lambda done, total: seen.append((done, total))
     )
     assert seen[-1] == (24, 24)
     with pytest.raises(CancelledError):
-        model.predict(X[:2], fhe="execute", key=key, session=session, progress=lambda _done, _total: False)
+        model.predict(X[:2], how="encrypted", key=key, session=session, progress=lambda _done, _total: False)
 
 
 def test_samples_in_several_batches_and_convolutions_in_parts(
@@ -105,7 +105,7 @@ def test_samples_in_several_batches_and_convolutions_in_parts(
     def watch(done: int, total: int) -> None:
         seen.append((done, total))
 
-    y = model.predict(X, fhe="execute", key=key, session=session, progress=watch)
+    y = model.predict(X, how="encrypted", key=key, session=session, progress=watch)
     assert y.shape == (3, 4) and seen[-1] == (36, 36) and seen == sorted(seen)
     assert np.abs(y - model.predict(X)).max() < 1.0
 

@@ -86,7 +86,11 @@ KINDS: dict[str, tuple[Callable[[], CompiledModel], float, tuple[float, float] |
 def modes() -> Modes:
     """Options of `predict`."""
     key = ClientKey.generate(TOY)
-    return {}, {"fhe": "simulate", "seed": 1}, {"fhe": "execute", "key": key, "session": Session(key.evaluation_keys())}
+    return (
+        {},
+        {"how": "simulate", "seed": 1},
+        {"how": "encrypted", "key": key, "session": Session(key.evaluation_keys())},
+    )
 
 
 @pytest.fixture(scope="module")

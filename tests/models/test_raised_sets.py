@@ -91,7 +91,7 @@ def test_encrypted_programs(kind: str) -> None:
     key = ClientKey._from_entropy(made.program.parameters, bytes(range(32)))
     x = SAMPLES[:3, :3] if kind == "forest" else SAMPLES[:3]
     clear = made.predict(x, output="scores")
-    encrypted = made.predict(x, output="scores", fhe="execute", key=key, session=Session(key.evaluation_keys()))
+    encrypted = made.predict(x, output="scores", how="encrypted", key=key, session=Session(key.evaluation_keys()))
     if "network" in kind:  # of exact ones the outputs, which are not looked up
         assert np.abs(encrypted - clear).max() < 0.1 * np.ptp(made.predict(SAMPLES, output="scores"))
     else:

@@ -15,7 +15,6 @@ import pytest
 
 from cloakwork.models import zoo
 from cloakwork.models.neighbours.index import NeighbourIndex
-from cloakwork.models.neighbours.index_file import save_index
 from cloakwork.models.program.artefact import MAGIC, VERSION, save_program
 from cloakwork.models.repository import describe
 from cloakwork.models.repository_files import RETIRED, is_described, next_version, release
@@ -44,7 +43,7 @@ def test_the_facts_are_written_beside_the_file(tmp_path: Path, kind: str):
     if kind == "program":
         save_program(artefact, zoo.load_model("iris-tree").program)
     else:
-        save_index(artefact, NeighbourIndex.build(np.random.default_rng(0).normal(size=(20, 4)), np.arange(20) % 2))
+        NeighbourIndex.build(np.random.default_rng(0).normal(size=(20, 4)), np.arange(20) % 2).save(artefact)
     result = described(artefact)
     assert (result.returncode, result.stderr) == (0, "")
     facts = json.loads(artefact.with_suffix(".json").read_text())

@@ -86,7 +86,7 @@ def test_trees_on_a_table_of_several_accumulators() -> None:
     assert model.program.parameters.extension_factor > 1
     key = ClientKey.generate("lut6_block")
     x = RNG.integers(-1, 6, (3, 3)).astype(float)
-    found = model.predict(x, "execute", key=key, session=Session(key.evaluation_keys()))
+    found = model.predict(x, "encrypted", key=key, session=Session(key.evaluation_keys()))
     np.testing.assert_array_equal(found, model.predict(x))
 
 

@@ -141,7 +141,7 @@ def equal_trees(count: int) -> TreeEnsemble:
 
 
 def wrong_share(made: CompiledModel, x: np.ndarray, key: ClientKey, session: Session) -> float:
-    clear, encrypted = made.predict(x), made.predict(x, fhe="execute", key=key, session=session)
+    clear, encrypted = made.predict(x), made.predict(x, how="encrypted", key=key, session=session)
     return float((np.abs(clear - encrypted) > 1e-6).mean())
 
 
@@ -156,7 +156,7 @@ def test_forests_of_equal_trees_fail_as_often_as_they_claim(copies: int) -> None
     x = np.random.default_rng(1).uniform(0, 4, (1500, 3))
     measured = wrong_share(made, x, key, session)
     scatter = 4 * math.sqrt(claimed * (1 - min(claimed, 1.0)) / len(x))
-    simulated = float((np.abs(made.predict(x, fhe="simulate", seed=2) - made.predict(x)) > 1e-6).mean())
+    simulated = float((np.abs(made.predict(x, how="simulate", seed=2) - made.predict(x)) > 1e-6).mean())
     assert measured <= claimed + scatter
     assert measured == pytest.approx(simulated, abs=4 * math.sqrt(2 * max(simulated, 0.01) / len(x)))
     assert measured > claimed / 12  # the claim adds up over look-ups and takes every wrong slot for a wrong answer
@@ -238,7 +238,7 @@ def test_two_functions_of_one_wire_see_the_same_noise_simulated_as_encrypted() -
     encrypted = output_phase_errors(made, x, key, session)
     graph = made.program.graph
     assert graph.scale is not None
-    simulated = (made.predict(x, fhe="simulate", seed=5) - made.predict(x)) * graph.scale[graph.output]
+    simulated = (made.predict(x, how="simulate", seed=5) - made.predict(x)) * graph.scale[graph.output]
     assert encrypted.std(axis=0) == pytest.approx(simulated.std(axis=0), rel=0.2)
     together, apart = encrypted.std(axis=0) / graph.scale[graph.output]
     assert together > 1.3 * apart

@@ -20,7 +20,7 @@ from cloakwork.training.tabular_data import load_tabular
 def test_a_tree_answers_two_parties() -> None:
     data = load_tabular("breast-cancer")
     tree = DecisionTreeClassifier(max_depth=3, random_state=0).fit(data.train_x, data.train_y)
-    model = tree.compile(data.train_x, candidates=["lut3_2p"], encrypted_argmax=True)
+    model = tree.compile(data.train_x, sets=["lut3_2p"], tell="labels")
     assert model.program.parameters.name == "lut3_2p"
 
     parties = [Party.generate("lut3_2p", index) for index in (0, 1)]

@@ -183,7 +183,7 @@ def test_noise_in_training_is_that_of_the_compiled_program(name: str) -> None:
         clear = prepared(x)
         prepared.simulated = True
         trained_with = torch.stack([prepared(x) - clear for _ in range(4)]).numpy()
-    compiled = np.stack([model.predict(x.numpy(), fhe="simulate", seed=i) - clear.numpy() for i in range(4)])
+    compiled = np.stack([model.predict(x.numpy(), how="simulate", seed=i) - clear.numpy() for i in range(4)])
     ratio = float(np.sqrt(np.square(trained_with).mean() / np.square(compiled).mean()))
     assert 0.4 < ratio < 2.0, ratio
 
@@ -375,7 +375,7 @@ def loss_when_encrypted(prepared: Prepared, x: torch.Tensor, test: tuple[torch.T
         warnings.simplefilter("ignore")  # of accuracy, and of values beyond the ranges
         options = {**compile_options(prepared), "task": "classification", "allow_loss": True}
         model = compile_onnx(prepared.to_onnx(), x[:500].numpy(), **options)
-        found = [model.predict(test[0].numpy(), fhe="simulate", seed=seed).argmax(axis=1) for seed in range(6)]
+        found = [model.predict(test[0].numpy(), how="simulate", seed=seed).argmax(axis=1) for seed in range(6)]
     return float((np.array(found) != test[1].numpy()).mean())
 
 

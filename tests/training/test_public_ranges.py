@@ -115,7 +115,7 @@ ESTIMATORS: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
 def test_two_models_tell_the_same_but_for_what_the_report_names(name: str, seed: int) -> None:
     make, load = ESTIMATORS[name]
     parts, ranges = halves(load, seed)
-    first, second = (compile_estimator(fitted(make(), x, y), x, feature_ranges=ranges, accuracy=0.9) for x, y in parts)
+    first, second = (compile_estimator(fitted(make(), x, y), x, ranges=ranges, accuracy=0.9) for x, y in parts)
     assert first.program.digest != second.program.digest
     assert differences(first, second) == set()
     for compiled in (first, second):
@@ -149,7 +149,7 @@ def test_ranges_go_by_the_columns_of_the_table(network: bool, scaled: bool) -> N
     last = MLPClassifier((6,), max_iter=100, random_state=0) if network else LogisticRegression(max_iter=300)
     estimator = fitted(make_pipeline(StandardScaler(), last) if scaled else last, x, y)
     given = {"alcohol": (10.0, 16.0), "proline": (200.0, 2000.0)}
-    compiled = compile_estimator(estimator, x, feature_ranges=given, accuracy=0.9)
+    compiled = compile_estimator(estimator, x, ranges=given, accuracy=0.9)
     (step,) = [step for step in compiled.program.input_steps if hasattr(step, "lower")]
     for column, ends in given.items():
         place = list(x.columns).index(column)
@@ -158,7 +158,7 @@ def test_ranges_go_by_the_columns_of_the_table(network: bool, scaled: bool) -> N
     agreement = float((compiled.predict(x) == estimator.predict(x)).mean())
     assert agreement > 0.97
     with pytest.raises(CompileError, match="there is no feature 'alcool'; expected alcohol, "):
-        compile_estimator(estimator, x, feature_ranges={"alcool": (10, 16)})
+        compile_estimator(estimator, x, ranges={"alcool": (10, 16)})
 
 
 def test_a_scaled_column_with_a_large_offset_keeps_its_digits() -> None:
@@ -215,7 +215,7 @@ def test_scalers_beside_one_hot_codes_and_imputers(network: bool) -> None:
     )
     last = MLPClassifier((8,), max_iter=300, random_state=0) if network else LogisticRegression()
     estimator = fitted(make_pipeline(columns, last), table, labels)
-    compiled = compile_estimator(estimator, table, feature_ranges={"age": (0, 120), "city[1]": (0, 1)})
+    compiled = compile_estimator(estimator, table, ranges={"age": (0, 120), "city[1]": (0, 1)})
     assert SCALING not in told(compiled) and told(compiled)[ROUND] == 5
     assert float((compiled.predict(table) == estimator.predict(table)).mean()) > 0.98
     (step,) = [step for step in compiled.program.input_steps if hasattr(step, "lower")]

@@ -113,7 +113,7 @@ def test_a_tuned_recipe_learns_and_its_file_compiles(
     model = compile_onnx(trained.path, images[:100].astype(float), **trained.compile, allow_loss=True)
     assert module.RECIPE.compile is not None or model.program.parameters.name == module.RECIPE.parameter_set
     assert model.report()["bootstraps"] == networks.lookups(build(None), images.shape[1:])
-    answers = model.predict(images[:40].astype(float), fhe="simulate", seed=1).argmax(axis=1)
+    answers = model.predict(images[:40].astype(float), how="simulate", seed=1).argmax(axis=1)
     assert (answers == labels[:40]).mean() > 0.4
 
 
@@ -176,7 +176,7 @@ def test_a_card_has_the_figures_of_what_the_zoo_loads(
     monkeypatch.setattr(zoo, "FOLDER", tmp_path / "zoo")
     model, facts = zoo.load_model("some"), zoo.card("some").facts
     assert told == {key: facts[key] for key in told}
-    simulated = model.predict(images, fhe="simulate", seed=1).argmax(axis=1)
+    simulated = model.predict(images, how="simulate", seed=1).argmax(axis=1)
     assert facts["accuracy_simulated"] == round(float((simulated == labels).mean()), 4)
     assert facts["bootstraps"] == model.program.bootstraps
     with_images = compile_onnx(path, images[:100].astype(float), candidates=["nn05"], allow_loss=True)
@@ -213,7 +213,7 @@ def test_a_recipe_that_keeps_its_program_is_published_as_it_was_measured(
     monkeypatch.setattr(zoo, "FOLDER", tmp_path / "zoo")
     model, card = zoo.load_model("some"), zoo.card("some")
     assert card.is_program and card.facts["compiled_with"] == options and card.calibration is None
-    simulated = model.predict(images, fhe="simulate", seed=1).argmax(axis=1)
+    simulated = model.predict(images, how="simulate", seed=1).argmax(axis=1)
     assert told["accuracy_simulated"] == round(float((simulated == labels).mean()), 4)
     expected = compile_onnx(trained.path, images[:100].astype(float), **options)
     np.testing.assert_array_equal(model.predict(images[:20]), expected.predict(images[:20]))

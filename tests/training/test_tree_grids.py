@@ -115,5 +115,5 @@ def test_positions_find_secret_thresholds_of_real_sets(sessions: Sessions, name:
         model.predict(data.test_x, output="scores"), on_grid.predict(data.test_x, output="scores")
     )
     key, server = sessions("lut3")
-    found = model.predict(data.test_x[:2], "execute", key=key, session=server, output="scores")
+    found = model.predict(data.test_x[:2], "encrypted", key=key, session=server, output="scores")
     np.testing.assert_array_equal(found, model.predict(data.test_x[:2], output="scores"))

@@ -19,7 +19,6 @@ from cloakwork.app.client import Client
 from cloakwork.app.client.keyring import Keyring
 from cloakwork.fhe_core.parameters import parameter_set, upload_bytes
 from cloakwork.models import zoo
-from cloakwork.models.neighbours.index_file import save_index
 
 pytestmark = [pytest.mark.os_entropy, pytest.mark.tier("all")]
 NETWORK, TREE, INDEX = "mnist-mlp-1x30", "iris-tree", "near"
@@ -32,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         (data / "models" / name).mkdir(parents=True)
         zoo.load_model(name).save(data / "models" / name / "1.clkm")
     (data / "models" / INDEX).mkdir()
-    save_index(data / "models" / INDEX / "1.clkn", small_index(100))
+    small_index(100).save(data / "models" / INDEX / "1.clkn")
     with running(data) as started:
         yield started
 

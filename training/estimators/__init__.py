@@ -1,4 +1,4 @@
-"""scikit-learn, XGBoost and LightGBM estimators that also score encrypted samples: the same names, with `compile` and `predict(.., fhe=..)`.
+"""scikit-learn, XGBoost and LightGBM estimators that also score encrypted samples: the same names, with `compile` and `predict(.., how=..)`.
 
 A library is imported when one of its classes is asked for.
 """

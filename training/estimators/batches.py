@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.models.batches.model import BatchModel, Mode
+from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.client_steps import Stage
 from cloakwork.models.errors import CompileError, some
+from cloakwork.models.modes import How
+from cloakwork.models.options import Options
 from cloakwork.training.batch_compiler import compile_estimator_batch, generate_keys
 from cloakwork.training.estimators.originals import adopted
 
@@ -21,7 +23,7 @@ _OPTIONS: Final = {"threads", "device"}
 
 
 def batched(
-    estimator: Any, samples: Any, output: Stage, fhe: Any, keys: Any, args: Sequence[Any], options: dict[str, Any]
+    estimator: Any, samples: Any, output: Stage, how: Any, keys: Any, args: Sequence[Any], options: dict[str, Any]
 ) -> NDArray[Any]:
     """Labels, probabilities or scores by the model of an estimator that was compiled for samples at once."""
     batch: BatchModel = estimator.batch_
@@ -29,11 +31,11 @@ def batched(
     if args or set(given) - _OPTIONS:
         strange = some(sorted(set(given) - _OPTIONS)) or f"{len(args)} more arguments"
         raise CompileError(f"{type(estimator).__name__}: a compiled batch takes threads and device, got {strange}")
-    if fhe == "execute" and keys is None:
+    if how == "encrypted" and keys is None:
         if not hasattr(estimator, "_batch_keys"):
             estimator._batch_keys = generate_keys(batch)
         keys = estimator._batch_keys
-    found = batch.predict(samples, fhe, key=keys, output=output, **given)
+    found = batch.predict(samples, how, key=keys, output=output, **given)
     return found[:, 0] if output == "scores" and found.ndim == 2 and found.shape[1] == 1 else found
 
 
@@ -50,13 +52,12 @@ class BatchEstimator:
             vars(self).pop(name, None)
         return super().fit(X, y, sample_weight)  # type: ignore[misc]
 
-    def compile(self, X: Any, *, samples: int = 1, **options: Any) -> BatchModel:  # noqa: N803
+    def compile(self, X: Any, options: Options | None = None, **named: Any) -> BatchModel:  # noqa: N803
         """Makes a model of encrypted samples of what was fitted.
 
         Args:
             X: typical samples, such as the training data: they set the range of every feature.
-            samples: how many are scored at once: one a slot, or one a ciphertext, whichever costs less.
-            options: `way`, `feature_ranges`, `margin`, `bits` of `compile_batch`.
+            options: of `cloakwork.compile`, or by name: `batch` is how many samples are scored at once, by default one.
 
         Raises:
             CompileError: not fitted, no samples.
@@ -64,14 +65,14 @@ class BatchEstimator:
         """
         for name in OWN:
             vars(self).pop(name, None)
-        self.batch_ = compile_estimator_batch(self, X, samples=samples, **options)
+        self.batch_ = compile_estimator_batch(self, X, Options.of(options, named))
         return self.batch_
 
     def predict(
         self,
         X: Any,  # noqa: N803
         *,
-        fhe: Mode = "disable",
+        how: How = "clear",
         key: Any = None,
         threads: int = 1,
         device: str = "cpu",
@@ -79,20 +80,20 @@ class BatchEstimator:
         """Labels of classifiers, values of regressors.
 
         Args:
-            fhe: "disable" in clear, by the compiled model where there is one; "execute" encrypted.
-            key: for "execute", of `generate_keys`; made on the first call and kept in this process when it is not given.
+            how: "clear" by the compiled model where there is one; "simulate" the same, as nothing is approximate; "encrypted" really encrypted.
+            key: for "encrypted", of `generate_keys`; made on the first call and kept in this process when it is not given.
             threads, device: of the server: "cpu", "cuda" or "cuda:N".
         """
-        return self._scored("predict", X, "labels", fhe, key, {"threads": threads, "device": device})
+        return self._scored("predict", X, "labels", how, key, {"threads": threads, "device": device})
 
     def _scored(
-        self, method: str, samples: Any, output: Stage, fhe: Mode, key: Any, options: dict[str, Any]
+        self, method: str, samples: Any, output: Stage, how: How, key: Any, options: dict[str, Any]
     ) -> NDArray[Any]:
         if hasattr(self, "batch_"):
-            return batched(self, samples, output, fhe, key, (), options)
-        if fhe != "disable":
+            return batched(self, samples, output, how, key, (), options)
+        if how != "clear":
             raise CompileError(
-                f"{type(self).__name__}: fhe='{fhe}' needs a compiled model; call compile(X, samples=..) after fit"
+                f"{type(self).__name__}: how='{how}' needs a compiled model; call compile(X, batch=..) after fit"
             )
         return np.asarray(getattr(super(), method)(samples))
 
@@ -108,10 +109,10 @@ class BatchClassifier(BatchEstimator):
         self,
         X: Any,  # noqa: N803
         *,
-        fhe: Mode = "disable",
+        how: How = "clear",
         key: Any = None,
         threads: int = 1,
         device: str = "cpu",
     ) -> NDArray[Any]:
         """[samples] for two classes, else [samples, classes] or [samples, pairs of classes]; arguments as of `predict`."""
-        return self._scored("decision_function", X, "scores", fhe, key, {"threads": threads, "device": device})
+        return self._scored("decision_function", X, "scores", how, key, {"threads": threads, "device": device})

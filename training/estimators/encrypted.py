@@ -1,8 +1,8 @@
 """What the estimators of this package add to the ones that they extend: `compile`, and predictions on encrypted samples.
 
 An estimator stays what it was: the same parameters, fitted attributes and methods. `compile(X)` makes a program of what was fitted; from then
-on predictions come from the compiled model: quantised in clear (`fhe="disable"`), with the noise of encryption (`fhe="simulate"`), or really
-encrypted (`fhe="execute"`). Fitting again, cloning and pickling drop the program; `save` keeps it.
+on predictions come from the compiled model: quantised in clear (`how="clear"`), with the noise of encryption (`how="simulate"`), or really
+encrypted (`how="encrypted"`). Fitting again, cloning and pickling drop the program; `save` keeps it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.client_steps import Categories, Columns, LabelGroups, Labels, Pick, Stage
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, some
+from cloakwork.models.modes import How, check_how
+from cloakwork.models.options import Options
 from cloakwork.models.program.facts import Facts
 from cloakwork.training.batch_compiler import compile_estimator_batch
 from cloakwork.training.estimators.batches import OWN, batched
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from cloakwork.fhe_core.files import PathLike
     from cloakwork.models.program.client_specification import ClientSpecification
 
-Mode = Literal["disable", "simulate", "execute"]
 _OWN = ("compiled_", "_encrypted_session", *OWN)  # what fitting, cloning and pickling drop
 
 
@@ -54,23 +55,21 @@ class EncryptedEstimator:
     def compile(
         self,
         X: Any,  # noqa: N803 (scikit-learn's name)
-        *,
-        samples: int | None = None,
-        **options: Any,
+        options: Options | None = None,
+        **named: Any,
     ) -> CompiledModel | BatchModel:
         """Makes a program of what was fitted.
 
         Args:
             X: typical samples, such as the training data: the ranges of the features of linear models and networks, the public grid of trees.
-            samples: of linear models: compiles for so many at once, one a slot of levelled arithmetic where that costs less (docs/levelled.md).
-            options: `parameters`, `bits`, .. of `compile_linear`, `compile_ensemble` (`comparisons`, `grid_bits`, ..) or `compile_onnx`
-                (docs/scikit-learn.md); with `samples` those of `compile_batch`.
+            options: of `cloakwork.compile`, or by name. With `batch`, linear models are compiled for so many samples at once.
         """
         forget(self)
-        if samples is not None:
-            self.batch_ = compile_estimator_batch(self, X, samples=samples, **options)
+        chosen = Options.of(options, named)
+        if chosen.batch is not None:
+            self.batch_ = compile_estimator_batch(self, X, chosen)
             return self.batch_
-        compiled = compile_estimator(self, X, **options)
+        compiled = compile_estimator(self, X, chosen)
         facts = self._with_own(replace(compiled.program.facts, estimator=type(self).__name__))
         self.compiled_ = replace(compiled, program=replace(compiled.program, facts=facts))
         return self.compiled_
@@ -104,7 +103,7 @@ class EncryptedEstimator:
         self,
         X: Any,  # noqa: N803
         *args: Any,
-        fhe: Mode = "disable",
+        how: How = "clear",
         key: Any = None,
         session: Session | None = None,
         seed: int | None = None,
@@ -113,25 +112,24 @@ class EncryptedEstimator:
         """Labels of classifiers, values of regressors.
 
         Args:
-            fhe: "disable" in clear, by the compiled model when there is one; "simulate" with the noise of encryption; "execute" encrypted.
-            key, session: for "execute"; made on the first call and kept in this process when they are not given. Compiled for samples at once: the
+            how: "clear" in clear, by the compiled model when there is one; "simulate" with the noise of encryption; "encrypted" encrypted.
+            key, session: for "encrypted"; made on the first call and kept in this process when they are not given. Compiled for samples at once: the
                 keys of `generate_keys` alone, with `threads` and `device` beside them.
             seed: of the simulated noise.
             args, options: of the original's method; not together with a compiled model.
         """
         if hasattr(self, "batch_"):
-            return batched(self, X, "labels", fhe, key, args, options)
-        if self._by_original(fhe, args, options):
+            return batched(self, X, "labels", how, key, args, options)
+        if self._by_original(how, args, options):
             return super().predict(X, *args, **options)  # type: ignore[misc, no-any-return]
-        return self._encrypted(X, "labels", fhe, key, session, seed)
+        return self._encrypted(X, "labels", how, key, session, seed)
 
-    def _by_original(self, fhe: str, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    def _by_original(self, how: str, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
         """Whether a call is for the original class: in clear and not compiled."""
-        if fhe not in ("disable", "simulate", "execute"):
-            raise CompileError(f"fhe: expected 'disable', 'simulate' or 'execute', got '{fhe}'")
-        if fhe == "disable" and not hasattr(self, "compiled_"):
+        check_how(how)
+        if how == "clear" and not hasattr(self, "compiled_"):
             return True
-        self._compiled(f"fhe='{fhe}'")
+        self._compiled(f"how='{how}'")
         if args or any(value is not None and value is not False for value in options.values()):
             names = some(options) or f"{len(args)} more arguments"
             raise CompileError(
@@ -140,15 +138,15 @@ class EncryptedEstimator:
         return False
 
     def _encrypted(
-        self, samples: Any, output: Stage, fhe: Mode, key: ClientKey | None, session: Session | None, seed: int | None
+        self, samples: Any, output: Stage, how: How, key: ClientKey | None, session: Session | None, seed: int | None
     ) -> NDArray[Any]:
         if output != "labels" and self.compiled_.program.facts.encrypted_argmax:
             raise CompileError(
-                f"{type(self).__name__}: compiled with encrypted_argmax=True, which tells labels alone; compile without it for {output}"
+                f"{type(self).__name__}: compiled with tell='labels', which tells no more; compile with tell='scores' for {output}"
             )
-        if fhe == "execute" and key is None and session is None:
+        if how == "encrypted" and key is None and session is None:
             key, session = self._kept_session()
-        return np.asarray(self.compiled_.predict(samples, fhe, key=key, session=session, seed=seed, output=output))
+        return np.asarray(self.compiled_.predict(samples, how, key=key, session=session, seed=seed, output=output))
 
     def _kept_session(self) -> tuple[ClientKey, Session]:
         kept: tuple[ClientKey, Session] | None = getattr(self, "_encrypted_session", None)
@@ -199,7 +197,7 @@ class Probabilities(EncryptedEstimator):
         self,
         X: Any,  # noqa: N803
         *args: Any,
-        fhe: Mode = "disable",
+        how: How = "clear",
         key: Any = None,
         session: Session | None = None,
         seed: int | None = None,
@@ -207,10 +205,10 @@ class Probabilities(EncryptedEstimator):
     ) -> NDArray[Any]:
         """[samples, classes], of several outputs a list of such; arguments as of `predict`."""
         if hasattr(self, "batch_"):
-            return batched(self, X, "probabilities", fhe, key, args, options)
-        if self._by_original(fhe, args, options):
+            return batched(self, X, "probabilities", how, key, args, options)
+        if self._by_original(how, args, options):
             return super().predict_proba(X, *args, **options)  # type: ignore[misc, no-any-return]
-        shares = self._encrypted(X, "probabilities", fhe, key, session, seed)
+        shares = self._encrypted(X, "probabilities", how, key, session, seed)
         groups = [step for step in self.compiled_.program.output_steps if isinstance(step, LabelGroups)]
         return np.split(shares, np.cumsum(groups[0].sizes)[:-1], axis=1) if groups else shares  # type: ignore[return-value]
 
@@ -222,7 +220,7 @@ class Decisions(EncryptedEstimator):
         self,
         X: Any,  # noqa: N803
         *args: Any,
-        fhe: Mode = "disable",
+        how: How = "clear",
         key: Any = None,
         session: Session | None = None,
         seed: int | None = None,
@@ -230,10 +228,10 @@ class Decisions(EncryptedEstimator):
     ) -> NDArray[Any]:
         """[samples] for two classes, else [samples, classes]; arguments as of `predict`."""
         if hasattr(self, "batch_"):
-            return batched(self, X, "scores", fhe, key, args, options)
-        if self._by_original(fhe, args, options):
+            return batched(self, X, "scores", how, key, args, options)
+        if self._by_original(how, args, options):
             return super().decision_function(X, *args, **options)  # type: ignore[misc, no-any-return]
-        scores = self._encrypted(X, "scores", fhe, key, session, seed)
+        scores = self._encrypted(X, "scores", how, key, session, seed)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
 

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from sklearn import ensemble, tree
 
 from cloakwork.models.errors import CompileError
+from cloakwork.models.modes import How
 from cloakwork.models.program.facts import Facts
-from cloakwork.training.estimators.encrypted import Decisions, EncryptedEstimator, Mode, Probabilities
+from cloakwork.training.estimators.encrypted import Decisions, EncryptedEstimator, Probabilities
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.client import ClientKey
@@ -89,29 +90,29 @@ class IsolationForest(EncryptedEstimator, ensemble.IsolationForest):
             )
         self.offset_ = float(offset)
 
-    def predict(self, X: Any, *args: Any, fhe: Mode = "disable", **options: Any) -> NDArray[Any]:  # noqa: N803
+    def predict(self, X: Any, *args: Any, how: How = "clear", **options: Any) -> NDArray[Any]:  # noqa: N803
         """-1 for outliers, 1 for others; arguments as of the other estimators' `predict`."""
-        if self._by_original(fhe, args, {}):
+        if self._by_original(how, args, {}):
             return super().predict(X, *args, **options)
-        return np.where(self.decision_function(X, fhe=fhe, **options) < 0, -1, 1)
+        return np.where(self.decision_function(X, how=how, **options) < 0, -1, 1)
 
-    def decision_function(self, X: Any, *, fhe: Mode = "disable", **options: Any) -> NDArray[Any]:  # noqa: N803
+    def decision_function(self, X: Any, *, how: How = "clear", **options: Any) -> NDArray[Any]:  # noqa: N803
         """Negative for outliers."""
-        if self._by_original(fhe, (), {}):
+        if self._by_original(how, (), {}):
             return super(EncryptedEstimator, self).decision_function(X)  # type: ignore[no-any-return]
-        shifted: NDArray[Any] = self.score_samples(X, fhe=fhe, **options) - self.offset_
+        shifted: NDArray[Any] = self.score_samples(X, how=how, **options) - self.offset_
         return shifted
 
     def score_samples(
         self,
         X: Any,  # noqa: N803
         *,
-        fhe: Mode = "disable",
+        how: How = "clear",
         key: ClientKey | None = None,
         session: Session | None = None,
         seed: int | None = None,
     ) -> NDArray[Any]:
         """The lower, the more abnormal."""
-        if self._by_original(fhe, (), {}):
+        if self._by_original(how, (), {}):
             return super(EncryptedEstimator, self).score_samples(X)  # type: ignore[no-any-return]
-        return self._encrypted(X, "probabilities", fhe, key, session, seed)[:, 0]
+        return self._encrypted(X, "probabilities", how, key, session, seed)[:, 0]

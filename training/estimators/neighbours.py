@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import neighbors
 
 from cloakwork.models.arrays import Reals
-from cloakwork.models.compile.options import DEFAULT_ACCURACY
 from cloakwork.models.errors import CompileError
-from cloakwork.models.neighbours.building import CellCount
+from cloakwork.models.modes import How
 from cloakwork.models.neighbours.index import NeighbourIndex
+from cloakwork.models.options import Options
 from cloakwork.training.estimators.originals import adopted
 from cloakwork.training.original import compared_answers
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
 
-Mode = Literal["disable", "execute"]
 _BETWEEN, _SEED = 400, 20261130  # points
 _OWN = ("index_", "_key")  # what fitting, cloning and pickling drop
 
@@ -48,20 +47,14 @@ class _Neighbours:
     def compile(
         self,
         X: Any = None,  # noqa: N803
-        *,
-        bits: int | None = None,
-        cells: CellCount = None,
-        probes: int | None = None,
-        accuracy: float = DEFAULT_ACCURACY,
+        options: Options | None = None,
+        **named: Any,
     ) -> NeighbourIndex:
         """Quantises the training samples into the server's table.
 
         Args:
             X: typical samples, on which the table is compared with this estimator itself; None: points between its training samples.
-            bits: of features, 2 to 12; None: as many as decide as unrounded ones do.
-            cells, probes: of large tables, whose answers shall be short; as `NeighbourIndex.build`.
-            accuracy: least share of these samples with the label that the estimator gives; of values, see `verdict_of` of
-                models/original/agreement.py. 0: any.
+            options: of `cloakwork.compile`, or by name: `accuracy`, `input_bits`, `cells` and `probes`.
 
         Warns:
             AccuracyWarning: the samples are too few to show the accuracy.
@@ -70,6 +63,9 @@ class _Neighbours:
             AccuracyError: less is kept.
             CompileError: not fitted; weights that are a function, another metric than euclidean and cosine, several outputs, sparse samples.
         """
+        chosen = Options.of(options, named)
+        wanted = chosen.of_table("neighbours")
+        accuracy = wanted.pop("accuracy", chosen.accuracy)
         table = getattr(self, "_fit_X", None)
         if table is None:
             raise CompileError(f"{type(self).__name__}: compile needs a fitted estimator; call fit first")
@@ -95,9 +91,7 @@ class _Neighbours:
             weights=weights,
             metric=metric,
             classify=classes is not None,
-            bits=bits,
-            cells=cells,
-            probes=probes,
+            **wanted,
         )
         samples = between(table) if X is None else X
         original = compared_answers(self, samples, super().predict, index.predict, accuracy)  # type: ignore[misc]
@@ -108,7 +102,7 @@ class _Neighbours:
         self,
         X: Any,  # noqa: N803
         *,
-        fhe: Mode = "disable",
+        how: How = "clear",
         key: LevelledClientKey | None = None,
         threads: int = 1,
         device: str = "cpu",
@@ -116,19 +110,19 @@ class _Neighbours:
         """Labels, or values of a regressor.
 
         Args:
-            fhe: "disable" in clear, by the compiled table where there is one; "execute" with encrypted queries.
-            key: for "execute"; made on the first call and kept in this process when it is not given.
+            how: "clear" by the compiled table where there is one; "simulate" the same, as nothing is approximate; "encrypted" with encrypted queries.
+            key: for "encrypted"; made on the first call and kept in this process when it is not given.
             device: that scores, "cpu", "cuda" or "cuda:N".
         """
         index: NeighbourIndex | None = getattr(self, "index_", None)
         if index is None:
-            if fhe == "disable":
+            if how == "clear":
                 found: NDArray[Any] = super().predict(X)  # type: ignore[misc]
                 return found
-            raise CompileError(f"{type(self).__name__}: fhe='{fhe}' needs a compiled table; call compile() after fit")
-        if fhe == "execute" and key is None:
+            raise CompileError(f"{type(self).__name__}: how='{how}' needs a compiled table; call compile() after fit")
+        if how == "encrypted" and key is None:
             key = self._kept_key(index)
-        return index.predict(np.asarray(X), fhe, key=key, threads=threads, device=device)
+        return index.predict(np.asarray(X), how, key=key, threads=threads, device=device)
 
     def _kept_key(self, index: NeighbourIndex) -> LevelledClientKey:
         if getattr(self, "_key", None) is None:

@@ -20,7 +20,7 @@ from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.models.neighbours.cells import UNSEEN
 from cloakwork.models.neighbours.index import NeighbourIndex
-from cloakwork.models.neighbours.index_file import load_index, save_index
+from cloakwork.models.neighbours.index_file import load_index
 from cloakwork.models.neighbours.scorer import queries_at_once
 
 app = typer.Typer(help="Nearest neighbours of encrypted queries in a table.", no_args_is_help=True)
@@ -86,7 +86,7 @@ def build(
         )
     for each in told:
         typer.echo(f"warning: {each.message}", err=True)
-    save_index(out, index)
+    index.save(out)
     emit(index.report() | {"file": str(out)}, json_path, f"Index of {table}")
 
 

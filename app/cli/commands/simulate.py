@@ -74,7 +74,7 @@ def _simulated(model: CompiledModel, samples: Any, seed: int) -> Any:
     with progress("simulation") as update:
         for i, part_seed in enumerate(seeds):
             part = some_of(samples, slice(i * _SAMPLES_AT_ONCE, (i + 1) * _SAMPLES_AT_ONCE))
-            parts.append(model.predict(part, fhe="simulate", seed=int(part_seed)))
+            parts.append(model.predict(part, how="simulate", seed=int(part_seed)))
             update(min((i + 1) * _SAMPLES_AT_ONCE, count), count)
     return joined(parts)
 

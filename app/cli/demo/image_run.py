@@ -88,7 +88,7 @@ def show_encrypted(model: CompiledModel, pictures: Pictures, asked: Asked) -> No
     samples = pictures.images.reshape(-1, *model.client.input_shape)
     clear = classes_of(model.predict(samples) if model.float_graph is None else model.predict_float(samples))
     run = run_encrypted(model, samples, asked.device, asked.threads)
-    simulated = classes_of(model.predict(samples, fhe="simulate", seed=_SEED))
+    simulated = classes_of(model.predict(samples, how="simulate", seed=_SEED))
     result = _Result(run, pictures, classes_of(run.outputs), clear, simulated)
     record = _record(model, result, asked)
     if not quiet:

@@ -19,7 +19,6 @@ from cloakwork.fhe_core.errors import CancelledError, KeyMismatchError, Serializ
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.models.neighbours.index import NeighbourIndex
-from cloakwork.models.neighbours.index_file import save_index
 
 QUERY = np.array([1, 2, -3, 4, -5, 6])
 
@@ -47,7 +46,7 @@ def index() -> NeighbourIndex:
 
 @pytest.fixture
 def model(index: NeighbourIndex, tmp_path: Path) -> ModelPlace:
-    save_index(tmp_path / "1.clkn", index)
+    index.save(tmp_path / "1.clkn")
     digest = hashlib.sha256((tmp_path / "1.clkn").read_bytes()).hexdigest()
     return ModelPlace("index", digest, tmp_path / "1.clkn")
 

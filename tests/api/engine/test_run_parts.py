@@ -23,7 +23,6 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.models.audit.audit_key import AuditKey
 from cloakwork.models.compiler import CompiledModel
-from cloakwork.models.neighbours.index_file import save_index
 
 SECONDS = 60.0
 
@@ -115,7 +114,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, compiled: CompiledModel) -> 
 def near(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder, index = tmp_path_factory.mktemp("index"), small_index(4200)
     key = LevelledClientKey.generate(index.client.parameters)
-    save_index(folder / "1.clkn", index)
+    index.save(folder / "1.clkn")
     (folder / "key").write_bytes(index.client.evaluation_keys(key).to_bytes())
 
     def encrypt(samples: int, number: int) -> bytes:

@@ -124,7 +124,7 @@ def _evaluated(stranger: Stranger, settings: Settings) -> Record:
         quantised = compiled.predict(x)
         repeats = max(1, -(-settings.simulated // len(x)))
         began = time.monotonic()
-        simulated = [compiled.predict(x, fhe="simulate", seed=seed) for seed in range(repeats)]
+        simulated = [compiled.predict(x, how="simulate", seed=seed) for seed in range(repeats)]
     found = {
         "task": data.task,
         "samples": len(x),

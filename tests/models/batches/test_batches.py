@@ -144,7 +144,7 @@ def test_stiff_kernels_get_finer_inner_products(way: Any) -> None:
     x = vectors[:3]
     np.testing.assert_array_equal(through_bytes(made, x), made.outputs(made.client.integers(x)))
     keys = tuple(LevelledClientKey.generate(each) for each in made.client.parameters)
-    np.testing.assert_array_equal(made.predict(x, "execute", key=keys), made.predict(vectors)[:3])
+    np.testing.assert_array_equal(made.predict(x, "encrypted", key=keys), made.predict(vectors)[:3])
 
 
 def test_residues() -> None:
@@ -296,12 +296,12 @@ def test_wrong_samples_keys_and_ciphertexts() -> None:
     for wrong in (np.zeros((2, 4)), np.full((1, 3), np.inf), np.zeros(3)):
         with pytest.raises(ShapeError):
             made.predict(wrong)
-    with pytest.raises(CompileError, match="fhe"):
+    with pytest.raises(CompileError, match="how"):
         made.predict(np.zeros((1, 3)), "simulate")  # type: ignore[arg-type]
     with pytest.raises(CompileError, match="with a key"):
-        made.predict(np.zeros((1, 3)), "execute")
+        made.predict(np.zeros((1, 3)), "encrypted")
     with pytest.raises(CompileError, match="keys"):
-        made.predict(np.zeros((1, 3)), "execute", key=[key, stranger])
+        made.predict(np.zeros((1, 3)), "encrypted", key=[key, stranger])
     scorer = made.scorer()
     query = client.encrypt([key], np.zeros((1, 3), dtype=int))
     answers = scorer.score(query)

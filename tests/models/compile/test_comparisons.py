@@ -36,7 +36,7 @@ def toy(proto: ModelProto, x: np.ndarray, **options: Any) -> CompiledModel:
 
 def encrypted(sessions: Sessions, made: CompiledModel, x: np.ndarray) -> np.ndarray:
     key, session = sessions(TOY.name)
-    return np.asarray(made.predict(x, fhe="execute", key=key, session=session))
+    return np.asarray(made.predict(x, how="encrypted", key=key, session=session))
 
 
 def as_number(nodes: list[NodeProto], width: int) -> tuple[list[NodeProto], dict[str, np.ndarray]]:
@@ -103,7 +103,7 @@ def test_sums_of_fifteen_bits_and_a_sign(operator: str) -> None:
     assert len(np.unique(expected)) > 1
     np.testing.assert_array_equal(expected[:40], runtime(proto, x[:40]))
     np.testing.assert_array_equal(made.predict(x), expected)
-    np.testing.assert_array_equal(made.predict(x[:500], fhe="simulate", seed=5), expected[:500])
+    np.testing.assert_array_equal(made.predict(x[:500], how="simulate", seed=5), expected[:500])
     assert made.report()["failure_log2"] <= -128
 
 
@@ -265,7 +265,7 @@ def test_extremes_with_constants(operator: str) -> None:
     proto = model(nodes, [2], constants)
     made = compiled(proto, x, input_bits=6)
     np.testing.assert_allclose(made.predict(x), runtime(proto, x), atol=1e-6)
-    np.testing.assert_array_equal(made.predict(x, fhe="simulate", seed=2), made.predict(x))
+    np.testing.assert_array_equal(made.predict(x, how="simulate", seed=2), made.predict(x))
 
 
 def test_a_choice_by_an_equality_that_hardly_ever_holds() -> None:
@@ -300,7 +300,7 @@ def test_hysteresis() -> None:
     x = np.array(list(product(range(64), (0, 63))), dtype=np.float32)
     made = compiled(proto, x, input_bits=6, activation_bits=2)
     np.testing.assert_array_equal(made.predict(x), runtime(proto, x))
-    np.testing.assert_array_equal(made.predict(x, fhe="simulate", seed=2), made.predict(x))
+    np.testing.assert_array_equal(made.predict(x, how="simulate", seed=2), made.predict(x))
 
 
 def test_prototypes_within_a_radius() -> None:

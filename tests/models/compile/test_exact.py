@@ -40,7 +40,7 @@ def compiled(
 
 def encrypted(sessions: Sessions, made: CompiledModel, x: np.ndarray) -> np.ndarray:
     key, session = sessions(TOY.name)
-    return made.predict(x, fhe="execute", key=key, session=session)
+    return made.predict(x, how="encrypted", key=key, session=session)
 
 
 def small_network(seed: int, activation: str, residual: bool, pool: bool) -> ModelProto:
@@ -80,7 +80,7 @@ def test_encrypted_equals_the_integer_interpreter(
         made = compiled(small_network(seed, activation, residual, pool), x)
     except NoParameterSetError:
         return  # too many values for the toy set
-    np.testing.assert_array_equal(made.predict(x, fhe="simulate", seed=1), made.predict(x))
+    np.testing.assert_array_equal(made.predict(x, how="simulate", seed=1), made.predict(x))
     assert made.program.output_unit > 0
     np.testing.assert_array_equal(encrypted(sessions, made, x[:6]), made.predict(x[:6]))
 
@@ -143,7 +143,7 @@ def test_accumulators_of_seven_and_eight_bits(structured_keys: bool) -> None:
     assert 128 < made.program.facts.exact.values["layer0"] <= 256
     assert params.name.startswith(("lut7", "lut8")) and params.extension_factor > 1
     key = ClientKey.generate(params)
-    found = made.predict(x[:2], fhe="execute", key=key, session=Session(key.evaluation_keys(), threads=2))
+    found = made.predict(x[:2], how="encrypted", key=key, session=Session(key.evaluation_keys(), threads=2))
     np.testing.assert_array_equal(found, made.predict(x[:2]))
 
 
@@ -159,7 +159,7 @@ def test_what_no_set_resolves_is_refused_with_the_layer_or_rounded() -> None:
     assert "layer0" in rounded.program.facts.exact.rounded
     assert rounded.report()["layers"][0]["failure_log2"] <= -64  # to be more than one step off
     clear = rounded.predict(x)
-    assert np.abs(rounded.predict(x, fhe="simulate", seed=3) - clear).std() < 0.3 * clear.std()
+    assert np.abs(rounded.predict(x, how="simulate", seed=3) - clear).std() < 0.3 * clear.std()
 
 
 @pytest.mark.parametrize("rounded_bits", [None, 3])

@@ -17,7 +17,7 @@ from integer_networks import Format, answers, output_scale, quantise, trained_de
 from cloakwork.models.compile import pipeline
 from cloakwork.models.compile.compilation import Compilation
 from cloakwork.models.compile.exact_layers import by_worth, layered_programs
-from cloakwork.models.compile.options import Options
+from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.pipeline import PREPARING, RANGES, RESTRUCTURING, begin, stages
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.compiler import compile_onnx
@@ -47,7 +47,7 @@ def proto(table: np.ndarray) -> onnx.ModelProto:
 
 @pytest.fixture(scope="module")
 def compilation(proto: onnx.ModelProto, table: np.ndarray) -> Compilation:
-    found = begin(proto, table[:300], Options(profile="exact", candidates=TOY, task="regression"))
+    found = begin(proto, table[:300], NetworkOptions(profile="exact", candidates=TOY, task="regression"))
     for _, each in stages(found, (*PREPARING, *RESTRUCTURING, *RANGES)):
         found = each
     return found
@@ -100,7 +100,7 @@ def test_an_accuracy_that_no_approximate_program_has(proto: onnx.ModelProto, tab
     assert (wrong(proto, cheap.predict(other, "simulate", seed=16), other) > 0).mean() > 0.05
     found.save(tmp_path / "digits.cwm")
     loaded = CompiledModel.load(tmp_path / "digits.cwm")
-    encrypted = loaded.predict(other[:3], "execute")
+    encrypted = loaded.predict(other[:3], "encrypted")
     np.testing.assert_allclose(encrypted, found.predict(other[:3]), atol=1e-6)
 
 
@@ -116,7 +116,7 @@ def test_layers_that_are_named_are_approximate(proto: onnx.ModelProto, table: np
     assert found["failure_log2"] <= -128 and found["wrap_log2"] <= -128
     assert "approximate, so a step or more off: dense0_quant, dense2_quant" in report_text(made.program).splitlines()
     x = table[900:906]
-    encrypted, simulated = made.predict(x, "execute"), made.predict(table[900:], "simulate", seed=17)
+    encrypted, simulated = made.predict(x, "encrypted"), made.predict(table[900:], "simulate", seed=17)
     assert wrong(proto, encrypted, x).max() <= wrong(proto, simulated, table[900:]).max() <= 12
 
 

@@ -51,7 +51,7 @@ def rescale_of(compiled: CompiledModel) -> Rescale:
 
 def agreement(compiled: CompiledModel, x: np.ndarray) -> float:
     clear = compiled.predict_float(x).argmax(axis=1)
-    return float((compiled.predict(x, fhe="simulate", seed=1).argmax(axis=1) == clear).mean())
+    return float((compiled.predict(x, how="simulate", seed=1).argmax(axis=1) == clear).mean())
 
 
 def test_ranges_of_columns_are_round_and_around_the_samples() -> None:

@@ -79,7 +79,7 @@ def test_a_sigmoid_at_the_end_encrypted(rng: np.random.Generator) -> None:
     x = rng.standard_normal((100, 12)).astype(np.float32)
     proto = quantise(ended(rng, "Sigmoid"), x, FORMATS[1])
     compiled = compile_onnx(proto, x, profile="exact", rounding="onnxruntime")
-    np.testing.assert_allclose(compiled.predict(x[:1], fhe="execute"), answers(proto, x[:1]), atol=1e-6)
+    np.testing.assert_allclose(compiled.predict(x[:1], how="encrypted"), answers(proto, x[:1]), atol=1e-6)
 
 
 @pytest.mark.tier("all")

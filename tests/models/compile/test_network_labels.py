@@ -62,7 +62,7 @@ def test_ties_go_to_the_first_as_in_clear(sessions: Sessions) -> None:
     np.testing.assert_array_equal(found, scores.argmax(axis=1))
     shown = np.concatenate([np.flatnonzero(tied)[:5], [0, 17, 255]])
     key, session = sessions(TOY.name)
-    np.testing.assert_array_equal(made.predict(x[shown], "execute", key=key, session=session), found[shown])
+    np.testing.assert_array_equal(made.predict(x[shown], "encrypted", key=key, session=session), found[shown])
 
 
 @pytest.mark.tier("all")
@@ -76,7 +76,7 @@ def test_the_nearest_of_eight_prototypes() -> None:
     made = labels(proto, x, weight_bits=8, exact=ExactSettings(input_bits=4, activation_bits=4))
     distances = np.square(x[:, None] - prototypes[None]).sum(axis=2)
     np.testing.assert_array_equal(made.predict(x), distances.argmin(axis=1))
-    np.testing.assert_array_equal(made.predict(x, fhe="simulate", seed=4), made.predict(x))
+    np.testing.assert_array_equal(made.predict(x, how="simulate", seed=4), made.predict(x))
 
 
 @pytest.mark.parametrize("ending", in_tiers([None, "Softmax", "LogSoftmax", "ArgMax"], quick=["Softmax"]))
@@ -90,7 +90,7 @@ def test_whatever_leaves_the_largest_score_the_largest(ending: str | None) -> No
     scores = compile_onnx(proto, x, profile="exact", exact=SMALL, weight_bits=5, accuracy=None).predict(x)
     # The scores' layer is rounded to one step for all rows there, and to one for each here.
     assert (made.predict(x) == scores.argmax(axis=1)).mean() > 0.9
-    np.testing.assert_array_equal(made.predict(x, fhe="simulate", seed=1), made.predict(x))
+    np.testing.assert_array_equal(made.predict(x, how="simulate", seed=1), made.predict(x))
 
 
 def pipeline(load: Any, width: int) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -105,10 +105,10 @@ def pipeline(load: Any, width: int) -> tuple[Any, np.ndarray, np.ndarray]:
 def test_iris_encrypted(sessions: Sessions) -> None:
     estimator, train, held_out = pipeline(load_iris, 6)
     with pytest.warns(AccuracyWarning, match="of 112 calibration samples .* too few samples to show the 97 %"):
-        made = compile_estimator(estimator, train, encrypted_argmax=True, candidates=[TOY], profile="exact_64")
+        made = compile_estimator(estimator, train, tell="labels", sets=[TOY], precision="exact_64")
     assert (made.predict(held_out) == estimator.predict(held_out)).mean() >= 0.95
     key, session = sessions(TOY.name)
-    encrypted = made.predict(held_out[:3], fhe="execute", key=key, session=session)
+    encrypted = made.predict(held_out[:3], how="encrypted", key=key, session=session)
     np.testing.assert_array_equal(encrypted, made.predict(held_out[:3]))
 
 
@@ -118,7 +118,7 @@ def test_two_classes_by_one_logit_get_a_score_each() -> None:
     names = np.array(["malignant", "benign"])
     last = estimator.steps[-1][1]
     last.classes_ = last._label_binarizer.classes_ = names
-    made = compile_estimator(estimator, train, encrypted_argmax=True)
+    made = compile_estimator(estimator, train, tell="labels")
     report = made.report()
     assert (
         report["parameter_set"] == "fine4" and report["failure_log2"] <= -128
@@ -126,17 +126,17 @@ def test_two_classes_by_one_logit_get_a_score_each() -> None:
     assert report["check"]["at_least"] >= 0.97
     found = made.predict(held_out)
     assert set(found) == set(names) and (found == names[estimator.predict_proba(held_out).argmax(axis=1)]).mean() > 0.95
-    np.testing.assert_array_equal(made.predict(held_out, fhe="simulate", seed=3), found)
+    np.testing.assert_array_equal(made.predict(held_out, how="simulate", seed=3), found)
 
 
 @pytest.mark.tier("release")
 def test_digits_encrypted_under_the_real_set() -> None:
     estimator, train, held_out = pipeline(load_digits, 16)
-    made = compile_estimator(estimator, train, encrypted_argmax=True)
+    made = compile_estimator(estimator, train, tell="labels")
     assert made.report()["parameter_set"] == "large16"
     assert (made.predict(held_out) == estimator.predict(held_out)).mean() > 0.94
-    np.testing.assert_array_equal(made.predict(held_out, fhe="simulate", seed=3), made.predict(held_out))
-    np.testing.assert_array_equal(made.predict(held_out[:4], fhe="execute"), made.predict(held_out[:4]))
+    np.testing.assert_array_equal(made.predict(held_out, how="simulate", seed=3), made.predict(held_out))
+    np.testing.assert_array_equal(made.predict(held_out[:4], how="encrypted"), made.predict(held_out[:4]))
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------------------------
@@ -178,4 +178,4 @@ def test_estimators_without_one_label() -> None:
     values = MLPRegressor(hidden_layer_sizes=(4,), max_iter=5).fit(x, x[:, 0])
     for estimator in (several, values):
         with pytest.raises(CompileError, match="expected a classifier of one label"):
-            compile_estimator(estimator, x, encrypted_argmax=True)
+            compile_estimator(estimator, x, tell="labels")

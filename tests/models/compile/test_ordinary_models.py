@@ -210,7 +210,7 @@ def test_as_good_as_in_clear_or_refused(name: str) -> None:
         assert "layer" in str(error)
         return
     x, seeds = data.test_x, range(SEEDS)
-    found = [correct(data, compiled.predict(x, fhe="simulate", seed=seed), threshold) for seed in seeds]
+    found = [correct(data, compiled.predict(x, how="simulate", seed=seed), threshold) for seed in seeds]
     loss = clear - np.mean(found, axis=0)
     chance = loss.std() / np.sqrt(len(loss))
     assert 100 * (loss.mean() - chance) <= ALLOWED_LOSS, f"{100 * clear.mean():.1f} became {100 * np.mean(found):.1f}"

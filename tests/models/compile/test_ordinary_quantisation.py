@@ -43,7 +43,7 @@ def two_layers(rng: np.random.Generator, features: int, hidden: int, unit: np.nd
 
 def agreement(made: CompiledModel, x: np.ndarray, seed: int = 3) -> float:
     clear = made.predict_float(x).argmax(axis=1)
-    return float((made.predict(x, fhe="simulate", seed=seed).argmax(axis=1) == clear).mean())
+    return float((made.predict(x, how="simulate", seed=seed).argmax(axis=1) == clear).mean())
 
 
 @pytest.mark.parametrize("activation", ["Relu", "Tanh"])

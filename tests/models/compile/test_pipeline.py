@@ -13,7 +13,7 @@ from onnx_models import mlp, runtime
 
 from cloakwork.models.client_steps import run_output_steps
 from cloakwork.models.compile.compilation import Compilation, Step
-from cloakwork.models.compile.options import Options
+from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.pipeline import APPROXIMATE, EXACT, begin, compiled, stages, table
 from cloakwork.models.compiler import ExactSettings, compile_onnx
 from cloakwork.models.errors import CompileError
@@ -22,8 +22,8 @@ from cloakwork.models.runtime.interpreter import interpret
 
 DOCS = Path(__file__).parents[3] / "docs" / "compiler.md"
 PIPELINES = {
-    "approximate": (APPROXIMATE, Options()),
-    "exact": (EXACT, Options(profile="exact", accuracy=None, exact=ExactSettings(rounded_bits=4))),
+    "approximate": (APPROXIMATE, NetworkOptions()),
+    "exact": (EXACT, NetworkOptions(profile="exact", accuracy=None, exact=ExactSettings(rounded_bits=4))),
 }
 
 

@@ -31,12 +31,12 @@ def test_network_quantised_by_onnx_runtime(tmp_path: Path, operators: bool, per_
     compiled = compile_onnx(proto, X, profile="balanced", accuracy=None)
     np.testing.assert_allclose(compiled.predict_float(X), expected, atol=1e-5)
     assert np.abs(compiled.predict(X) - expected).std() < 0.04 * expected.std()
-    assert np.abs(compiled.predict(X, fhe="simulate", seed=2) - expected).std() < 0.06 * expected.std()
+    assert np.abs(compiled.predict(X, how="simulate", seed=2) - expected).std() < 0.06 * expected.std()
     # The quantisers of input and output are the client's; a pool's and a ReLU's share one look-up: 4 for a 2x2 window.
     assert compiled.report()["bootstraps"] == 4 * 3 * 16 + 4 * 4 + 4
     without_data = compile_onnx(proto, profile="balanced")
     assert without_data.report()["bootstraps"] == compiled.report()["bootstraps"]
-    assert np.abs(without_data.predict(X, fhe="simulate", seed=2) - expected).std() < 0.3 * expected.std()
+    assert np.abs(without_data.predict(X, how="simulate", seed=2) - expected).std() < 0.3 * expected.std()
 
 
 def test_quantisers_of_the_ends_travel_with_the_program(tmp_path: Path) -> None:

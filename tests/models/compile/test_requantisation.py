@@ -68,7 +68,7 @@ def test_integers_of_a_network_are_those_of_the_kernels(
     loaded = CompiledModel.load(tmp_path / "digits.cwm")
     np.testing.assert_array_equal(integers(proto, made.predict(x[900:])), wanted)
     np.testing.assert_array_equal(integers(proto, made.predict(x[900:], "simulate", seed=15)), wanted)
-    np.testing.assert_array_equal(integers(proto, loaded.predict(x[900:904], "execute")), wanted[:4])
+    np.testing.assert_array_equal(integers(proto, loaded.predict(x[900:904], "encrypted")), wanted[:4])
 
 
 @pytest.mark.tier("all")
@@ -133,7 +133,7 @@ def test_max_pools_of_integers_are_those_of_the_kernels(
     wanted = integers(proto, answers(proto, x[900:]))
     np.testing.assert_array_equal(integers(proto, made.predict(x[900:])), wanted)
     np.testing.assert_array_equal(integers(proto, made.predict(x[900:1100], "simulate", seed=15)), wanted[:200])
-    np.testing.assert_array_equal(integers(proto, made.predict(x[900:902], "execute")), wanted[:2])
+    np.testing.assert_array_equal(integers(proto, made.predict(x[900:902], "encrypted")), wanted[:2])
 
 
 def residual(x: np.ndarray, labels: np.ndarray) -> onnx.ModelProto:
@@ -179,7 +179,7 @@ def test_residual_networks_are_those_of_the_kernels(
     np.testing.assert_array_equal(integers(proto, made.predict(x[900:1100], "simulate", seed=15)), wanted[:200])
     made.save(tmp_path / "residual.cwm")
     loaded = CompiledModel.load(tmp_path / "residual.cwm")
-    np.testing.assert_array_equal(integers(proto, loaded.predict(x[900:902], "execute")), wanted[:2])
+    np.testing.assert_array_equal(integers(proto, loaded.predict(x[900:902], "encrypted")), wanted[:2])
 
 
 @pytest.mark.tier("all")

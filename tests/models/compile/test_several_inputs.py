@@ -15,7 +15,7 @@ from cloakwork.fhe_core.errors import SerializationError, ShapeError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import Rescale, Tensors
-from cloakwork.models.compile.options import Options
+from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.pipeline import PREPARING, RANGES, RESTRUCTURING, begin, restructure, stages
 from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError, UnsupportedOperatorError
@@ -96,7 +96,7 @@ def test_as_onnx_runtime_before_and_after_the_inputs_are_brought_to_one_scale(na
     proto, x = NETWORKS[name]
     wanted = runtime(proto, x)["y"]
     *_, begun, ready, _ = (
-        each for _, each in stages(begin(proto, x, Options()), (*PREPARING, *RESTRUCTURING, *RANGES))
+        each for _, each in stages(begin(proto, x, NetworkOptions()), (*PREPARING, *RESTRUCTURING, *RANGES))
     )
     assert ready.samples is not None and np.abs(ready.samples).max() <= 1
     tolerance = 1e-5 * np.abs(wanted).max()
@@ -127,8 +127,8 @@ def test_one_compiled_network_in_every_mode(compiled: CompiledModel) -> None:
     for name in wanted:
         np.testing.assert_allclose(clear[name], wanted[name], atol=1e-5)
         assert 1 - np.square(quantised[name] - wanted[name]).mean() / wanted[name].var() > 0.98
-    in_order = compiled.predict((X["image"], X["table"]), fhe="simulate", seed=1)
-    by_name = compiled.predict({"table": X["table"], "image": X["image"]}, fhe="simulate", seed=1)
+    in_order = compiled.predict((X["image"], X["table"]), how="simulate", seed=1)
+    by_name = compiled.predict({"table": X["table"], "image": X["image"]}, how="simulate", seed=1)
     for name in wanted:
         np.testing.assert_array_equal(in_order[name], by_name[name])
 
@@ -165,7 +165,7 @@ def test_exact_networks_round_every_input_on_a_grid_of_its_own() -> None:
     made = compile_onnx(proto, x, profile="exact_64", exact=settings, weight_bits=3, accuracy=None)
     wanted = runtime(proto, x)["y"]
     assert 1 - np.square(made.predict(x) - wanted).mean() / wanted.var() > 0.8
-    simulated = made.predict(x, fhe="simulate", seed=3)  # accumulators are rounded: now and then one step off
+    simulated = made.predict(x, how="simulate", seed=3)  # accumulators are rounded: now and then one step off
     assert made.program.output_unit > 0 and np.isclose(simulated, made.predict(x)).mean() > 0.9
 
 

@@ -59,7 +59,7 @@ def test_every_kind_of_output_as_onnx_runtime() -> None:
             assert found[name].dtype.kind == "i" and (quantised[name] == wanted[name]).mean() > 0.8
         else:
             assert 1 - np.square(quantised[name] - wanted[name]).mean() / wanted[name].var() > 0.98
-    simulated = made.predict(X, fhe="simulate", seed=1)
+    simulated = made.predict(X, how="simulate", seed=1)
     assert (simulated["label"] == wanted["label"]).mean() > 0.8
 
 
@@ -68,7 +68,7 @@ def test_numbers_that_outputs_share_are_sent_once() -> None:
     proto = heads("label", "shares", "best", "places", "line")
     made = compile_onnx(proto, X, accuracy=0.8)
     assert made.program.graph.output.size == 3 + 1
-    wanted, found = runtime(proto, {"x": X}), made.predict(X, fhe="simulate", seed=1)
+    wanted, found = runtime(proto, {"x": X}), made.predict(X, how="simulate", seed=1)
     for name, clear in wanted.items():
         assert found[name].shape == clear.shape
         assert (
@@ -117,7 +117,7 @@ def test_a_hidden_layer_of_one_output_is_not_read_beyond_the_tables() -> None:
     joined = network([*HEADS[:3], ("Concat", "hidden scores", "y", {"axis": 1})], {"x": [5]}, ["y"], {"w": W, "v": V})
     wanted = runtime(joined, {"x": X})["y"]
     made = compile_onnx(joined, X, profile="balanced", accuracy=None)
-    found = made.predict(X, fhe="simulate", seed=2)
+    found = made.predict(X, how="simulate", seed=2)
     assert 1 - np.square(found - wanted).mean(axis=0).max() / wanted.var() > 0.97
 
 
@@ -277,11 +277,11 @@ def test_two_inputs_and_two_outputs_really_encrypted() -> None:
     few = {name: array[:3] for name, array in x.items()}
     key = ClientKey.generate(TOY)
     session = Session(key.evaluation_keys())
-    found = made.predict(few, fhe="execute", key=key, session=session)
+    found = made.predict(few, how="encrypted", key=key, session=session)
     client = ClientSpecification.from_json(made.client.to_json())
     again = client.decrypt(key, Runtime(made.program, session).answer(client.encrypt(key, tuple(few.values()))))
     wanted = runtime(proto, few)
-    draws = [made.predict(few, fhe="simulate", seed=seed) for seed in range(60)]
+    draws = [made.predict(few, how="simulate", seed=seed) for seed in range(60)]
     for name, clear in wanted.items():
         deviation = np.std([draw[name] for draw in draws], axis=0)
         middle = np.mean([draw[name] for draw in draws], axis=0)
@@ -301,6 +301,6 @@ def test_exact_heads_encrypted_are_the_clear_integers() -> None:
     )  # fmt: skip
     assert made.program.output_unit > 0 and not made.report()["rounded"]
     few = {name: array[:8] for name, array in x.items()}
-    clear, found = made.predict(few), made.predict(few, fhe="execute")
+    clear, found = made.predict(few), made.predict(few, how="encrypted")
     for name in ("y", "h"):
         np.testing.assert_allclose(found[name], clear[name], atol=1e-9)

@@ -40,7 +40,7 @@ def equals(made: CompiledModel, proto: ModelProto, x: np.ndarray, simulated: int
     expected = runtime(proto, x)
     np.testing.assert_array_equal(np.rint(2 * np.asarray(made.predict(x))) / 2, expected)
     assert np.abs(np.asarray(made.predict(x)) - expected).max() < 1e-6
-    noisy = np.asarray(made.predict(x[:simulated], fhe="simulate", seed=11))
+    noisy = np.asarray(made.predict(x[:simulated], how="simulate", seed=11))
     allowed = 1e-6 if made.program.output_unit else 0.01 * np.ptp(expected)  # its noise is more than half a unit there
     assert np.abs(noisy - expected[:simulated]).max() < allowed
     assert made.report()["failure_log2"] <= -128
@@ -196,7 +196,7 @@ def session() -> tuple[ClientKey, Session]:
 
 def encrypted(made: CompiledModel, x: np.ndarray, session: tuple[ClientKey, Session]) -> np.ndarray:
     assert made.report()["parameter_set"] == "large16" and made.program.output_unit > 0
-    return np.asarray(made.predict(x, fhe="execute", key=session[0], session=session[1]))
+    return np.asarray(made.predict(x, how="encrypted", key=session[0], session=session[1]))
 
 
 @pytest.mark.tier("all")

@@ -79,5 +79,5 @@ def test_answers_of_anomalies_do_not_come_back_on_the_other_side() -> None:
     anomalies = 4 * np.random.default_rng(4).choice([-1.0, 1.0], (200, 6))
     largest = made.predict_float(ordinary).max()
     with pytest.warns(UserWarning, match="range"):
-        found = made.predict(np.concatenate([anomalies, 10 * anomalies]), fhe="simulate", seed=1)
+        found = made.predict(np.concatenate([anomalies, 10 * anomalies]), how="simulate", seed=1)
     assert (found >= 0.95 * largest).all()

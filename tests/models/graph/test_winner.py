@@ -58,7 +58,7 @@ def test_encrypted_differences(windows: tuple[int, ...]) -> None:
     key = ClientKey.generate(TOY)
     d = np.arange(-(1 << (bits - 1)) + 1, 1 << (bits - 1))
     x = np.stack([d // 2, d // 2 - d], axis=1).astype(float)
-    found = model.predict(x, "execute", key=key, session=Session(key.evaluation_keys()))
+    found = model.predict(x, "encrypted", key=key, session=Session(key.evaluation_keys()))
     np.testing.assert_array_equal(np.asarray(found).reshape(-1), d < 0)
 
 
@@ -68,7 +68,7 @@ def test_some_differences_encrypted() -> None:
     key = ClientKey.generate(TOY)
     d = np.array([-127, -2, -1, 0, 1, 64, 127])
     x = np.stack([d // 2, d // 2 - d], axis=1).astype(float)
-    found = model.predict(x, "execute", key=key, session=Session(key.evaluation_keys()))
+    found = model.predict(x, "encrypted", key=key, session=Session(key.evaluation_keys()))
     np.testing.assert_array_equal(np.asarray(found).reshape(-1), d < 0)
 
 
@@ -91,7 +91,7 @@ def test_more_integers_than_a_look_up_counts() -> None:
     x = np.random.default_rng(1).integers(-8, 8, (40, 20)).astype(float)
     key = ClientKey.generate(TOY)
     np.testing.assert_array_equal(np.asarray(model.predict(x)).reshape(-1), x.argmax(axis=1))
-    found = model.predict(x[:4], "execute", key=key, session=Session(key.evaluation_keys()))
+    found = model.predict(x[:4], "encrypted", key=key, session=Session(key.evaluation_keys()))
     np.testing.assert_array_equal(np.asarray(found).reshape(-1), x[:4].argmax(axis=1))
 
 

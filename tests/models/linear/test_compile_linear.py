@@ -44,8 +44,8 @@ def test_encrypted_equals_quantised(keys: tuple[ClientKey, Session], seed: int, 
     compiled = compile_linear(model, x, parameters=TOY)
     key, session = keys
     clear = compiled.predict(x, output="scores")
-    assert (compiled.predict(x, fhe="execute", key=key, session=session, output="scores") == clear).all()
-    assert (compiled.predict(x, fhe="simulate", seed=seed, output="scores") == clear).all()
+    assert (compiled.predict(x, how="encrypted", key=key, session=session, output="scores") == clear).all()
+    assert (compiled.predict(x, how="simulate", seed=seed, output="scores") == clear).all()
     effect = np.abs(model.coefficients * np.ptp(x, axis=0)).max()
     assert np.abs(clear - model.scores(x)).max() <= 2e-3 * effect * math.sqrt(features)
 
@@ -56,7 +56,7 @@ def test_the_largest_sums_stay_within_the_torus(keys: tuple[ClientKey, Session])
     model = LinearModel(np.array([[3.0, -5.0, 1e-3, 7.0]]), np.array([0.5]))
     corners = np.array([[1.0, -1.0, 1.0, 1.0], [-1.0, 1.0, -1.0, -1.0]])
     compiled = compile_linear(model, corners, parameters=TOY, margin=0.0)
-    scores = compiled.predict(corners, fhe="execute", key=key, session=session)
+    scores = compiled.predict(corners, how="encrypted", key=key, session=session)
     assert np.abs(scores - model.scores(corners)[:, 0]).max() < 1e-3
 
 

@@ -47,7 +47,7 @@ def test_labels_are_those_of_the_rounded_scores(sessions: Sessions, seed: int, c
     expected = model.labels[(scores[:, 0] > 0).astype(int) if classes == 2 else scores.argmax(axis=1)]  # type: ignore[index]
     np.testing.assert_array_equal(found[sure], expected[sure])
     key, session = sessions(TOY)
-    np.testing.assert_array_equal(labels.predict(x[:5], "execute", key=key, session=session), found[:5])
+    np.testing.assert_array_equal(labels.predict(x[:5], "encrypted", key=key, session=session), found[:5])
     assert set(np.unique(labels.predict(x, output="scores"))) <= set(range(classes))  # what the client decrypts
 
 
@@ -56,7 +56,7 @@ def test_equal_scores_are_the_first_class(sessions: Sessions) -> None:
     x = np.array([[1.0, 0.5], [0.25, 0.25], [-1.0, -1.0], [-1.0, 1.0]])
     labels = compile_linear(model, feature_ranges={0: (-1, 1), 1: (-1, 1)}, parameters=TOY, encrypted_argmax=True)
     key, session = sessions(TOY)
-    for mode in ({}, {"fhe": "execute", "key": key, "session": session}):
+    for mode in ({}, {"how": "encrypted", "key": key, "session": session}):
         np.testing.assert_array_equal(labels.predict(x, **mode), [0, 0, 0, 2])
 
 
@@ -71,7 +71,7 @@ def test_constants_that_decide_alone(sessions: Sessions, intercept: list[float])
     key, session = sessions(TOY)
     found = labels.predict(x)
     np.testing.assert_array_equal(found[sure], (x @ coefficients.T + intercept).argmax(axis=1)[sure])
-    np.testing.assert_array_equal(labels.predict(x[:8], "execute", key=key, session=session), found[:8])
+    np.testing.assert_array_equal(labels.predict(x[:8], "encrypted", key=key, session=session), found[:8])
 
 
 @pytest.mark.tier("all")
@@ -81,7 +81,7 @@ def test_the_real_set(sessions: Sessions, tmp_path: Any) -> None:
     x = (x - x.mean(axis=0)) / x.std(axis=0)
     fitted = linear.LogisticRegression().fit(x[::2], y[::2])
     clear = fitted.predict(x[1::2])
-    facts = fitted.compile(x, encrypted_argmax=True).report()
+    facts = fitted.compile(x, tell="labels").report()
     assert (facts["parameter_set"], facts["outputs"]) == ("large16", 1)
     assert facts["failure_log2"] <= -128 and facts["p_fail_log2"] <= -124
     told = {each["what"] for each in facts["discloses"]}
@@ -98,7 +98,7 @@ def test_the_real_set(sessions: Sessions, tmp_path: Any) -> None:
     loaded = CompiledModel.load(tmp_path / "labels.clkm")
     key, session = sessions("large16")
     np.testing.assert_array_equal(
-        loaded.predict(x[1:60:30], "execute", key=key, session=session), fitted.predict(x[1:60:30])
+        loaded.predict(x[1:60:30], "encrypted", key=key, session=session), fitted.predict(x[1:60:30])
     )
 
 

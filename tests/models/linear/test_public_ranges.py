@@ -91,7 +91,7 @@ def test_a_large_intercept_costs_no_precision(keys: tuple[ClientKey, Session], o
     points = np.concatenate([X[:20], corners])
     error = np.abs(compiled.predict(points) - model.scores(points)[:, 0]).max()
     assert error <= 3 * np.abs(plain.predict(X) - X @ model.coefficients[0]).max() + 4 * math.ulp(offset)
-    encrypted = compiled.predict(points, fhe="execute", key=key, session=session)
+    encrypted = compiled.predict(points, how="encrypted", key=key, session=session)
     np.testing.assert_array_equal(encrypted, compiled.predict(points))
 
 

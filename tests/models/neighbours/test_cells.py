@@ -20,7 +20,7 @@ from cloakwork.models.errors import AccuracyWarning, CompileError
 from cloakwork.models.neighbours.cells import UNSEEN, Cells
 from cloakwork.models.neighbours.client import NeighbourClient
 from cloakwork.models.neighbours.index import NeighbourIndex
-from cloakwork.models.neighbours.index_file import load_index, save_index
+from cloakwork.models.neighbours.index_file import load_index
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::cloakwork.models.errors.AccuracyWarning"),
@@ -87,7 +87,7 @@ def test_a_large_table(index: NeighbourIndex) -> None:
         assert exact.min() > UNSEEN
     np.testing.assert_array_equal(client.decide(found, queries), index.predict(samples))
     key = LevelledClientKey.generate(client.parameters)
-    np.testing.assert_array_equal(index.predict(samples, "execute", key=key, threads=2), index.predict(samples))
+    np.testing.assert_array_equal(index.predict(samples, "encrypted", key=key, threads=2), index.predict(samples))
 
 
 @pytest.mark.tier("all")
@@ -193,7 +193,7 @@ def test_a_table_without_clusters_is_told() -> None:
 
 
 def test_a_file(small: NeighbourIndex, tmp_path: Path) -> None:
-    save_index(tmp_path / "index", small)
+    small.save(tmp_path / "index")
     data = (tmp_path / "index").read_bytes()
     assert data[4] == 2
     found = load_index(tmp_path / "index")

@@ -12,7 +12,7 @@ import pytest
 
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.index import NeighbourIndex
-from cloakwork.models.neighbours.index_file import load_index, save_index
+from cloakwork.models.neighbours.index_file import load_index
 
 RNG = np.random.default_rng(19)
 
@@ -24,7 +24,7 @@ def sealed(data: bytes) -> bytes:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     index = NeighbourIndex.build(RNG.standard_normal((50, 4)), np.array(["a", "b"])[np.arange(50) % 2], n_neighbors=3)
-    save_index(tmp_path / "index", index)
+    index.save(tmp_path / "index")
     return tmp_path / "index"
 
 
@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 def test_there_and_back(tmp_path: Path, metric: str, classify: bool) -> None:
     table = RNG.standard_normal((70, 5))
     index = NeighbourIndex.build(table, np.arange(70) % 3, metric=metric, classify=classify)  # type: ignore[arg-type]
-    save_index(tmp_path / "index", index)
+    index.save(tmp_path / "index")
     found = load_index(tmp_path / "index")
     np.testing.assert_array_equal(found.integers, index.integers)
     np.testing.assert_array_equal(found.offsets, index.offsets)

@@ -42,7 +42,7 @@ def test_digits_are_exact(digits: tuple[np.ndarray, np.ndarray]) -> None:
     queries = index.client.integers(x[1400:1500])
     np.testing.assert_array_equal((queries**2).sum(axis=1)[:, None] - index.scores(queries), distances)
     key = LevelledClientKey.generate(index.client.parameters)
-    np.testing.assert_array_equal(index.predict(x[1400:1408], "execute", key=key), index.predict(x[1400:1408]))
+    np.testing.assert_array_equal(index.predict(x[1400:1408], "encrypted", key=key), index.predict(x[1400:1408]))
 
 
 def cases() -> list[Any]:
@@ -163,10 +163,10 @@ def test_wrong_queries_and_keys() -> None:
     for wrong in (np.zeros((2, 4)), np.zeros(3), np.full((1, 3), np.inf)):
         with pytest.raises(CompileError, match="samples"):
             index.predict(wrong)
-    with pytest.raises(CompileError, match="fhe"):
+    with pytest.raises(CompileError, match="how"):
         index.predict(np.zeros((1, 3)), "simulate")  # type: ignore[arg-type]
     with pytest.raises(CompileError, match="with a key"):
-        index.predict(np.zeros((1, 3)), "execute")
+        index.predict(np.zeros((1, 3)), "encrypted")
     key, stranger = (LevelledClientKey.generate(index.client.parameters) for _ in range(2))
     scorer = index.scorer(index.client.evaluation_keys(key))
     with pytest.raises(KeyMismatchError):

@@ -94,5 +94,5 @@ def test_a_network_with_an_embedding_decides_as_onnx_runtime(first: int) -> None
     made = compile_onnx(proto, x[:300])
     inside = np.clip(x[300:], x[:300].min(axis=0), x[:300].max(axis=0))
     wanted = runtime(proto, inside).argmax(axis=1)
-    found = made.predict(inside, fhe="simulate", seed=1).argmax(axis=1)
+    found = made.predict(inside, how="simulate", seed=1).argmax(axis=1)
     assert (found == wanted).mean() >= 0.95

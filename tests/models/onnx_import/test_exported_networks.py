@@ -151,8 +151,8 @@ def test_encrypted(digits: tuple[np.ndarray, np.ndarray]) -> None:
     proto = exported(nn.Sequential(nn.Linear(64, 3), nn.ReLU(), nn.Linear(3, 10)), x[:1000], labels[:1000], True)
     compiled = compile_onnx(proto, x[:300], profile="exact", rounding="onnxruntime")
     expected = answers(proto, x[1000:1100])
-    np.testing.assert_allclose(compiled.predict(x[1000:1100], fhe="simulate", seed=1), expected, rtol=1e-6)
-    np.testing.assert_allclose(compiled.predict(x[1000:1001], fhe="execute"), expected[:1], rtol=1e-6)
+    np.testing.assert_allclose(compiled.predict(x[1000:1100], how="simulate", seed=1), expected, rtol=1e-6)
+    np.testing.assert_allclose(compiled.predict(x[1000:1001], how="encrypted"), expected[:1], rtol=1e-6)
 
 
 # --- what integers pass through --------------------------------------------------------------------------------------------------------

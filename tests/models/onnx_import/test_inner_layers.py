@@ -112,7 +112,7 @@ def test_softmax_between_layers_under_noise() -> None:
     x = RNG.uniform(-1, 1, (300, 6))
     made = compile_onnx(proto, x, profile=0.5)
     expected = runtime(proto, x)
-    assert (made.predict(x, fhe="simulate", seed=1) - expected).std() < 0.3 * expected.std()
+    assert (made.predict(x, how="simulate", seed=1) - expected).std() < 0.3 * expected.std()
 
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")

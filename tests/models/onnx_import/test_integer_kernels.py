@@ -293,8 +293,8 @@ def test_an_exact_program_answers_the_same() -> None:
     exact = ExactSettings(ranges="calibrated")
     compiled = compile_onnx(proto, x, profile="exact", accuracy=None, exact=exact, rounding="onnxruntime")
     assert {"Requantize"} <= {step.operator for node in compiled.program.graph.lookups for step in node.steps}
-    for mode in ("disable", "simulate"):
-        np.testing.assert_array_equal(compiled.predict(x, fhe=mode, seed=1).astype(np.float32), answers(proto, x))
+    for mode in ("clear", "simulate"):
+        np.testing.assert_array_equal(compiled.predict(x, how=mode, seed=1).astype(np.float32), answers(proto, x))
 
 
 @pytest.mark.tier("all")

@@ -199,8 +199,8 @@ def test_a_sample_of_cases_encrypted(cases: dict[str, TestCase], sessions: Sessi
         calibration = np.concatenate([x, others])
         options = {"weight_bits": 2, "accuracy": None, "profile": "fast", "candidates": [parameter_set("toy_two_limb")]}
         made = compile_onnx(model, calibration, **options)
-        clear, result = made.predict(x), made.predict(x, fhe="execute", key=key, session=session)
-        simulated = np.stack([made.predict(x, fhe="simulate", seed=seed) for seed in range(30)])
+        clear, result = made.predict(x), made.predict(x, how="encrypted", key=key, session=session)
+        simulated = np.stack([made.predict(x, how="simulate", seed=seed) for seed in range(30)])
         spread = max(float(np.ptp(y.astype(np.float64))), float(np.abs(y).max()))
         with case(name):
             allowed = 8 * simulated.std(axis=0).max() + np.abs(simulated.mean(axis=0) - clear).max() + 1e-6

@@ -97,7 +97,7 @@ def test_products_under_noise() -> None:
     x = RNG.uniform(-1, 1, (300, 24))
     made = compile_onnx(proto, x, profile="balanced", accuracy=0.96)
     expected = runtime(proto, x)
-    error = made.predict(x, fhe="simulate", seed=4) - expected
+    error = made.predict(x, how="simulate", seed=4) - expected
     assert error.std() < 0.1 * expected.std()
 
 

@@ -165,4 +165,4 @@ def test_a_network_of_six_bits_is_exact() -> None:
     model = compile_onnx(made.model((64,), "h2"), x[:200], profile="exact", accuracy=None, candidates=["toy_fine"])
     assert model.program.bootstraps > 5 * (5 + 4)
     np.testing.assert_allclose(model.predict(x[200:], "simulate", seed=9), value[200:], rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(model.predict(x[200:203], "execute"), value[200:203], rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(model.predict(x[200:203], "encrypted"), value[200:203], rtol=1e-5, atol=1e-4)

@@ -109,7 +109,7 @@ def test_module_is_compiled_as_exported(name: str, exporter: str) -> None:
     with torch.no_grad():
         expected = made(torch.tensor(x, dtype=torch.float32)).numpy()
     np.testing.assert_allclose(compiled.predict_float(x), expected, atol=2e-5)
-    error = compiled.predict(x, fhe="simulate", seed=2) - expected
+    error = compiled.predict(x, how="simulate", seed=2) - expected
     assert error.std() < 0.2 * expected.std()
 
 
@@ -137,7 +137,7 @@ def test_two_inputs_and_three_outputs(exporter: str) -> None:
     compiled = compile_onnx(exported_with_names(made, exporter), x, profile="balanced", accuracy=None)
     with torch.no_grad():
         expected = made(*(torch.tensor(array, dtype=torch.float32) for array in x.values()))
-    found, simulated = compiled.predict_float(x), compiled.predict(x, fhe="simulate", seed=2)
+    found, simulated = compiled.predict_float(x), compiled.predict(x, how="simulate", seed=2)
     assert len(found) == 3
     for name, wanted in zip(found, expected, strict=True):
         np.testing.assert_allclose(found[name], wanted.numpy(), atol=2e-5)
@@ -171,6 +171,6 @@ def test_residual_module_encrypted(exporter: str) -> None:
     )
     with torch.no_grad():
         expected = made(torch.tensor(x, dtype=torch.float32)).numpy()
-    result = compiled.predict(x[:2], fhe="execute")
-    simulated = compiled.predict(x, fhe="simulate", seed=1)
+    result = compiled.predict(x[:2], how="encrypted")
+    simulated = compiled.predict(x, how="simulate", seed=1)
     assert np.abs(result - expected[:2]).max() <= 7 * np.abs(simulated - expected).std()

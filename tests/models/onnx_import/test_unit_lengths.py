@@ -75,7 +75,7 @@ def test_the_client_divides(way: str) -> None:
     np.testing.assert_allclose(made.predict_float(X), wanted, atol=1e-5)
     np.testing.assert_allclose(made.predict_float(X), runtime(proto, X), atol=1e-5)
     assert made.report()["check"]["measure"] == "cosine" and made.report()["bootstraps"] == 8
-    found = made.predict(X, fhe="simulate", seed=1)
+    found = made.predict(X, how="simulate", seed=1)
     assert np.square(found @ found.T - wanted @ wanted.T).mean() < 0.04**2
 
 

@@ -15,12 +15,12 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from sklearn import datasets, decomposition, linear_model, naive_bayes, neural_network, pipeline, preprocessing
 
-from cloakwork.models.compile.options import Options
 from cloakwork.models.compiler import TreeComparisons, compile_onnx
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.onnx_ml.compile_onnx_ml import compile_onnx_ml
 from cloakwork.models.onnx_ml.importer import Network, import_onnx_ml
+from cloakwork.models.options import Options
 from cloakwork.models.trees.ensemble import TreeEnsemble
 
 EXACT = TreeComparisons("client")
@@ -95,7 +95,7 @@ def test_a_network_of_scikit_learn(classes: int) -> None:
         compiled = compile_onnx(model, x)
         assert 0 < compiled.program.bootstraps <= 6
         assert (compiled.predict(x) == member.predict(x)).mean() >= 0.95
-        assert compile_onnx_ml(model, x, Options(profile=1.0)).report()["noise_limit_percent"] == 1.0
+        assert compile_onnx_ml(model, x, Options(precision=1.0)).report()["noise_limit_percent"] == 1.0
         shares = compiled.predict(x, output="probabilities")
         assert shares.shape == (len(x), classes) and np.abs(shares.sum(axis=1) - 1).max() < 1e-9
 

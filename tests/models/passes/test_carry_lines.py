@@ -101,7 +101,7 @@ def test_integer_weights_stay_integers() -> None:
 
 
 def error(made: CompiledModel, x: np.ndarray) -> float:
-    return float(np.square(made.predict(x, fhe="simulate", seed=4) - made.predict_float(x)).mean()) ** 0.5
+    return float(np.square(made.predict(x, how="simulate", seed=4) - made.predict_float(x)).mean()) ** 0.5
 
 
 def test_units_that_are_always_active_bring_next_to_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,8 +118,8 @@ def test_encrypted_it_is_what_was_simulated() -> None:
     rng = np.random.default_rng(5)
     proto, x = active(rng), rng.standard_normal((200, 6))
     made = compile_onnx(proto, x, candidates=[parameter_set("toy_two_limb")], profile=4.0, accuracy=None)
-    expected, simulated = made.predict(x[:40]), made.predict(x[:40], fhe="simulate", seed=1)
-    found = made.predict(x[:40], fhe="execute")
+    expected, simulated = made.predict(x[:40]), made.predict(x[:40], how="simulate", seed=1)
+    found = made.predict(x[:40], how="encrypted")
     deviation = float((simulated - expected).std())
     assert (
         0.6 * deviation < float((found - expected).std()) < 1.6 * deviation

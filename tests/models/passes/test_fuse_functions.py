@@ -190,9 +190,9 @@ def test_file_simulation_and_encryption() -> None:
     loaded = program_from_bytes(data)
     assert program_to_bytes(loaded) == data
     expected = runtime(proto, x)
-    simulated = made.predict(x, fhe="simulate", seed=1)
+    simulated = made.predict(x, how="simulate", seed=1)
     assert np.corrcoef(simulated.reshape(-1), expected.reshape(-1))[0, 1] > 0.95
-    assert np.abs(made.predict(x[:2], fhe="execute") - expected[:2]).max() <= 5 * np.abs(simulated - expected).std()
+    assert np.abs(made.predict(x[:2], how="encrypted") - expected[:2]).max() <= 5 * np.abs(simulated - expected).std()
 
 
 def test_made_up_programs_in_files_are_refused() -> None:

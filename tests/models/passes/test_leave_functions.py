@@ -70,8 +70,8 @@ def test_no_lookup_and_the_models_values(name: str) -> None:
     expected = runtime(proto, X).astype(np.float64)
     np.testing.assert_allclose(made.predict_float(X).reshape(expected.shape), expected, atol=1e-5)
     spread = max(float(expected.std()), 0.1)
-    for mode in ("disable", "simulate"):
-        got = made.predict(X, fhe=mode, seed=1)
+    for mode in ("clear", "simulate"):
+        got = made.predict(X, how=mode, seed=1)
         assert got.shape == expected.shape
         assert np.abs(got - expected).mean() < 0.5 * spread
     again = program_from_bytes(program_to_bytes(made.program))
@@ -154,6 +154,6 @@ def test_roots_and_logarithms_of_what_noise_carries_below_zero_are_finite(name: 
         axes = next(each for each in proto.graph.initializer if each.name == "axes")
         axes.CopyFrom(numpy_helper.from_array(np.array([1], dtype=np.int64), "axes"))
     made = compile_onnx(proto, X, accuracy=None, task="regression")
-    found = np.stack([made.predict(0.1 * X, fhe="simulate", seed=seed) for seed in range(10)])
+    found = np.stack([made.predict(0.1 * X, how="simulate", seed=seed) for seed in range(10)])
     assert np.isfinite(found).all()
     np.testing.assert_allclose(made.predict_float(X), runtime(proto, X), rtol=1e-4, atol=1e-5)

@@ -38,8 +38,8 @@ def resealed(body: bytes) -> bytes:
 def test_saved_and_loaded_model_predicts_the_same(model: CompiledModel, tmp_path: Path) -> None:
     model.save(tmp_path / "model.clkm")
     loaded = CompiledModel.load(tmp_path / "model.clkm")
-    for mode in ("disable", "simulate"):
-        np.testing.assert_array_equal(loaded.predict(X, fhe=mode, seed=3), model.predict(X, fhe=mode, seed=3))
+    for mode in ("clear", "simulate"):
+        np.testing.assert_array_equal(loaded.predict(X, how=mode, seed=3), model.predict(X, how=mode, seed=3))
     assert loaded.report() == model.report()
     assert program_to_bytes(loaded.program) == program_to_bytes(model.program)
     with pytest.raises(CompileError, match="ONNX"):

@@ -53,7 +53,7 @@ def test_answers_are_the_same_by_name(program: Program):
     expected = np.array(CLASSES)[numbers - 7]
     np.testing.assert_array_equal(after.predict(Table(*FEATURES)), expected)
     key = ClientKey.generate(program.parameters)
-    found = after.predict(X, fhe="execute", key=key, session=Session(key.evaluation_keys()))
+    found = after.predict(X, how="encrypted", key=key, session=Session(key.evaluation_keys()))
     np.testing.assert_array_equal(found, expected)
     assert program.digest != after.program.digest and program.graph is after.program.graph
 

@@ -46,9 +46,9 @@ def test_clear_is_what_is_encrypted_without_noise(sessions: Sessions, seeds: ran
             clear, quiet = made.predict(x), simulate(made.program, made.client.phases(x), noisy=False)
             np.testing.assert_array_equal(made.client.output(quiet), clear)
             wrapped += outside(made, x)
-            spread = np.std([made.predict(x, fhe="simulate", seed=i) for i in range(30)], axis=0)
+            spread = np.std([made.predict(x, how="simulate", seed=i) for i in range(30)], axis=0)
             few = slice(4, 9)
-            encrypted = made.predict(x[few], fhe="execute", key=key, session=session)
+            encrypted = made.predict(x[few], how="encrypted", key=key, session=session)
             near = np.abs(encrypted - clear[few]) <= 7 * spread[few] + 0.01 * np.ptp(clear)
             assert near.mean() > 0.95
             compared += 1

@@ -73,7 +73,7 @@ def test_quantised_scores_are_those_of_the_trees_with_rounded_leaves(ensemble, s
 def test_encrypted_equals_quantised(sessions, device, ensemble, seed):
     model, (key, session) = compile_ensemble(ensemble, candidates=[TOY], comparisons="client"), sessions(TOY, device)
     x = samples_of(ensemble, 12, seed)
-    encrypted = model.predict(x, "execute", key=key, session=session, output="scores")
+    encrypted = model.predict(x, "encrypted", key=key, session=session, output="scores")
     np.testing.assert_array_equal(encrypted, model.predict(x, output="scores"))
 
 
@@ -85,7 +85,7 @@ def test_trees_that_cancel_leave_a_constant(sessions, device):
     model, (key, session) = compile_ensemble(ensemble, candidates=[TOY], comparisons="client"), sessions(TOY, device)
     x = np.array([[0.0, 1.0], [2.0, 0.0], [3.0, 3.0]])
     np.testing.assert_allclose(model.predict(x, output="scores"), 0, atol=1e-9)
-    encrypted = model.predict(x, "execute", key=key, session=session, output="scores")
+    encrypted = model.predict(x, "encrypted", key=key, session=session, output="scores")
     np.testing.assert_array_equal(encrypted, model.predict(x, output="scores"))
 
 
@@ -111,7 +111,7 @@ def test_a_tree_of_one_feature_needs_no_bootstrap(sessions):
     model = compile_ensemble(TreeEnsemble((tree,), 1), candidates=[TOY], comparisons="client")
     assert model.program.bootstraps == 0
     key, session = sessions(TOY)
-    assert model.predict([[0.0], [0.5], [2.0]], "execute", key=key, session=session).tolist() == [2, 9, 5]
+    assert model.predict([[0.0], [0.5], [2.0]], "encrypted", key=key, session=session).tolist() == [2, 9, 5]
 
 
 def test_a_constant_tree(sessions):
@@ -123,7 +123,7 @@ def test_a_constant_tree(sessions):
         compile_ensemble(TreeEnsemble((tree,), 1), candidates=[TOY], comparisons="client"),
         sessions(TOY),
     )
-    assert alone.predict([[0.0], [1.0]], "execute", key=key, session=session).tolist() == [3.5, 3.5]
+    assert alone.predict([[0.0], [1.0]], "encrypted", key=key, session=session).tolist() == [3.5, 3.5]
 
 
 def test_the_file_and_the_client_specification_keep_everything(tmp_path):
@@ -203,7 +203,7 @@ def test_keys_of_another_set_are_refused(sessions):
     assert model.program.parameters != parameter_set(TOY)
     key, session = sessions(TOY)
     with pytest.raises(ShapeError, match="expected keys of parameter set"):
-        model.predict(samples_of(ensemble), "execute", key=key, session=session)
+        model.predict(samples_of(ensemble), "encrypted", key=key, session=session)
 
 
 def deep_tree(random, features, depth):
@@ -246,7 +246,7 @@ def test_paths_longer_than_a_look_up_counts_are_split(sessions, device, comparis
     x[1:150] = np.where(random.random((149, 20)) < 0.9, x[0], x[1:150])  # far along one path
     np.testing.assert_allclose(model.predict(x), ensemble.evaluate(x), atol=1e-9)
     key, session = sessions(TOY, device)
-    np.testing.assert_array_equal(model.predict(x[:4], "execute", key=key, session=session), model.predict(x[:4]))
+    np.testing.assert_array_equal(model.predict(x[:4], "encrypted", key=key, session=session), model.predict(x[:4]))
 
 
 @pytest.mark.tier("all")

@@ -37,7 +37,7 @@ def test_votes_of_two_classes(sessions, ensemble, seed):
     np.testing.assert_array_equal(model.predict(x), expected)
     clear = simulate(model.program, model.client.phases(x), noisy=False)
     np.testing.assert_array_equal(model.client.output(clear), expected)
-    np.testing.assert_array_equal(model.predict(x[:6], "execute", key=key, session=session), expected[:6])
+    np.testing.assert_array_equal(model.predict(x[:6], "encrypted", key=key, session=session), expected[:6])
     assert set(np.unique(model.predict(x, output="scores"))) <= {0.0, 1.0}
 
 
@@ -53,7 +53,7 @@ def test_a_single_tree_of_any_classes(sessions, seed, classes, transform):
     )
     x = random.integers(-1, 11, (20, 3)) / 2
     np.testing.assert_array_equal(model.predict(x), ensemble.evaluate(x))
-    np.testing.assert_array_equal(model.predict(x[:4], "execute", key=key, session=session), ensemble.evaluate(x[:4]))
+    np.testing.assert_array_equal(model.predict(x[:4], "encrypted", key=key, session=session), ensemble.evaluate(x[:4]))
 
 
 @pytest.mark.tier("all")
@@ -131,7 +131,7 @@ def test_leaf_values_too_fine_for_one_look_up_are_not_rounded_away():
     from cloakwork.training.sklearn_compiler import compile_estimator
 
     fitted, x = boosted(100)
-    model = compile_estimator(fitted, x[::2], encrypted_argmax=True)
+    model = compile_estimator(fitted, x[::2], tell="labels")
     assert model.report()["parameter_set"] == "large16"
     assert (model.predict(x[1::2]) == fitted.predict(x[1::2])).mean() >= 0.97
 
@@ -142,6 +142,6 @@ def test_a_named_set_that_has_to_round_them_says_so():
     fitted, x = boosted(100)
     told = r"one look-up of lut4 tells their sums apart, by .* of a score at most"
     with pytest.warns(AccuracyWarning, match=told), pytest.raises(AccuracyError, match="decides as it on 35.8 %"):
-        compile_estimator(fitted, x[::2], encrypted_argmax=True, candidates=["lut4"])
+        compile_estimator(fitted, x[::2], tell="labels", sets=["lut4"])
     with pytest.warns(AccuracyWarning, match=told):
-        compile_estimator(fitted, x[::2], encrypted_argmax=True, candidates=["lut4"], accuracy=0)
+        compile_estimator(fitted, x[::2], tell="labels", sets=["lut4"], accuracy=0)

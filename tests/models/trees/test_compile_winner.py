@@ -27,7 +27,9 @@ def check(sessions, model, ensemble, x, executed=6):
     np.testing.assert_array_equal(
         model.client.output(simulate(model.program, model.client.phases(x), noisy=False)), expected
     )
-    np.testing.assert_array_equal(model.predict(x[:executed], "execute", key=key, session=session), expected[:executed])
+    np.testing.assert_array_equal(
+        model.predict(x[:executed], "encrypted", key=key, session=session), expected[:executed]
+    )
     numbers = np.unique(model.predict(x, output="scores"))
     assert set(numbers) <= set(range(len(ensemble.labels)))  # what the client decrypts
 
@@ -130,5 +132,5 @@ def test_a_forest_of_three_classes_on_the_real_set(sessions, tmp_path):
     np.testing.assert_array_equal(loaded.predict(x[1::2], "simulate", seed=1), model.predict(x[1::2]))
     key, session = sessions("large16")
     np.testing.assert_array_equal(
-        loaded.predict(x[1:60:30], "execute", key=key, session=session), model.predict(x[1:60:30])
+        loaded.predict(x[1:60:30], "encrypted", key=key, session=session), model.predict(x[1:60:30])
     )

@@ -155,7 +155,7 @@ def test_encrypted_equals_clear():
     compared = next(node.bootstraps for node in model.program.graph.lookups if node.origin == "comparisons")
     assert 0 < compared < report["comparison_bits"]
     key = ClientKey.generate(TOY)
-    encrypted = model.predict(x[:8], "execute", key=key, session=Session(key.evaluation_keys()), output="scores")
+    encrypted = model.predict(x[:8], "encrypted", key=key, session=Session(key.evaluation_keys()), output="scores")
     np.testing.assert_array_equal(encrypted, model.predict(x[:8], output="scores"))
     np.testing.assert_allclose(encrypted, ensemble.scores(x[:8]), atol=report["leaf_rounding_error"] + 1e-9)
 

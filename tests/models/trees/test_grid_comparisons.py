@@ -77,7 +77,7 @@ def test_encrypted_equals_quantised(sessions, made, seed):
     key, session = sessions(TOY)
     x = samples_of(ensemble, levels, 30, seed)
     model = compile_ensemble(ensemble, calibration=x, grid_bits=10, candidates=[TOY], leaf_bits=4)
-    encrypted = model.predict(x[:5], "execute", key=key, session=session, output="scores")
+    encrypted = model.predict(x[:5], "encrypted", key=key, session=session, output="scores")
     np.testing.assert_array_equal(encrypted, model.predict(x[:5], output="scores"))
 
 
@@ -94,7 +94,7 @@ def test_few_of_many_points_are_extracted_alone(sessions, device):
     assert model.program.graph.input.size == 6 * 255
     assert len(model.program.schedule.steps[0].columns) == 3
     np.testing.assert_array_equal(model.predict(x), ensemble.evaluate(x))
-    found = model.predict(x[:7], "execute", key=key, session=session)
+    found = model.predict(x[:7], "encrypted", key=key, session=session)
     np.testing.assert_array_equal(found, ensemble.evaluate(x[:7]))
 
 

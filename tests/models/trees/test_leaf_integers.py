@@ -65,5 +65,5 @@ def test_outputs_of_different_scales_encrypted(sessions) -> None:
     key, session = sessions(TOY, "cpu")
     model = compile_ensemble(APART, candidates=[TOY], comparisons="client")
     np.testing.assert_allclose(model.predict(SAMPLES), APART.scores(SAMPLES), atol=1e-9)
-    encrypted = model.predict(SAMPLES, "execute", key=key, session=session)
+    encrypted = model.predict(SAMPLES, "encrypted", key=key, session=session)
     np.testing.assert_array_equal(encrypted, model.predict(SAMPLES))

@@ -131,7 +131,7 @@ def test_encrypted_equals_quantised(sessions, device, made, seed):
     key, session = sessions(TOY, device)
     x = samples_of(ensemble, levels, 30, seed)
     model = compile_ensemble(ensemble, comparisons="server", calibration=x, grid_bits=10, candidates=[TOY], leaf_bits=4)
-    encrypted = model.predict(x[:5], "execute", key=key, session=session, output="scores")
+    encrypted = model.predict(x[:5], "encrypted", key=key, session=session, output="scores")
     np.testing.assert_array_equal(encrypted, model.predict(x[:5], output="scores"))
 
 
@@ -158,7 +158,7 @@ def test_every_threshold_of_a_grid_is_exact(sessions, bits):
     expected = np.array([sum(value > point + 0.5 for point in points) for value in x[:, 0]])
     np.testing.assert_array_equal(model.predict(x), expected)
     few = np.concatenate([x[:3], x[-3:], x[len(x) // 2 :][:2]])
-    np.testing.assert_array_equal(model.predict(few, "execute", key=key, session=session), model.predict(few))
+    np.testing.assert_array_equal(model.predict(few, "encrypted", key=key, session=session), model.predict(few))
 
 
 def test_equal_trees_cost_as_one():
@@ -185,7 +185,7 @@ def test_a_constant_tree_and_infinite_and_missing_inputs(sessions):
     leaf = TreeEnsemble((Tree.of_nodes([0], [0], [-1], [-1], [[3.5]]),), 1)
     alone, (key, session) = compile_ensemble(leaf, comparisons="server", calibration=x, candidates=[TOY]), sessions(TOY)
     assert alone.program.bootstraps == 0
-    assert alone.predict([[0.0], [1.0]], "execute", key=key, session=session).tolist() == [3.5, 3.5]
+    assert alone.predict([[0.0], [1.0]], "encrypted", key=key, session=session).tolist() == [3.5, 3.5]
     model = compile_ensemble(stump(2.5), comparisons="server", calibration=x, candidates=[TOY])
     assert model.predict([[-1e300], [1e300], [2.0], [3.0]]).tolist() == [0, 1, 0, 1]
     for hostile, message in (
@@ -209,7 +209,7 @@ def test_missing_values_go_where_training_sent_them(sessions, bits):
         ensemble, comparisons="server", grid={0: points}, grid_bits=bits, calibration=x, candidates=[TOY]
     )
     assert model.predict(x).tolist() == [2, 0, 3]
-    assert model.predict(x, "execute", key=key, session=session).tolist() == [2, 0, 3]
+    assert model.predict(x, "encrypted", key=key, session=session).tolist() == [2, 0, 3]
 
 
 @pytest.mark.parametrize("comparisons", ["grid", "server"])
@@ -222,7 +222,7 @@ def test_a_service_of_labels_of_one_tree(sessions, comparisons):
     )
     key, session = sessions(TOY)
     np.testing.assert_array_equal(model.predict(x), ensemble.evaluate(x))
-    np.testing.assert_array_equal(model.predict(x[:4], "execute", key=key, session=session), ensemble.evaluate(x[:4]))
+    np.testing.assert_array_equal(model.predict(x[:4], "encrypted", key=key, session=session), ensemble.evaluate(x[:4]))
 
 
 # --- noise -----------------------------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_signs_of_too_many_digits_fail_as_often_as_the_report_says(monkeypatch, 
     assert model.report()["bootstraps_per_level"] == [7, 1, 1]
     (layer,) = (each for each in model.report()["layers"] if each["name"] == "comparisons")
     x = np.random.default_rng(0).integers(threshold, threshold + 2, (count, 1)).astype(float)
-    encrypted = model.predict(x, "execute", key=key, session=Session(key.evaluation_keys(), "cpu"))
+    encrypted = model.predict(x, "encrypted", key=key, session=Session(key.evaluation_keys(), "cpu"))
     wrong = float((encrypted != (x[:, 0] > threshold)).mean())
     most = 2 ** layer["failure_log2"] / 2
     least = 2 ** noise.p_fail_log2(2.0**-8, (layer["noise_percent"] / 200) ** 2, 0.0) / 2

@@ -35,7 +35,7 @@ def test_simulated_accuracy_on_the_whole_test_set(model: CompiledModel) -> None:
     images, labels = load_mnist("test")
     card = zoo.card("mnist-mlp-1x30").facts
     clear = model.predict_float(images).argmax(axis=1)
-    simulated = model.predict(images, fhe="simulate", seed=1).argmax(axis=1)
+    simulated = model.predict(images, how="simulate", seed=1).argmax(axis=1)
     assert (clear == labels).mean() == pytest.approx(card["accuracy_clear"], abs=2e-4)
     assert (simulated == labels).mean() == pytest.approx(card["accuracy_simulated"], abs=1e-3)
     assert (simulated == labels).mean() >= 0.968
@@ -49,7 +49,7 @@ def test_models_do_what_their_cards_say(name: str) -> None:
     model, card = zoo.load_model(name), zoo.card(name).facts
     assert card["accuracy_clear"] - card["accuracy_simulated"] <= 0.004
     clear = model.predict_float(images).argmax(axis=1)
-    simulated = model.predict(images, fhe="simulate", seed=1).argmax(axis=1)
+    simulated = model.predict(images, how="simulate", seed=1).argmax(axis=1)
     for found, expected in ((clear, card["accuracy_clear"]), (simulated, card["accuracy_simulated"])):
         assert (found == labels).mean() >= expected - 4 * np.sqrt(expected * (1 - expected) / 1000)
     assert (simulated == clear).mean() >= 0.985
@@ -61,7 +61,7 @@ def test_encrypted_images_agree_with_clear(model: CompiledModel) -> None:
     key = ClientKey._from_entropy(model.program.parameters, bytes(32))
     packed = model.client.encrypt(key, chosen[:1])
     assert len(packed.to_bytes()) <= 8192
-    scores = model.predict(chosen, fhe="execute", key=key, session=Session(key.evaluation_keys(), threads=1))
+    scores = model.predict(chosen, how="encrypted", key=key, session=Session(key.evaluation_keys(), threads=1))
     clear = model.predict_float(chosen)
     assert (scores.argmax(axis=1) == clear.argmax(axis=1)).all()
     assert np.abs(scores - clear).max() < 0.5 * np.abs(clear).max()

@@ -31,7 +31,7 @@ SAMPLES = 5000
 def same(model: Any, x: np.ndarray, y: np.ndarray, least: float = 0.99, **options: Any) -> Any:
     """Compiled, encrypted as the integers in clear, and nearly as scikit-learn decides."""
     model.fit(x, y)
-    made = compile_estimator_batch(model, x, samples=SAMPLES, **options)
+    made = compile_estimator_batch(model, x, batch=SAMPLES, **options)
     theirs = model.predict(x)
     if theirs.dtype.kind == "f":
         off = np.sqrt(np.mean(np.square(made.predict(x) - theirs)))
@@ -39,7 +39,7 @@ def same(model: Any, x: np.ndarray, y: np.ndarray, least: float = 0.99, **option
     else:
         assert (made.predict(x) == theirs).mean() >= least
     keys = generate_keys(made)
-    np.testing.assert_array_equal(made.predict(x[:40], "execute", key=keys), made.predict(x[:40]))
+    np.testing.assert_array_equal(made.predict(x[:40], "encrypted", key=keys), made.predict(x[:40]))
     integers = made.client.integers(x)
     np.testing.assert_array_equal(made.encrypted_outputs(keys, integers), made.outputs(integers))
     return made
@@ -81,7 +81,7 @@ def test_pairs_of_classes_vote_as_scikit_learns(kernel: str, break_ties: bool) -
     made = same(model, x, names)
     np.testing.assert_allclose(made.predict(x, output="scores"), model.decision_function(x), atol=0.02)
     model.set_params(decision_function_shape="ovo", break_ties=False)
-    made = compile_estimator_batch(model.fit(x, names), x, samples=SAMPLES)
+    made = compile_estimator_batch(model.fit(x, names), x, batch=SAMPLES)
     np.testing.assert_allclose(made.predict(x, output="scores"), model.decision_function(x), atol=0.02)
 
 
@@ -91,7 +91,7 @@ def test_ties_of_votes() -> None:
     y = np.random.default_rng(4).integers(0, 6, 400)
     for break_ties in (False, True):
         model = svm.SVC(C=10, break_ties=break_ties).fit(x, y)
-        made = compile_estimator_batch(model, x, samples=SAMPLES)
+        made = compile_estimator_batch(model, x, batch=SAMPLES)
         assert (made.predict(x) == model.predict(x)).mean() > 0.98
 
 
@@ -165,31 +165,31 @@ def test_linear_estimators() -> None:
     ours = make_pipeline(StandardScaler(), estimators.LogisticRegression()).fit(x, y)
     last, scaled = ours[-1], ours[:-1].transform(x)
     theirs = linear_model.LogisticRegression().fit(scaled, y)
-    made = last.compile(scaled, samples=SAMPLES)
+    made = last.compile(scaled, batch=SAMPLES)
     assert made.way == "slots" and last.batch_ is made
-    np.testing.assert_array_equal(last.predict(scaled[:50], fhe="execute", threads=2), theirs.predict(scaled[:50]))
-    np.testing.assert_allclose(last.predict_proba(scaled, fhe="execute"), theirs.predict_proba(scaled), atol=0.01)
+    np.testing.assert_array_equal(last.predict(scaled[:50], how="encrypted", threads=2), theirs.predict(scaled[:50]))
+    np.testing.assert_allclose(last.predict_proba(scaled, how="encrypted"), theirs.predict_proba(scaled), atol=0.01)
     np.testing.assert_allclose(last.decision_function(scaled), theirs.decision_function(scaled), atol=0.05)
     assert not hasattr(clone(last), "batch_") and not hasattr(pickle.loads(pickle.dumps(last)), "batch_")  # noqa: S301 (our own)
     last.compile(scaled)  # a program of look-ups takes its place
-    assert not hasattr(last, "batch_") and last.predict(scaled[:2], fhe="execute").tolist() == y[:2].tolist()
+    assert not hasattr(last, "batch_") and last.predict(scaled[:2], how="encrypted").tolist() == y[:2].tolist()
     with pytest.raises(CompileError, match="threads and device, got return_std"):
         ridge = estimators.Ridge().fit(x, y)
-        ridge.compile(x, samples=SAMPLES)
+        ridge.compile(x, batch=SAMPLES)
         ridge.predict(x, return_std=True)
 
 
 def test_few_samples_are_a_program() -> None:
     x, y = load_iris(return_X_y=True)
     ours = estimators.LogisticRegression(max_iter=500).fit(x, y)
-    made = ours.compile(x, samples=1)
+    made = ours.compile(x, batch=1)
     assert made.way == "ciphertexts" and made.single is not None
-    np.testing.assert_array_equal(ours.predict(x[::30], fhe="execute"), ours.predict(x[::30]))
+    np.testing.assert_array_equal(ours.predict(x[::30], how="encrypted"), ours.predict(x[::30]))
     np.testing.assert_allclose(
         ours.predict_proba(x), linear_model.LogisticRegression(max_iter=500).fit(x, y).predict_proba(x), atol=0.01
     )
     with pytest.raises(CompileError, match="ClientKey of the set 'lut3'"):
-        ours.predict(x, fhe="execute", key=[3])
+        ours.predict(x, how="encrypted", key=[3])
 
 
 def test_machines() -> None:
@@ -197,28 +197,28 @@ def test_machines() -> None:
     for kind, theirs in ((estimators.SVC, svm.SVC), (estimators.NuSVC, svm.NuSVC)):
         ours, plain = kind().fit(x, y), theirs().fit(x, y)
         np.testing.assert_array_equal(ours.predict(x), plain.predict(x))
-        ours.compile(x, samples=SAMPLES)
-        np.testing.assert_array_equal(ours.predict(x[::3], fhe="execute"), ours.predict(x[::3]))
-        np.testing.assert_allclose(ours.decision_function(x, fhe="execute"), plain.decision_function(x), atol=0.05)
+        ours.compile(x, batch=SAMPLES)
+        np.testing.assert_array_equal(ours.predict(x[::3], how="encrypted"), ours.predict(x[::3]))
+        np.testing.assert_allclose(ours.decision_function(x, how="encrypted"), plain.decision_function(x), atol=0.05)
         assert not hasattr(clone(ours), "batch_") and not hasattr(ours.fit(x, y), "batch_")
     for kind, theirs in ((estimators.SVR, svm.SVR), (estimators.NuSVR, svm.NuSVR)):
         ours, plain = kind().fit(x, y), theirs().fit(x, y)
-        ours.compile(x, samples=2)
-        np.testing.assert_allclose(ours.predict(x[:3], fhe="execute"), plain.predict(x[:3]), atol=0.05)
+        ours.compile(x, batch=2)
+        np.testing.assert_allclose(ours.predict(x[:3], how="encrypted"), plain.predict(x[:3]), atol=0.05)
 
 
 def test_what_cannot_be_compiled() -> None:
     x, y = load_iris(return_X_y=True)
     with pytest.raises(CompileError, match="fitted"):
-        estimators.SVC().compile(x, samples=5)
+        estimators.SVC().compile(x, batch=5)
     with pytest.raises(CompileError, match="call compile"):
-        estimators.SVC().fit(x, y).predict(x, fhe="execute")
+        estimators.SVC().fit(x, y).predict(x, how="encrypted")
     with pytest.raises(UnsupportedOperatorError, match="linear, poly or rbf"):
         estimators.SVC(kernel="sigmoid").fit(x, y).compile(x)
     with pytest.raises(UnsupportedOperatorError, match="kernel"):
         estimators.SVC(kernel=lambda a, b: a @ b.T).fit(x, y).compile(x)
     with pytest.raises(UnsupportedOperatorError, match="batches are of linear models"):
-        compile_estimator_batch(DecisionTreeClassifier().fit(x, y), x, samples=5)
+        compile_estimator_batch(DecisionTreeClassifier().fit(x, y), x, batch=5)
     with pytest.raises(CompileError, match="got none"):
         estimators.SVC().fit(x, y).compile(x[:0])
     with pytest.raises(UnsupportedOperatorError, match="constant kernel"):
@@ -228,13 +228,13 @@ def test_what_cannot_be_compiled() -> None:
 def test_a_batch_is_judged_by_the_machine_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = load_iris(return_X_y=True)
     fitted = make_pipeline(StandardScaler(), svm.SVC()).fit(x, y)
-    made = compile_estimator_batch(fitted, x, samples=SAMPLES)
+    made = compile_estimator_batch(fitted, x, batch=SAMPLES)
     assert made.original is not None and made.original.at_least > 0.97
     assert str(made).startswith("as your model: ") and made.report()["original"]["samples"] == 150
     with pytest.raises(
         AccuracyError, match="SVC|Pipeline.*the encrypted model decides as it on .* 97 % were asked for"
     ):
-        compile_estimator_batch(fitted, x, samples=SAMPLES, feature_ranges={2: (1.0, 2.0), 3: (0.1, 0.5)})
+        compile_estimator_batch(fitted, x, batch=SAMPLES, ranges={2: (1.0, 2.0), 3: (0.1, 0.5)})
     monkeypatch.setattr(kernels, "dual_weights", lambda machine: (-dual_weights(machine)[0], dual_weights(machine)[1]))
     with pytest.raises(ImportFaultError, match="as imported it gives .* where the model says .* by its own predict"):
-        compile_estimator_batch(fitted, x, samples=SAMPLES)
+        compile_estimator_batch(fitted, x, batch=SAMPLES)

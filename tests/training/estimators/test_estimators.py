@@ -112,13 +112,13 @@ def test_compiled_is_close_to_clear_and_encrypted_equals_compiled(name: str, key
     else:
         assert np.abs(quantised - clear).max() <= 0.05 * np.ptp(clear)
     chosen = x[::60]
-    encrypted = estimator.predict(chosen, fhe="execute", **keys(model))
+    encrypted = estimator.predict(chosen, how="encrypted", **keys(model))
     assert encrypted.dtype == quantised.dtype
     if name.startswith("MLP"):  # approximate look-ups
         assert np.abs(encrypted - quantised[::60]).max() <= (0 if name == "MLPClassifier" else 0.2 * np.ptp(clear))
     else:
         assert (encrypted == quantised[::60]).all()
-        assert (estimator.predict(x, fhe="simulate", seed=1) == quantised).all()
+        assert (estimator.predict(x, how="simulate", seed=1) == quantised).all()
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n.endswith("Classifier") or n == "LogisticRegression"])
@@ -135,7 +135,7 @@ def test_probabilities_and_decisions(name: str, keys: Any) -> None:
         loss = 0.1 if name == "MLPClassifier" else 0.05  # approximate
         assert np.abs(quantised - clear[method]).max() <= loss * np.ptp(clear[method])
         if name != "MLPClassifier":
-            assert (getattr(estimator, method)(x[:2], fhe="execute", **keys(model)) == quantised[:2]).all()
+            assert (getattr(estimator, method)(x[:2], how="encrypted", **keys(model)) == quantised[:2]).all()
     assert hasattr(estimator, "predict_proba") == (
         name not in ("SGDClassifier", "RidgeClassifier")
     )  # hinge and squares have none
@@ -147,7 +147,7 @@ def test_isolation_scores(keys: Any) -> None:
     model = estimator.compile(x, leaf_bits=8, **TREES)
     assert np.abs(estimator.score_samples(x) - clear[0]).max() < 0.01
     assert np.abs(estimator.decision_function(x) - clear[1]).max() < 0.01
-    encrypted = estimator.decision_function(x[:2], fhe="execute", **keys(model))
+    encrypted = estimator.decision_function(x[:2], how="encrypted", **keys(model))
     assert (encrypted == estimator.decision_function(x[:2])).all()
 
 
@@ -160,7 +160,7 @@ def test_a_saved_program_predicts(name: str, tmp_path: Path, keys: Any) -> None:
     estimator.save(tmp_path / "model.clkm")
     loaded = type(estimator).load(tmp_path / "model.clkm")
     assert (loaded.predict(x) == estimator.predict(x)).all()
-    assert (loaded.predict(x[:2], fhe="execute", **keys(model)) == estimator.predict(x[:2])).all()
+    assert (loaded.predict(x[:2], how="encrypted", **keys(model)) == estimator.predict(x[:2])).all()
     with pytest.raises(CompileError, match=f"SVC.load: expected a program of a LinearSVC, got one of {name}"):
         estimators.LinearSVC.load(tmp_path / "model.clkm")
 
@@ -168,9 +168,9 @@ def test_a_saved_program_predicts(name: str, tmp_path: Path, keys: Any) -> None:
 def test_encrypted_argmax_tells_labels_alone(tmp_path: Path, keys: Any) -> None:
     estimator, x = fitted("DecisionTreeClassifier")
     clear = estimator.predict(x)
-    model = estimator.compile(x, encrypted_argmax=True, **TREES)
+    model = estimator.compile(x, tell="labels", **TREES)
     assert (estimator.predict(x) == clear).all()
-    assert (estimator.predict(x[:2], fhe="execute", **keys(model)) == clear[:2]).all()
+    assert (estimator.predict(x[:2], how="encrypted", **keys(model)) == clear[:2]).all()
     with pytest.raises(CompileError, match="encrypted_argmax=True, which tells labels alone; compile without it"):
         estimator.predict_proba(x)
     estimator.save(tmp_path / "model.clkm")
@@ -189,9 +189,9 @@ def test_client_and_server_apart(keys: Any) -> None:
 def test_keys_are_made_on_the_first_encrypted_call() -> None:
     estimator, x = fitted("Ridge")
     estimator.compile(x, **LINEAR)
-    first = estimator.predict(x[:2], fhe="execute")
+    first = estimator.predict(x[:2], how="encrypted")
     kept = estimator._encrypted_session
-    assert (estimator.predict(x[:2], fhe="execute") == first).all()
+    assert (estimator.predict(x[:2], how="encrypted") == first).all()
     assert estimator._encrypted_session is kept
     assert estimator.compile(x, **LINEAR) is not None and not hasattr(estimator, "_encrypted_session")
 
@@ -255,7 +255,7 @@ def test_pipelines_and_grid_search(keys: Any) -> None:
     search = GridSearchCV(pipeline, {"logisticregression__C": [0.1, 1.0]}, cv=3).fit(x, y)
     last = search.best_estimator_[-1]
     model = last.compile(search.best_estimator_[:-1].transform(x), **LINEAR)
-    encrypted = search.best_estimator_.predict(x[:3], fhe="execute", **keys(model))
+    encrypted = search.best_estimator_.predict(x[:3], how="encrypted", **keys(model))
     assert (encrypted == search.predict(x[:3])).all()
 
 
@@ -266,13 +266,13 @@ def test_bad_input() -> None:
     with pytest.raises(CompileError, match="Ridge: expected a fitted estimator; call fit"):
         estimator.compile(x)
     estimator.fit(frame, y)
-    with pytest.raises(CompileError, match="fhe='execute' needs a compiled model; call compile\\(X\\)"):
-        estimator.predict(frame, fhe="execute")
-    with pytest.raises(CompileError, match="fhe: expected 'disable', 'simulate' or 'execute', got 'yes'"):
-        estimator.predict(frame, fhe="yes")
+    with pytest.raises(CompileError, match="how='encrypted' needs a compiled model; call compile\\(X\\)"):
+        estimator.predict(frame, how="encrypted")
+    with pytest.raises(CompileError, match="how: expected 'clear', 'simulate' or 'encrypted', got 'yes'"):
+        estimator.predict(frame, how="yes")
     estimator.compile(frame, **LINEAR)
     with pytest.raises(ShapeError, match="in their order; missing \\['petal'\\], unexpected \\['size'\\]"):
-        estimator.predict(frame.rename(columns={"petal": "size"}), fhe="simulate")
+        estimator.predict(frame.rename(columns={"petal": "size"}), how="simulate")
     with pytest.raises(ShapeError, match="column 'width' has missing values"):
         estimator.predict(frame.assign(width=np.nan))
     with pytest.raises(ShapeError, match=r"expected an array of shape \['samples', 3\], got \[150, 2\]"):
@@ -299,7 +299,7 @@ def test_a_network_on_raw_columns_decides_as_in_clear() -> None:
     network.compile(x[::2])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # values beyond the calibrated range
-        simulated = network.predict(x[1::2], fhe="simulate")
+        simulated = network.predict(x[1::2], how="simulate")
     assert (simulated == clear).mean() >= 0.97
     assert (simulated == y[1::2]).mean() >= (clear == y[1::2]).mean() - 0.01
 

@@ -39,7 +39,7 @@ OFF_GRID = X[::30] + 0.0137
 @pytest.fixture(scope="module")
 def encrypted() -> dict[str, Any]:
     key = ClientKey.generate(TOY)
-    return {"fhe": "execute", "key": key, "session": Session(key.evaluation_keys())}
+    return {"how": "encrypted", "key": key, "session": Session(key.evaluation_keys())}
 
 
 def fitted(kind: type, x: Any, y: Any) -> Any:

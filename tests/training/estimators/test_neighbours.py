@@ -29,7 +29,7 @@ def test_a_classifier(weights: str) -> None:
     np.testing.assert_array_equal(ours.predict(x), theirs.predict(x))
     ours.compile()
     assert (ours.predict(x[1::2]) == theirs.predict(x[1::2])).mean() > 0.95
-    np.testing.assert_array_equal(ours.predict(x[1::10], fhe="execute"), ours.predict(x[1::10]))
+    np.testing.assert_array_equal(ours.predict(x[1::10], how="encrypted"), ours.predict(x[1::10]))
 
 
 def test_cells() -> None:
@@ -39,7 +39,7 @@ def test_cells() -> None:
     index = ours.compile(cells=8, probes=4)
     assert index.client.cells is not None and index.report()["answer_bytes"] <= 100_000
     assert (ours.predict(x) == clear).mean() > 0.95
-    np.testing.assert_array_equal(ours.predict(x[::50], fhe="execute"), ours.predict(x[::50]))
+    np.testing.assert_array_equal(ours.predict(x[::50], how="encrypted"), ours.predict(x[::50]))
 
 
 def test_a_regressor() -> None:
@@ -55,7 +55,7 @@ def test_a_regressor() -> None:
     assert index.original is not None and index.original.value > 0.9
     assert index.report()["original"]["value"] == index.original.value
     assert np.corrcoef(ours.predict(x), clear)[0, 1] > 0.98
-    np.testing.assert_array_equal(ours.predict(x[:5], fhe="execute"), ours.predict(x[:5]))
+    np.testing.assert_array_equal(ours.predict(x[:5], how="encrypted"), ours.predict(x[:5]))
 
 
 def test_it_is_an_estimator() -> None:
@@ -67,7 +67,7 @@ def test_it_is_an_estimator() -> None:
     )
     scale, last = search.fit(x, y).best_estimator_
     last.compile()
-    assert last.predict(scale.transform(x[:1]), fhe="execute") == y[:1]
+    assert last.predict(scale.transform(x[:1]), how="encrypted") == y[:1]
     assert not hasattr(clone(last), "index_")
     again = pickle.loads(pickle.dumps(last))  # noqa: S301 (our own)
     assert not hasattr(again, "index_") and not hasattr(again, "_key")
@@ -79,7 +79,7 @@ def test_what_cannot_be_compiled() -> None:
     with pytest.raises(CompileError, match="call fit first"):
         estimators.KNeighborsClassifier().compile()
     with pytest.raises(CompileError, match=r"call compile\(\)"):
-        estimators.KNeighborsClassifier().fit(x, y).predict(x, fhe="execute")
+        estimators.KNeighborsClassifier().fit(x, y).predict(x, how="encrypted")
     for other in (
         estimators.KNeighborsClassifier(metric="manhattan"),
         estimators.KNeighborsClassifier(weights=lambda d: 1 / (1 + d)),

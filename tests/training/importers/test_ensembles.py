@@ -220,7 +220,7 @@ def test_an_ensemble_runs_encrypted() -> None:
     x, y = classification(3)
     for name in ("vote", "gaussian"):
         compiled = compile_estimator(fitted(CLASSIFIERS[name], x, y), x)
-        np.testing.assert_array_equal(compiled.predict(x[:4], fhe="execute"), compiled.predict(x[:4]))
+        np.testing.assert_array_equal(compiled.predict(x[:4], how="encrypted"), compiled.predict(x[:4]))
 
 
 def test_what_integers_cannot_hold_is_refused() -> None:

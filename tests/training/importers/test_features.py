@@ -255,7 +255,7 @@ def test_a_model_of_texts_runs_encrypted() -> None:
     with pytest.warns(AccuracyWarning, match="8 calibration samples show .* give 197 or more"):
         compiled = compile_estimator(fitted, DOCUMENTS)
     assert (compiled.predict(DOCUMENTS) == fitted.predict(DOCUMENTS)).all()
-    np.testing.assert_array_equal(compiled.predict(DOCUMENTS[:2], fhe="execute"), fitted.predict(DOCUMENTS[:2]))
+    np.testing.assert_array_equal(compiled.predict(DOCUMENTS[:2], how="encrypted"), fitted.predict(DOCUMENTS[:2]))
     column = np.array(DOCUMENTS, dtype=object)[:, None]
     np.testing.assert_array_equal(compiled.predict(column), compiled.predict(DOCUMENTS))
     for wrong in ([["a", "b"]], [1.0, 2.0], ["a", None], np.zeros((2, 3))):

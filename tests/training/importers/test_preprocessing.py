@@ -273,7 +273,7 @@ def test_histogram_boosting_behind_a_scaler_decides_ties_alike() -> None:
     x = np.random.default_rng(1).normal(size=(300, 4))
     y = x[:, 0] + x[:, 1] * x[:, 2] > 0
     fitted = make(preprocessing.StandardScaler(), ensemble.HistGradientBoostingClassifier(max_iter=10)).fit(x, y)
-    compiled = compile_estimator(fitted, x, comparisons="client")
+    compiled = compile_estimator(fitted, x, thresholds="client")
     assert (compiled.predict(x) == fitted.predict(x)).all()
 
 
@@ -349,7 +349,7 @@ def test_sparse_samples() -> None:
 def test_a_pipeline_of_numbers_ends_in_a_tree() -> None:
     x = RNG.normal(size=(100, 3))
     fitted = make(preprocessing.StandardScaler(), tree.DecisionTreeClassifier(max_depth=3)).fit(x, x[:, 0] > 0)
-    compiled = compile_estimator(fitted, x, comparisons="client")
+    compiled = compile_estimator(fitted, x, thresholds="client")
     assert (compiled.predict(x) == fitted.predict(x)).all()
     for nothing in ("passthrough", make("passthrough", None)):
         assert split_pipeline(make(nothing, tree.DecisionTreeClassifier()))[0] == ()

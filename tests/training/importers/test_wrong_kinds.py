@@ -52,13 +52,13 @@ def test_an_isolation_forest_tells_outliers(contamination: Any) -> None:
     fitted = ensemble.IsolationForest(n_estimators=4, max_samples=12, contamination=contamination, random_state=0).fit(
         X
     )
-    compiled = compile_estimator(fitted, X, comparisons="client", accuracy=0.9)
+    compiled = compile_estimator(fitted, X, thresholds="client", accuracy=0.9)
     found = compiled.predict(X)
     assert set(found.tolist()) <= {-1, 1} and found.shape == (150,)
     assert (found == fitted.predict(X)).mean() > 0.95  # the offset lies between scores that are close
     assert np.abs(compiled.predict(X, output="probabilities")[:, 0] - fitted.score_samples(X)).max() < 0.02
     own = IsolationForest.from_sklearn(fitted)
-    own.compile(X, comparisons="client", accuracy=0.9)
+    own.compile(X, thresholds="client", accuracy=0.9)
     assert (own.predict(X) == found).all()
 
 
@@ -68,7 +68,7 @@ def test_xgboost_with_two_targets() -> None:
     fitted = xgboost.XGBRegressor(n_estimators=4, max_depth=3).fit(X, targets)
     model: Any = import_estimator(fitted)
     np.testing.assert_allclose(model.evaluate(X), fitted.predict(X), atol=1e-5)
-    compiled = compile_estimator(fitted, X, comparisons="client")
+    compiled = compile_estimator(fitted, X, thresholds="client")
     assert np.abs(compiled.predict(X) - fitted.predict(X)).max() < 0.05
     several = xgboost.XGBClassifier(n_estimators=4, max_depth=3).fit(X, LABELS)
     model = import_estimator(several)
@@ -93,12 +93,12 @@ def test_options_that_a_model_does_not_have() -> None:
     with pytest.raises(
         CompileError, match="Ridge: profile is no option of a linear model; expected parameters, bits, margin"
     ):
-        compile_estimator(linear_model.Ridge().fit(X, Y), X, profile="fast")
+        compile_estimator(linear_model.Ridge().fit(X, Y), X, precision="fast")
     trees = tree.DecisionTreeRegressor(max_depth=2).fit(X, Y)
     with pytest.raises(
         CompileError, match="bits, weight_bits is no option of an ensemble of trees; expected comparisons"
     ):
-        compile_estimator(trees, X, weight_bits=4, bits=3)
+        compile_estimator(trees, X, weight_bits=4, input_bits=3)
     with pytest.raises(CompileError, match="leaf_bits is no option of a network; expected .*profile"):
         compile_estimator(network(), X, leaf_bits=4)
 
@@ -159,10 +159,10 @@ def test_labels_are_of_one_kind() -> None:
     for labels in (np.array(["a", "b"], dtype=object), np.array([3, -1], dtype=object)):
         fitted = ensemble.VotingClassifier([("a", tree.DecisionTreeClassifier(max_depth=2))], voting="soft")
         fitted.fit(X, labels[LABELS[:, 0]].tolist())
-        found = compile_estimator(fitted, X, comparisons="client").predict(X)
+        found = compile_estimator(fitted, X, thresholds="client").predict(X)
         assert (found == fitted.predict(X)).all()
     forest = tree.DecisionTreeClassifier(max_depth=2).fit(X, np.array(["no", "yes"], dtype=object)[LABELS])
-    assert (compile_estimator(forest, X, comparisons="client").predict(X) == forest.predict(X)).mean() > 0.98
+    assert (compile_estimator(forest, X, thresholds="client").predict(X) == forest.predict(X)).mean() > 0.98
     with pytest.raises(CompileError, match="expected texts, or numbers, got both"):
         label_array(np.array([1, "a"], dtype=object), 2)
     with pytest.raises(CompileError, match="got datetime64"):

@@ -22,7 +22,6 @@ from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.models.neighbours.index import NeighbourIndex
-from cloakwork.models.neighbours.index_file import save_index
 
 QUERY = np.array([3, -20, 11, 0, 40, -1])
 
@@ -35,7 +34,7 @@ def index() -> NeighbourIndex:
 def put(data: Path, index: NeighbourIndex, name: str = "near", version: int = 1) -> Path:
     folder = data / "models" / name
     folder.mkdir(parents=True, exist_ok=True)
-    save_index(folder / f"{version}.clkn", index)
+    index.save(folder / f"{version}.clkn")
     return data
 
 

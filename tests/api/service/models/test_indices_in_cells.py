@@ -18,7 +18,6 @@ from cloakwork.app.client.keyring import Keyring
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
 from cloakwork.models.neighbours.cells import UNSEEN
 from cloakwork.models.neighbours.index import NeighbourIndex
-from cloakwork.models.neighbours.index_file import save_index
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +33,7 @@ def index() -> NeighbourIndex:
 def server(tmp_path_factory: pytest.TempPathFactory, index: NeighbourIndex, fill: Any) -> Iterator[Server]:
     data: Path = fill(tmp_path_factory.mktemp("cells") / "data")
     (data / "models" / "near").mkdir(parents=True)
-    save_index(data / "models" / "near" / "1.clkn", index)
+    index.save(data / "models" / "near" / "1.clkn")
     with serving(data) as started:
         yield started
 

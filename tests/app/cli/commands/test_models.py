@@ -187,7 +187,7 @@ def test_a_sample_goes_through_files(call, tmp_path, compiled):
     clear = model.predict(x)
     assert values.shape == (3, 3)
     drawn = [
-        model.predict(x, fhe="simulate", seed=seed) - clear for seed in range(60)
+        model.predict(x, how="simulate", seed=seed) - clear for seed in range(60)
     ]  # the noise of toy parameters is large
     deviation = np.sqrt(np.square(drawn).mean(axis=0))
     assert (np.abs(values - clear) < 6 * deviation + 0.05 * np.abs(clear).max()).all()

@@ -1,0 +1,103 @@
+"""`cloakwork.Key`: the client's secret key for a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from cloakwork.fhe_core.arrays import Progress
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.files import PathLike
+from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
+from cloakwork.fhe_core.levelled.client import LevelledClientKey
+from cloakwork.fhe_core.levelled.wire import MAGIC
+from cloakwork.models.batches.model import BatchModel
+from cloakwork.models.errors import CompileError
+from cloakwork.models.neighbours.client import NeighbourClient
+from cloakwork.models.neighbours.index import NeighbourIndex
+from cloakwork.models.program.client_specification import ClientSpecification
+
+if TYPE_CHECKING:
+    from cloakwork.models.model import Model
+
+PublicKeys: TypeAlias = EvaluationKeys | LevelledEvaluationKeys | tuple[LevelledEvaluationKeys, ...]
+"""What a server gets of a key."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Key:
+    """The secret key of a client: it stays with the owner of the data. One key serves every model of the same parameter set.
+
+    Attributes:
+        parts: the engine's keys; models for batches have one for each plaintext modulus.
+    """
+
+    parts: tuple[ClientKey, ...] | tuple[LevelledClientKey, ...] = field(repr=False)
+
+    @classmethod
+    def generate(cls, model: Model | ClientSpecification | NeighbourClient) -> Key:
+        """Generate a fresh key from the operating system's randomness. Args: model: a compiled model, or its client specification."""
+        return cls(tuple(_generated(each) for each in _parameters(model)))
+
+    @property
+    def only(self) -> Any:
+        """The engine's key. CompileError: there are several."""
+        if len(self.parts) != 1:
+            raise CompileError(f"key: expected a key of one part, got one of {len(self.parts)}")
+        return self.parts[0]
+
+    def public(self, model: Model | NeighbourClient | None = None, progress: Progress = None) -> PublicKeys:
+        """Make the evaluation keys: all that a server gets; they decrypt nothing.
+
+        Args:
+            model: for indices of nearest neighbours and models for batches, whose servers need further keys.
+            progress: called with steps done and in all.
+        """
+        if model is None or hasattr(model, "program"):
+            if not isinstance(self.parts[0], ClientKey):
+                raise CompileError("key.public: expected the model whose server gets the keys, got none")
+            return self.parts[0].evaluation_keys(progress)
+        if isinstance(model, BatchModel):
+            if model.single is not None:
+                return self.only.evaluation_keys(progress)  # type: ignore[no-any-return]
+            return tuple(model.client.evaluation_keys(self.parts))  # type: ignore[arg-type]
+        client: NeighbourClient = model.client if isinstance(model, NeighbourIndex) else model  # type: ignore[assignment]
+        return client.evaluation_keys(self.only)
+
+    def save(self, path: PathLike, passphrase: str) -> None:
+        """Write the key to a file, encrypted with a passphrase (scrypt, AES-256-GCM). CompileError: a key of several parts."""
+        self.only.save(path, passphrase)
+
+    @classmethod
+    def load(cls, path: PathLike, passphrase: str) -> Key:
+        """Read a key's file.
+
+        Raises:
+            SerializationError: another kind of file, a damaged one, or another passphrase.
+        """
+        with Path(path).open("rb") as stream:
+            levelled = stream.read(len(MAGIC)) == MAGIC
+        return cls((LevelledClientKey.load(path, passphrase),) if levelled else (ClientKey.load(path, passphrase),))
+
+    def __repr__(self) -> str:
+        return f"Key({', '.join(map(repr, self.parts))})"
+
+
+def _parameters(model: Any) -> tuple[Any, ...]:
+    if isinstance(model, ClientSpecification):
+        return (model.parameters,)
+    if isinstance(model, NeighbourClient | NeighbourIndex):
+        return (model.parameters if isinstance(model, NeighbourClient) else model.client.parameters,)
+    if isinstance(model, BatchModel):
+        return tuple(model.key_parameters)
+    if hasattr(model, "program"):
+        return (model.program.parameters,)
+    raise CompileError(f"key: expected a compiled model or its client specification, got {type(model).__name__}")
+
+
+def _generated(parameters: Any) -> Any:
+    from cloakwork.fhe_core.levelled.parameters import LevelledParameters
+
+    return (LevelledClientKey if isinstance(parameters, LevelledParameters) else ClientKey).generate(parameters)

@@ -1,0 +1,26 @@
+"""What every compiled model can do, whatever kind it is."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+from cloakwork.fhe_core.files import PathLike
+from cloakwork.models.modes import How
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A compiled model: of look-ups, for batches, or an index of nearest neighbours."""
+
+    @property
+    def client(self) -> Any:
+        """What the owner of the data needs beside the key: `encrypt`, `decrypt`, `to_json`; no weights."""
+
+    def predict(self, x: Any, how: How = "clear", *, key: Any = None) -> Any:
+        """Predict samples [samples, ..]. Args: how: "clear" without encryption, "simulate" with its noise, "encrypted" really encrypted."""
+
+    def save(self, path: PathLike) -> None:
+        """Write the model to one file, which `cloakwork.load`, the command line and the service read."""
+
+    def report(self) -> dict[str, Any]:
+        """Report what the model costs, risks and discloses, as plain values."""

@@ -1,0 +1,15 @@
+"""How a compiled model predicts."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+from cloakwork.models.errors import CompileError
+
+How: TypeAlias = Literal["clear", "simulate", "encrypted"]
+
+
+def check_how(how: str) -> None:
+    """CompileError for another word."""
+    if how not in get_args(How):
+        raise CompileError(f"how: expected 'clear', 'simulate' or 'encrypted', got '{how}'")
