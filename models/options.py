@@ -69,7 +69,7 @@ class Options:
 
     Goal:
         accuracy: minimum agreement with the clear model on the samples: the share of equal labels, or of the values' spread that is kept. It has to
-            hold at the lower end of a 95 % confidence interval. 0: any.
+            hold at the lower end of a 95 % confidence interval. 0: not checked.
         allow_loss: (networks) return the most accurate program with a warning if none reaches the accuracy.
         task: (networks) "classification", "regression" or "embedding", or one of them by the name of each output. None: inferred from the model.
         outputs: (networks) names of the outputs to compute. None: all.
@@ -163,10 +163,13 @@ class Options:
 
     def check(self, kind: Kind) -> None:
         """CompileError for an option that this kind of model does not have."""
-        for name in self.given():
-            if kind not in APPLIES[name]:
-                owners = " and ".join(KINDS[each] for each in KINDS if each in APPLIES[name])
-                raise CompileError(f"{name}: this option is for {owners}; the model is of another kind ({KINDS[kind]})")
+        strange = [name for name in self.given() if kind not in APPLIES[name]]
+        if strange:
+            owners = " and ".join(KINDS[each] for each in KINDS if each in APPLIES[strange[0]])
+            own = ", ".join(name for name in APPLIES if kind in APPLIES[name])
+            raise CompileError(
+                f"{', '.join(strange)}: no option of {KINDS[kind]} (but of {owners}); expected {own}, or none of them"
+            )
 
     # --- for each kind ---
 
@@ -176,7 +179,7 @@ class Options:
         return networks.NetworkOptions(
             outputs=self.outputs,
             profile=self.precision,
-            accuracy=self.accuracy,
+            accuracy=self.accuracy or None,
             allow_loss=self.allow_loss,
             task=self.task,
             weight_bits=self.weight_bits,

@@ -24,7 +24,9 @@ def version_of(client: NeighbourClient) -> int:
     return VERSION if client.cells is None else VERSION_OF_CELLS
 
 
-def write_index(path: PathLike, client: NeighbourClient, integers: NDArray[np.int16], bits: int, agreement: float) -> None:
+def write_index(
+    path: PathLike, client: NeighbourClient, integers: NDArray[np.int16], bits: int, agreement: float
+) -> None:
     """Write a file that appears under its name when it is complete. Args: integers: [rows, features], of `bits` bits."""
     described = client.to_json().encode()
     parts = [

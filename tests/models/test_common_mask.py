@@ -155,5 +155,5 @@ def test_lanes_are_filled_with_copies() -> None:
 def test_the_option_is_for_networks() -> None:
     from tests.app.cli.commands.test_models import small_tree
 
-    with pytest.raises(CompileError, match="common_mask"):
+    with pytest.raises(CompileError, match="bodies: no option of trees \\(but of a network\\)"):
         compile_onnx(small_tree(), SAMPLES[:, :2], common_mask=True)

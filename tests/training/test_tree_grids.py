@@ -36,7 +36,7 @@ def test_secret_thresholds_cost_no_labels_and_no_look_ups(name: str, bits: int) 
     data_name, class_name, options = MODELS[name]
     data, fitted = load_tabular(data_name), of_name(class_name, options)
     clear = fitted.fit(data.train_x, data.train_y).predict(data.test_x)
-    told = fitted.compile(data.train_x, comparisons="client").report()
+    told = fitted.compile(data.train_x, thresholds="client").report()
     model = fitted.compile(data.train_x, grid_bits=bits)
     report = model.report()
     assert (fitted.predict(data.test_x) == clear).mean() >= 0.98
@@ -52,7 +52,7 @@ def test_secret_thresholds_cost_no_labels_and_no_look_ups(name: str, bits: int) 
 def test_images_of_16_greys_lose_nothing() -> None:
     x, y = datasets.load_digits(return_X_y=True)
     fitted = estimators.RandomForestClassifier(3, max_depth=6, random_state=0).fit(x[:600], y[:600])
-    on_grid, told = fitted.compile(x[:600]), fitted.compile(x[:600], comparisons="client")
+    on_grid, told = fitted.compile(x[:600]), fitted.compile(x[:600], thresholds="client")
     assert set(on_grid.report()["grid"]["kinds"]) == {"integers"}
     np.testing.assert_array_equal(on_grid.predict(x[600:], output="scores"), told.predict(x[600:], output="scores"))
 
@@ -86,8 +86,8 @@ def test_numbers_and_missing_values_of_every_library(
     fitted = of_name(class_name, options).fit(x, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        on_grid, placed = (fitted.compile(x, comparisons=way, leaf_bits=6) for way in ("grid", "server"))
-    told = fitted.compile(x, comparisons="client", leaf_bits=6)
+        on_grid, placed = (fitted.compile(x, thresholds=way, leaf_bits=6) for way in ("grid", "server"))
+    told = fitted.compile(x, thresholds="client", leaf_bits=6)
     for model, kind in ((on_grid, Thermometer), (placed, Positions)):
         np.testing.assert_array_equal(model.predict(x, output="scores"), told.predict(x, output="scores"))
         (step,) = (each for each in model.client.input_steps if isinstance(each, Thermometer | Positions))
@@ -105,7 +105,7 @@ def test_positions_find_secret_thresholds_of_real_sets(sessions: Sessions, name:
     data, fitted = load_tabular(data_name), of_name(class_name, options)
     clear = fitted.fit(data.train_x, data.train_y).predict(data.test_x)
     on_grid = fitted.compile(data.train_x, grid_bits=bits)
-    model = fitted.compile(data.train_x, comparisons="server", grid_bits=bits)
+    model = fitted.compile(data.train_x, thresholds="server", grid_bits=bits)
     report = model.report()
     assert (fitted.predict(data.test_x) == clear).mean() >= 0.98
     assert (report["grid"]["sent"], report["parameter_set"]) == (digits, "lut3")

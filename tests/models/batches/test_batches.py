@@ -297,8 +297,8 @@ def test_wrong_samples_keys_and_ciphertexts() -> None:
         with pytest.raises(ShapeError):
             made.predict(wrong)
     with pytest.raises(CompileError, match="how"):
-        made.predict(np.zeros((1, 3)), "simulate")  # type: ignore[arg-type]
-    with pytest.raises(CompileError, match="with a key"):
+        made.predict(np.zeros((1, 3)), "execute")  # type: ignore[arg-type]
+    with pytest.raises(CompileError, match="key: expected one for how='encrypted'"):
         made.predict(np.zeros((1, 3)), "encrypted")
     with pytest.raises(CompileError, match="keys"):
         made.predict(np.zeros((1, 3)), "encrypted", key=[key, stranger])

@@ -15,9 +15,10 @@ from cloakwork.models.client_steps import run_output_steps
 from cloakwork.models.compile.compilation import Compilation, Step
 from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.pipeline import APPROXIMATE, EXACT, begin, compiled, stages, table
-from cloakwork.models.compiler import ExactSettings, compile_onnx
+from cloakwork.models.compiler import ExactSettings, compile_file, compile_onnx
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.ir import Graph
+from cloakwork.models.options import Options
 from cloakwork.models.runtime.interpreter import interpret
 
 DOCS = Path(__file__).parents[3] / "docs" / "compiler.md"
@@ -125,34 +126,30 @@ def _table_model(node: NodeProto) -> ModelProto:
     )
 
 
-TREE_OPTIONS: dict[str, Any] = {
-    "profile": "exact", "allow_loss": True, "weight_bits": 4, "margin": 0.1, "exact": ExactSettings(4), "task": "regression",
-    "outputs": ["variable"],
+NETWORK_OPTIONS: dict[str, Any] = {
+    "precision": "exact", "allow_loss": True, "weight_bits": 4, "activation_bits": 4, "task": "regression", "outputs": ["variable"],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("option", TREE_OPTIONS)
+@pytest.mark.parametrize("option", [*NETWORK_OPTIONS, "margin"])
 def test_options_that_trees_would_ignore_are_refused(option: str, tree: ModelProto) -> None:
-    with pytest.raises(CompileError, match=option):
-        compile_onnx(tree, **{option: TREE_OPTIONS[option]})
+    with pytest.raises(CompileError, match=f"{option}: no option of trees"):
+        compile_file(tree, None, Options(**{option: {**NETWORK_OPTIONS, "margin": 0.1}[option]}))
 
 
 def test_trees_take_the_sets_to_choose_from(tree: ModelProto) -> None:
     x = np.random.default_rng(3).standard_normal((50, 3))
-    assert compile_onnx(tree, x, candidates=["lut5"]).program.parameters.name == "lut5"
+    assert compile_file(tree, x, Options(sets=["lut5"])).program.parameters.name == "lut5"
     steps: list[str] = []
-    compile_onnx(tree, x, on_step=lambda name, _: steps.append(name))
+    compile_file(tree, x, on_step=lambda name, _: steps.append(name))
     assert steps == ["compile_ensemble"]
 
 
-LINEAR_OPTIONS = {name: value for name, value in TREE_OPTIONS.items() if name != "margin"}
-
-
-@pytest.mark.parametrize("option", [*LINEAR_OPTIONS, "candidates"])
+@pytest.mark.parametrize("option", NETWORK_OPTIONS)
 def test_options_that_linear_models_would_ignore_are_refused(option: str, line: ModelProto) -> None:
     x = np.random.default_rng(3).standard_normal((50, 3))
-    with pytest.raises(CompileError, match=option):
-        compile_onnx(line, x, **{option: {**LINEAR_OPTIONS, "candidates": ["lut3"]}[option]})
+    with pytest.raises(CompileError, match=f"{option}: no option of a linear model"):
+        compile_file(line, x, Options(**{option: NETWORK_OPTIONS[option]}))
 
 
 def test_linear_models_take_accuracy_and_margin(line: ModelProto) -> None:
@@ -163,5 +160,5 @@ def test_linear_models_take_accuracy_and_margin(line: ModelProto) -> None:
 
 
 def test_refused_options_have_their_names(tree: ModelProto) -> None:
-    with pytest.raises(CompileError, match="profile, weight_bits: trees have no such option"):
-        compile_onnx(tree, profile="fast", weight_bits=3)
+    with pytest.raises(CompileError, match="precision, weight_bits: no option of trees"):
+        compile_file(tree, None, Options(precision="fast", weight_bits=3))

@@ -31,9 +31,9 @@ from cloakwork.models.runtime import Runtime  # noqa: E402
 from cloakwork.training import estimators  # noqa: E402
 
 TOY = "toy_two_limb"
-TREES: dict[str, Any] = {"candidates": [TOY]}
-LINEAR: dict[str, Any] = {"parameters": TOY}
-NETWORK: dict[str, Any] = {"profile": 2.0}
+TREES: dict[str, Any] = {"sets": [TOY]}
+LINEAR: dict[str, Any] = {"sets": [TOY]}
+NETWORK: dict[str, Any] = {"precision": 2.0}
 SIZES: dict[str, dict[str, Any]] = {
     "AdaBoostClassifier": {"n_estimators": 4},
     "BaggingClassifier": {"estimator": tree.DecisionTreeClassifier(max_depth=3), "n_estimators": 3},
@@ -165,13 +165,13 @@ def test_a_saved_program_predicts(name: str, tmp_path: Path, keys: Any) -> None:
         estimators.LinearSVC.load(tmp_path / "model.clkm")
 
 
-def test_encrypted_argmax_tells_labels_alone(tmp_path: Path, keys: Any) -> None:
+def test_labels_are_all_that_is_told(tmp_path: Path, keys: Any) -> None:
     estimator, x = fitted("DecisionTreeClassifier")
     clear = estimator.predict(x)
     model = estimator.compile(x, tell="labels", **TREES)
     assert (estimator.predict(x) == clear).all()
     assert (estimator.predict(x[:2], how="encrypted", **keys(model)) == clear[:2]).all()
-    with pytest.raises(CompileError, match="encrypted_argmax=True, which tells labels alone; compile without it"):
+    with pytest.raises(CompileError, match="tell='labels', which tells no more; compile with tell='scores'"):
         estimator.predict_proba(x)
     estimator.save(tmp_path / "model.clkm")
     assert list(estimators.DecisionTreeClassifier.load(tmp_path / "model.clkm").classes_) == [0, 1, 2]

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Columns, Quantise, Rescale
-from cloakwork.models.compiler import CompiledModel, ExactSettings
+from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CalibratedRangeWarning, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.training.estimators import MLPClassifier, MLPRegressor
@@ -28,8 +28,7 @@ from cloakwork.training.sklearn_compiler import compile_estimator
 
 TOY = "toy_two_limb"
 EXACT: dict[str, Any] = {
-    "profile": "exact_64", "candidates": [TOY], "weight_bits": 2, "exact": ExactSettings(input_bits=2, activation_bits=2),
-    "accuracy": None,
+    "precision": "exact_64", "sets": [TOY], "weight_bits": 2, "input_bits": 2, "activation_bits": 2, "accuracy": 0.0,
 }  # fmt: skip
 X, Y = datasets.load_iris(return_X_y=True)
 X = X[:, :3]

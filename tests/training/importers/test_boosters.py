@@ -34,7 +34,7 @@ LABELS = ((TABLE.a > 2) ^ (TABLE.plan == "x") ^ (RNG.random(ROWS) < 0.1)).astype
 X = RNG.normal(size=(ROWS, 4))
 Y = (X[:, 0] + 0.5 * RNG.normal(size=ROWS) > 0).astype(int)
 make = pipeline.make_pipeline
-CLIENT: dict[str, Any] = {"comparisons": "client", "leaf_bits": 8}
+CLIENT: dict[str, Any] = {"thresholds": "client", "leaf_bits": 8}
 
 
 def trees(**options: Any) -> Any:
@@ -62,7 +62,7 @@ def hot(**options: Any) -> Any:
     ],
     ids=["sparse", "dense", "scaled", "searched", "voting", "bagging"],
 )
-@pytest.mark.parametrize("options", [CLIENT, {"comparisons": "server"}, {}], ids=["client", "server", "grid"])
+@pytest.mark.parametrize("options", [CLIENT, {"thresholds": "server"}, {}], ids=["client", "server", "grid"])
 def test_zeros_of_sparse_features_are_missing(estimator: Any, options: dict[str, Any]) -> None:
     fitted = estimator.fit(TABLE, LABELS)
     compiled = compile_estimator(fitted, TABLE, **options)

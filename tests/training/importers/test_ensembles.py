@@ -103,7 +103,7 @@ def results(estimator: Any, x: np.ndarray, stage: str = "labels") -> Any:
 
 def on_own_thresholds(estimator: Any) -> dict[str, str]:
     """Options of `compile_estimator` with which trees compare as the estimator does."""
-    return {"comparisons": "client"} if isinstance(import_part(estimator).model, TreeEnsemble) else {}
+    return {"thresholds": "client"} if isinstance(import_part(estimator).model, TreeEnsemble) else {}
 
 
 # One of each importer with three classes in every run; what is fitted many times, and shapes that are like another, in tier `all`.

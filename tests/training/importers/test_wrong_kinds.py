@@ -91,15 +91,14 @@ def test_lightgbm_with_an_objective_of_ones_own() -> None:
 
 def test_options_that_a_model_does_not_have() -> None:
     with pytest.raises(
-        CompileError, match="Ridge: profile is no option of a linear model; expected parameters, bits, margin"
+        CompileError,
+        match="precision: no option of a linear model \\(but of a network\\); expected accuracy, input_bits",
     ):
         compile_estimator(linear_model.Ridge().fit(X, Y), X, precision="fast")
     trees = tree.DecisionTreeRegressor(max_depth=2).fit(X, Y)
-    with pytest.raises(
-        CompileError, match="bits, weight_bits is no option of an ensemble of trees; expected comparisons"
-    ):
+    with pytest.raises(CompileError, match="weight_bits, input_bits: no option of trees .*; expected accuracy, "):
         compile_estimator(trees, X, weight_bits=4, input_bits=3)
-    with pytest.raises(CompileError, match="leaf_bits is no option of a network; expected .*profile"):
+    with pytest.raises(CompileError, match="leaf_bits: no option of a network \\(but of trees\\)"):
         compile_estimator(network(), X, leaf_bits=4)
 
 
