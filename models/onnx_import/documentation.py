@@ -1,4 +1,4 @@
-"""docs/operators.md from the registry: `python -m cloakwork.models.onnx_import.documentation docs/operators.md`."""
+"""docs/reference/operators.md from the registry: `python -m cloakwork.models.onnx_import.documentation docs/reference/operators.md`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloakwork.models.passes.separate_levels import WEIGHTS_PER_BOOTSTRAP
 
 _HEAD = """# Operators
 
-Written by `python -m cloakwork.models.onnx_import.documentation docs/operators.md` from the registry of the importer; a test compares them.
+Written by `python -m cloakwork.models.onnx_import.documentation docs/reference/operators.md` from the registry of the importer; a test compares them.
 
 ONNX opset {opset} and newer. Costs are bootstraps per sample: a "number" is one element of the result. Nodes of constants alone are computed at
 import. Everything unsupported is reported at once, with the node's name in the model.

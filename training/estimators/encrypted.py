@@ -62,9 +62,9 @@ class EncryptedEstimator:
 
         Args:
             X: typical samples, such as the training data: the ranges of the features of linear models and networks, the public grid of trees.
-            samples: of linear models: compiles for so many at once, one a slot of levelled arithmetic where that costs less (docs/levelled.md).
+            samples: of linear models: compiles for so many at once, one a slot of levelled arithmetic where that costs less (docs/howto/levelled.md).
             options: `parameters`, `bits`, .. of `compile_linear`, `compile_ensemble` (`comparisons`, `grid_bits`, ..) or `compile_onnx`
-                (docs/scikit-learn.md); with `samples` those of `compile_batch`.
+                (docs/howto/scikit-learn.md); with `samples` those of `compile_batch`.
         """
         forget(self)
         if samples is not None:

@@ -20,7 +20,7 @@ from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.runtime.interpreter import interpret
 
-DOCS = Path(__file__).parents[3] / "docs" / "compiler.md"
+DOCS = Path(__file__).parents[3] / "docs" / "explanation" / "compiler.md"
 PIPELINES = {
     "approximate": (APPROXIMATE, Options()),
     "exact": (EXACT, Options(profile="exact", accuracy=None, exact=ExactSettings(rounded_bits=4))),
