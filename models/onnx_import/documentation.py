@@ -36,9 +36,11 @@ at most {most}.
 `LpNormalization` (p = 2) also stands for `x / |x|` at the end however it is written: `ReduceL2`, `Clip`, `Expand` and `Div`, or a root of a sum
 of squares.
 
-The client also computes functions of single numbers at the model's end: `Sigmoid`, `Tanh`, `1 / (1 + exp(-x))`, a comparison and `Cast` after them.
+The client also computes functions of single numbers at the model's end: `Sigmoid`, `Tanh`, `1 / (1 + exp(-x))`,
+a comparison and `Cast` after them.
 A quantiser may stand before them, `ArgMax` behind.
-At most {functions} different ones of {steps} steps with {numbers} constants together, so that no weights go to the client; with more they are look-ups.
+At most {functions} different ones of {steps} steps with {numbers} constants together, so that no weights go
+to the client; with more they are look-ups.
 
 ## Wide layers behind average pools
 
