@@ -46,8 +46,8 @@ to the client; with more they are look-ups.
 
 A pool and the linear layer behind it are done at once, which makes the layer's rows wider.
 If that takes more than {weights} multiplications for each number of the pool, a look-up refreshes each of the pool's numbers instead.
-That is so in front of a 3x3 convolution of more than some 130 channels (behind 2x2 pools), and in front of a dense layer of R rows behind a global pool
-over n numbers when n R is more than {weights}.
+That is so in front of a 3x3 convolution of more than some 130 channels (behind 2x2 pools).
+It is so too in front of a dense layer of R rows behind a global pool over n numbers, if n R is more than {weights}.
 Any linear layer on another one follows the same rule.
 """
 
