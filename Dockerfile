@@ -2,7 +2,7 @@
 # The scoring service. Targets: `cpu` (default) and `cuda`.
 #   docker build -t cloakwork .                      docker run -p 8123:8123 -v cloakwork:/data cloakwork
 #   docker build --target cuda -t cloakwork:cuda .   docker run --gpus all -p 8123:8123 -v cloakwork:/data cloakwork:cuda
-# Make the first API key with: docker run --rm -v cloakwork:/data cloakwork tenants add NAME   (docs/service.md)
+# Make the first API key with: docker run --rm -v cloakwork:/data cloakwork tenants add NAME   (docs/howto/service.md)
 
 # The page at /, /docs and /admin: Node draws it, and zig compiles the part of the engine that runs in browsers.
 FROM node:22-bookworm-slim AS page

@@ -44,7 +44,7 @@ demo-words:
 		"makes keys, encrypts 20 handwritten digits, has a process without the key read them, decrypts its answers, draws them here and in a PNG"
 comma := ,
 
-# The client for browsers and Node (docs/web-client.md), which needs Node 20.19 or newer: web/dist, with the engine compiled by the wheel ziglang,
+# The client for browsers and Node (docs/howto/web-client.md), which needs Node 20.19 or newer: web/dist, with the engine compiled by the wheel ziglang,
 # and the page of the service, which is installed with the package: api/page.
 NPM ?= npm
 web: $(VENV)/.web-tools web/node_modules/.package-lock.json
@@ -191,7 +191,7 @@ format: $(VENV)/.lint-tools
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CPP_FILES)
 
-# A release in dist/ (docs/release.md): the source distribution, and wheels for each Python of WHEELS_ARGS --pythons and each variant that can be
+# A release in dist/ (docs/howto/release.md): the source distribution, and wheels for each Python of WHEELS_ARGS --pythons and each variant that can be
 # built here, with the page where there is npm. `make test-wheels` installs each in a fresh environment; AArch64 is emulated by qemu.
 wheels: $(VENV)/.release-tools $(if $(shell command -v $(NPM)),web)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python release/wheels.py --jobs $(JOBS) $(WHEELS_ARGS)

@@ -1,4 +1,4 @@
-"""Configuration: flags, then environment variables CLOAKWORK_*, then a TOML file, then these defaults. docs/service.md lists them."""
+"""Configuration: flags, then environment variables CLOAKWORK_*, then a TOML file, then these defaults. docs/howto/service.md lists them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A phase is the body less the product of mask and secret key. Masks that are zero almost everywhere, or that differ in few words, make phases of
 single coefficients of the key. No evaluation that ends in `Session.rerandomise` gives such answers, but for LIMIT_LOG2. It is no proof of an honest
-answer: a mask of random words with a known relation to another passes (docs/client.md).
+answer: a mask of random words with a known relation to another passes (docs/howto/client.md).
 """
 
 from __future__ import annotations

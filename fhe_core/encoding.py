@@ -1,4 +1,4 @@
-"""Values to torus words and back: section 8 of docs/specification.md.
+"""Values to torus words and back: section 8 of docs/reference/specification.md.
 
 Four encodings. `boolean`: -1/8 and +1/8 of the torus. `message`: m in [0, 2^p) at m / 2^(p+1), half of the torus is padding.
 `full_domain`: m in [0, 2^p) at m / 2^p, no padding. `torus`: a real number is its own position on the torus.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class EvaluationKeys(WireObject):
-    """Bootstrap key and keyswitch key as one seed and their bodies, and a public key (sections 9 and 10 of docs/specification.md).
+    """Bootstrap key and keyswitch key as one seed and their bodies, and a public key (sections 9 and 10 of docs/reference/specification.md).
 
     They let anyone compute on ciphertexts of the key `key_id`, re-randomise the results, and decrypt nothing.
     """

@@ -10,7 +10,7 @@ Values are `ModularIntegers`. What look-ups a call makes is its `Plan` (large_pl
 look-ups of one value together, by the noise model of the session's set and the noise that the value has. Nothing here is a GPU's or a CPU's:
 plans are carried out by linear operations and look-ups of `Session`.
 
-Source: [LMP21]; docs/large-precision.md says where ours differs and which call of OpenFHE's binfhe is which.
+Source: [LMP21]; docs/howto/large-precision.md says where ours differs and which call of OpenFHE's binfhe is which.
 """
 
 from __future__ import annotations

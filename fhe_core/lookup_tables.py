@@ -1,4 +1,4 @@
-"""Look-up tables as polynomials, ready for a blind rotation: section 8 of docs/specification.md.
+"""Look-up tables as polynomials, ready for a blind rotation: section 8 of docs/reference/specification.md.
 
 Source: [CJP21] programmable bootstrapping. Ours: every ciphertext of a batch may have a table of its own.
 """

@@ -1,7 +1,7 @@
-"""The noise model: variances in torus squared of every operation of docs/specification.md, and failure probabilities from them.
+"""The noise model: variances in torus squared of every operation of docs/reference/specification.md, and failure probabilities from them.
 
 Pure arithmetic on a row of the parameter table (anything with the fields of `NoiseParameters`). Uniform masks and the independence of distinct
-sources are assumed (docs/parameters.md says what is distinct); a look-up sees
+sources are assumed (docs/reference/parameters.md says what is distinct); a look-up sees
 
     weight_norm^2 * blind_rotation + keyswitch + modulus_switch.
 

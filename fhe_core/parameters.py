@@ -55,7 +55,7 @@ _MEASURE_PAPERS_VARIABLE = "CLOAKWORK_MEASURE_PAPERS"
 _PAPER_PREFIX = "papers/"
 
 _SEED_BYTES = 32
-_SEEDED_FRAME_BYTES = 112 + _SEED_BYTES + 32  # header, seed, checksum (docs/wire_format.md)
+_SEEDED_FRAME_BYTES = 112 + _SEED_BYTES + 32  # header, seed, checksum (docs/reference/wire_format.md)
 
 # The fields that keys and ciphertexts depend on, in the order of the digest's text.
 _DIGEST_FIELDS = (
@@ -207,7 +207,7 @@ def require_structured_keys(params: ParameterSet, structured_keys: bool, how: st
     """ParameterError for a set with a structured secret that nobody asked for; `how` says how it is asked for."""
     if params.structured_secret and not structured_keys:
         raise ParameterError(
-            f"parameter set '{params.name}' has a {structure_of(params)}, which no estimator covers in full (docs/parameters.md); it is "
+            f"parameter set '{params.name}' has a {structure_of(params)}, which no estimator covers in full (docs/reference/parameters.md); it is "
             f"taken only when asked for: pass {how}, or choose another set"
         )
 
@@ -216,8 +216,8 @@ def require_common_mask(params: ParameterSet, common_mask: bool, how: str = "com
     """ParameterError for a set of several values to a ciphertext that nobody asked for, and for one of a single value where they were asked for."""
     if params.lane_count > 1 and not common_mask:
         raise ParameterError(
-            f"parameter set '{params.name}' has {params.lane_count} values to a ciphertext (docs/parameters.md), samples of one client's batch, of "
-            f"which a batch of one wastes all but one; it is taken only when asked for: pass {how}, or choose another set"
+            f"parameter set '{params.name}' has {params.lane_count} values to a ciphertext (docs/reference/parameters.md), samples of one client's "
+            f"batch, of which a batch of one wastes all but one; it is taken only when asked for: pass {how}, or choose another set"
         )
     if common_mask and params.lane_count == 1:
         raise ParameterError(

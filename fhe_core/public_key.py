@@ -1,4 +1,4 @@
-"""Encryption by anyone, for the owner of the secret key: section 10 of docs/specification.md.
+"""Encryption by anyone, for the owner of the secret key: section 10 of docs/reference/specification.md.
 
 Source: [LPR10] for rings, [Joy24] for LWE ciphertexts. Ours: k rows, and one LWE ciphertext of each encryption of zero.
 """

@@ -385,7 +385,7 @@ class Session:
             words = extract_columns_on_host(self._host, expanded_on_host(packed, False), chosen)
         return self._wrap(words, (*packed.shape[:-1], len(chosen)), **packed._metadata())
 
-    # --- the stages of a bootstrap, on raw words (docs/specification.md, sections 2, 3, 6, 7), numpy's or of arrays on a device ---
+    # --- the stages of a bootstrap, on raw words (docs/reference/specification.md, sections 2, 3, 6, 7), numpy's or of arrays on a device ---
 
     def keyswitch(self, ciphertexts: Ciphertexts) -> Small:
         """LWE under the large key modulo Q -> uint32 [.., n + r] under the small key modulo 2^w."""

@@ -1,7 +1,7 @@
 """Results in few bits: LWE ciphertexts with every word rounded to a modulus 2^b, for the owner of the key and nobody else to go on with.
 
 Rounding is public arithmetic on words that could be sent as they are, so it tells nothing more; what stays on the server is low bits, all noise.
-Section 11 of docs/specification.md. Source: [BV11] modulus reduction; ours rounds to the nearest and keeps the dimension.
+Section 11 of docs/reference/specification.md. Source: [BV11] modulus reduction; ours rounds to the nearest and keeps the dimension.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Keys that several parties have together: each makes its share, anybody encrypts, a server computes, and only all of them decrypt.
 
-The ring key is the sum of the parties' ring keys, the small key their small keys side by side; nobody ever has either. docs/threshold.md says
+The ring key is the sum of the parties' ring keys, the small key their small keys side by side; nobody ever has either. docs/howto/threshold.md says
 which steps parties go through, and what is and is not proven: parties are semi-honest, and decrypt only what they agreed to decrypt.
 
 Source: [AJL+12] joint keys made of shares; [CCS19] small keys side by side; [BS23] flooding. Ours: a step of the rotation is one party's, which

@@ -1,4 +1,4 @@
-"""The wire format: keys and ciphertexts as bytes. docs/wire_format.md says it byte for byte.
+"""The wire format: keys and ciphertexts as bytes. docs/reference/wire_format.md says it byte for byte.
 
 An object is a header, sections in an order fixed by its kind, and a SHA-256 of all that. The size of every section follows from the
 header and the parameter set; it is compared with the size of the object and with `max_bytes` before anything is allocated.

@@ -1,4 +1,4 @@
-"""What the objects of the wire format are made of: kinds, header, sections and their sizes. docs/wire_format.md, tables 1 and 2."""
+"""What the objects of the wire format are made of: kinds, header, sections and their sizes. docs/reference/wire_format.md, tables 1 and 2."""
 
 from __future__ import annotations
 

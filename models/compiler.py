@@ -74,14 +74,14 @@ def compile_onnx(
         candidates: parameter sets to choose from, or their names; None: all shipped ones of the profile's kind.
         exact: how the exact profiles round; see ExactSettings.
         structured_keys: sets whose small key is block-binary may be taken too (`.._block`): faster, and resting on more than LWE
-            (docs/parameters.md). Whoever encrypts for the program has to agree as well.
+            (docs/reference/parameters.md). Whoever encrypts for the program has to agree as well.
         trees: how trees of ONNX-ML compare features with thresholds, and the grid that clients know; see `compile_ensemble`.
         feature_ranges: lowest and highest value of features, by name or number ("feature 3" or 3 where columns have no names; channels of images), in
             place of what the calibration samples show: no client is told anything of these. Of several inputs by their names, one range each.
         encrypted_argmax: of classifiers: the client decrypts the label and no score; see `compile_ensemble`. Of a network the number of the class, an
             integer; its profile is "exact", or "exact_64", and its output the scores of all classes, with a Softmax or ArgMax or without.
         common_mask: of networks: sets of two samples to a ciphertext (`.._cm2`) and no others: batches take less time and memory, a batch of one more
-            (docs/parameters.md).
+            (docs/reference/parameters.md).
         rounding: of quantised networks (QDQ, QOperator): "real" as their real numbers round; "onnxruntime" bit for bit as ONNX Runtime's integer
             kernels do, one step off in some values in a million. Outputs with more scales than a client gets are looked up.
         on_step: called with the name of every step of the compiler, and the graph after it.

@@ -1,4 +1,4 @@
-"""Which file imports which, read from the sources: no circles, and the drawings of docs/architecture.md are true.
+"""Which file imports which, read from the sources: no circles, and the drawings of docs/explanation/architecture.md are true.
 
 Run as a script it prints the rooms (packages) of `api` or others and the arrows between them; with `--write` it draws the page anew.
 """
@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PAGE: Final = ROOT / "docs" / "architecture.md"
+PAGE: Final = ROOT / "docs" / "explanation" / "architecture.md"
 NAMESPACE: Final = "cloakwork"
 _DRAWING: Final = re.compile(
     r"(?P<begin><!-- rooms of (?P<room>[\w.]+): made by tests/test_architecture.py -->).*?(?P<end><!-- rooms end -->)",
@@ -141,7 +141,7 @@ def summary(package: str) -> str:
     return "\n".join(lines)
 
 
-# --- the drawings of docs/architecture.md ---
+# --- the drawings of docs/explanation/architecture.md ---
 
 
 def drawn(page: str) -> str:

@@ -133,20 +133,20 @@ def test_grafana_finds_its_data_source():
 
 
 def test_the_pages_name_every_alert_every_metric_and_every_file():
-    operations = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    operations = (ROOT / "docs" / "howto" / "operations.md").read_text(encoding="utf-8")
     rules = read(MONITORING / "alerts.yaml")["groups"][0]["rules"]
     assert set(re.findall(r"`(Cloakwork\w+)`", operations)) == {rule["alert"] for rule in rules}
     families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in samples() if name != "up"}
     metrics = operations.split("\n## Metrics\n")[1].split("\n## ")[0]
     assert {name for name in families if not re.search(rf"`{name}\b", metrics)} == set()
     assert set(re.findall(r"\bfhe_\w+", metrics)) <= families
-    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "howto" / "deployment.md").read_text(encoding="utf-8")
     templates = CHART / "templates"
     assert [path.name for path in FILES if templates not in path.parents and path.name not in page] == []
 
 
 def test_the_table_of_sizes_is_that_of_the_sets():
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "howto" / "operations.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) MiB \| (\d+) MiB \| (\d+) \| (\d+) \|$", page, flags=re.MULTILINE)
     assert len(rows) > 5
     memory, device = (Settings.model_fields[name].default for name in ("memory_key_bytes", "device_key_bytes"))

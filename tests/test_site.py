@@ -141,13 +141,13 @@ def test_every_module_of_the_reference_has_a_page() -> None:
 
 @pytest.mark.tier("all")
 def test_calls_of_ours_beside_others_exist(sources: Any) -> None:
-    """In the tables of docs/coming-from, on the right."""
+    """In the tables of docs/howto/coming-from, on the right."""
     known = {"print"}
     for module in reference.MODULES:
         for name, member in public_members(sources[module.dotted], module):
             known |= {name.rpartition(".")[2], *(member.all_members if member.is_class else ())}
     named = set()
-    for page in sorted((REPOSITORY / "docs" / "coming-from").glob("*.md")):
+    for page in sorted((REPOSITORY / "docs" / "howto" / "coming-from").glob("*.md")):
         rows = re.findall(r"^\|[^|\n]*\|([^|\n]*)\|$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
         named |= {
             (page.name, name)
@@ -252,7 +252,7 @@ def test_links_lead_to_pages_of_the_site_and_lists_are_read_alike() -> None:
     known = (
         "index.md",
         "SECURITY.md",
-        "trees.md",
+        "howto/trees.md",
         "guide/README.md",
         "guide/keys.md",
         "notebooks/mnist.md",
@@ -268,8 +268,8 @@ def test_links_lead_to_pages_of_the_site_and_lists_are_read_alike() -> None:
         shown("[s](../../SECURITY.md#a) ![k](../images/keys.svg)", "guide/keys.md")
         == "[s](../SECURITY.md#a) ![k](../images/keys.svg)"
     )
-    assert shown("[n](../app/notebooks/mnist.ipynb)", "trees.md") == "[n](notebooks/mnist.md)"
-    assert shown("[t](docs/trees.md) [r](README.md)", "SECURITY.md") == "[t](trees.md) [r](index.md)"
+    assert shown("[n](../../app/notebooks/mnist.ipynb)", "howto/trees.md") == "[n](../notebooks/mnist.md)"
+    assert shown("[t](docs/howto/trees.md) [r](README.md)", "SECURITY.md") == "[t](howto/trees.md) [r](index.md)"
     assert shown("[k](../docs/guide/keys.md), [o](mnist.ipynb)", "notebooks/mnist.md").startswith(
         "[k](../docs/guide"
     )  # no such file
@@ -278,12 +278,12 @@ def test_links_lead_to_pages_of_the_site_and_lists_are_read_alike() -> None:
         == "[k](../guide/keys.md), [o](mnist.md)"
     )
     assert (
-        shown("[Dockerfile](../Dockerfile), [gates](../fhe_core/gates.py)", "trees.md")
+        shown("[Dockerfile](../../Dockerfile), [gates](../../fhe_core/gates.py)", "howto/trees.md")
         == "`Dockerfile`, gates (`fhe_core/gates.py`)"
     )
-    assert shown("a[i][j] `b[i][j]`\n```\nc[i][j]\n```", "trees.md") == "a[i]&#91;j] `b[i][j]`\n```\nc[i][j]\n```"
-    assert shown("- a\n\n  b\n- c", "trees.md") == "- a\n\n    b\n\n- c"
-    assert shown("- a\n\n  ```\n  x\n  ```\n", "trees.md") == "- a\n\n    ```\n    x\n    ```\n"
+    assert shown("a[i][j] `b[i][j]`\n```\nc[i][j]\n```", "howto/trees.md") == "a[i]&#91;j] `b[i][j]`\n```\nc[i][j]\n```"
+    assert shown("- a\n\n  b\n- c", "howto/trees.md") == "- a\n\n    b\n\n- c"
+    assert shown("- a\n\n  ```\n  x\n  ```\n", "howto/trees.md") == "- a\n\n    ```\n    x\n    ```\n"
 
 
 @dataclass
@@ -405,7 +405,14 @@ def test_search_works_from_files(page: Any, site: Path) -> None:
 @pytest.mark.os_entropy
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize(
-    "name", ["index", "guide/quick-start", "reference/python/fhe_core.client", "reference/command-line", "architecture"]
+    "name",
+    [
+        "index",
+        "guide/quick-start",
+        "reference/python/fhe_core.client",
+        "reference/commands",
+        "explanation/architecture",
+    ],
 )
 def test_pages_fit_the_window_and_ask_nobody(page: Any, site: Path, name: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
@@ -413,5 +420,5 @@ def test_pages_fit_the_window_and_ask_nobody(page: Any, site: Path, name: str, w
     page.locator("article h1").wait_for()
     drawings = page.locator(".mermaid").count()
     if (site / "assets" / "mermaid.js").exists():
-        assert (drawings > 2) == (name == "architecture")
+        assert (drawings > 2) == (name == "explanation/architecture")
     assert page.evaluate("document.documentElement.scrollWidth") <= width

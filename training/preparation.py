@@ -133,7 +133,7 @@ def prepare(
         example_input: [batch, ..], typical inputs; ranges start from them, so a batch or more is better than one sample.
         parameter_set: whose noise it is; one that is cheaper than what the compiler takes for the module saves time, the same one gains
             accuracy. None: the cheapest under which the output's error, before training, is at most a third of its spread.
-        structured_keys: sets whose small key is block-binary may be taken (docs/parameters.md).
+        structured_keys: sets whose small key is block-binary may be taken (docs/reference/parameters.md).
 
     Raises:
         UnsupportedModuleError: names every step that cannot be simulated.

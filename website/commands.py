@@ -16,7 +16,7 @@ def commands_page(program: Command, name: str) -> str:
         "# Every command",
         "",
         f"As `{name} COMMAND --help` of this version says it, made from the program.",
-        "[Command line](../command-line.md) has examples, JSON keys and exit statuses.",
+        "[Command line](command-line.md) has examples, JSON keys and exit statuses.",
     ]
     for path, command in _walk(program, name):
         lines += ["", *_section(path, command)]

@@ -26,7 +26,7 @@ DOCUMENTS: Final = (
     "CONTRIBUTING.md",
     "SECURITY.md",
 )  # at the top of the repository; pages of the site too
-COMMANDS: Final = "reference/command-line.md"
+COMMANDS: Final = "reference/commands.md"
 MERMAID: Final = (
     ROOT / "build" / "mermaid" / "package" / "dist" / "mermaid.tiny.js"
 )  # `make site` fetches it where there is npm
@@ -71,7 +71,7 @@ def _reference() -> list[dict[str, Any]]:
 
 
 _FOLDERS: Final[dict[str, Callable[[], list[Any]]]] = {
-    "coming-from/": _pages_of("coming-from"),
+    "howto/coming-from/": _pages_of("howto/coming-from"),
     "decisions/": _pages_of("decisions"),
     "notebooks/": lambda: [f"notebooks/{path.stem}.md" for path in NOTEBOOKS],
     "reference/python/": _reference,
@@ -105,7 +105,7 @@ def _generated() -> Iterator[tuple[str, str | bytes]]:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links as they are on GitHub, made links of the site; `<details>` have Markdown inside, items of lists are indented by four."""
     source = page.file.src_uri
-    if source.startswith("reference/"):
+    if source in ("reference/index.md", COMMANDS) or source.startswith("reference/python/"):
         return markdown
     if source == "index.md":
         page.meta["hide"] = ["navigation"]

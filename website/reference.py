@@ -143,9 +143,9 @@ def index_page() -> str:
     lines = ["# Reference", ""]
     lines += [
         "- Python, from the docstrings of this version: below, by what it is for.",
-        "- [Commands](command-line.md) with every option, from the program; [the page about them](../command-line.md) has their JSON.",
-        "- [Operators](../operators.md) of ONNX, [parameter sets](../parameters.md), [formulas](../specification.md), [files](../wire_format.md).",
-        "- The service's HTTP interface: [routes](../service.md#routes), and `/docs` of a running service.",
+        "- [Commands](commands.md) with every option, from the program; [the page about them](command-line.md) has their JSON.",
+        "- [Operators](operators.md) of ONNX, [parameter sets](parameters.md), [formulas](specification.md), [files](wire_format.md).",
+        "- The service's HTTP interface: [routes](../howto/service.md#routes), and `/docs` of a running service.",
     ]
     for group in GROUPS:
         lines += ["", f"## {group.title}", "", group.about, ""]

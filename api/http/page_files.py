@@ -17,7 +17,7 @@ _NOT_BUILT: Final = """\
 cloakwork: the service runs; its page was not built.
 
 To get it, install it again where Node (20.19 or newer) is, and start the service again. Wheels and images have it.
-Everything else is there: /openapi.json describes every route, and docs/service.md says how to use them.
+Everything else is there: /openapi.json describes every route, and docs/howto/service.md says how to use them.
 """
 
 

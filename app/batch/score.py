@@ -40,7 +40,7 @@ def score_batch(
         progress: progress(samples done, samples of the batch); returning False cancels.
 
     Returns:
-        The report (docs/batch.md): samples, failed, seconds, per_second, workers, sha256 and more.
+        The report (docs/howto/batch.md): samples, failed, seconds, per_second, workers, sha256 and more.
 
     Raises:
         BatchError: nothing to score, an output of another run, a store or cluster that does not answer; the extra is missing.

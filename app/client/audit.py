@@ -1,4 +1,4 @@
-"""What an audit of an answer needs, collected while a client asks (docs/client.md, "Audits")."""
+"""What an audit of an answer needs, collected while a client asks (docs/howto/client.md, "Audits")."""
 
 from __future__ import annotations
 

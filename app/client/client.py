@@ -220,7 +220,7 @@ class Client(_Settings):
         return self._transport.carry_out(_listing())
 
     def call(self, method: str, path: str) -> dict[str, Any]:
-        """Any other route without a body (docs/service.md): its answer in JSON, {} when it has none."""
+        """Any other route without a body (docs/howto/service.md): its answer in JSON, {} when it has none."""
         return self._transport.carry_out(_call(method, path))
 
     def add_model(
@@ -266,7 +266,7 @@ class Client(_Settings):
         Args:
             x: an array or a table; for a model of several inputs a dict of arrays by name, or a tuple of arrays in the model's order.
             progress: progress(what, done, total) with `what` "keys", "upload" or "server".
-            recorder: writes a file for an audit, of what is sent and what comes (docs/client.md).
+            recorder: writes a file for an audit, of what is sent and what comes (docs/howto/client.md).
 
         Raises:
             ShapeError: samples of another shape than the model's, or values that are not finite.

@@ -1,4 +1,4 @@
-"""The client's side of the protocol (docs/service.md): what is asked in which order."""
+"""The client's side of the protocol (docs/howto/service.md): what is asked in which order."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from cloakwork.models.errors import printable
 class ServiceError(FheError):
     """The server refused a request, or could not be reached.
 
-    `status` is that of HTTP, None without an answer; `service_code` is the server's name of the error (docs/service.md).
+    `status` is that of HTTP, None without an answer; `service_code` is the server's name of the error (docs/howto/service.md).
     """
 
     code: ClassVar[str] = "service_error"

@@ -91,7 +91,7 @@ class ToLookupsKey:
         return gadget_of(self.parameters.polynomial_size, self.lookups)
 
     def to_bytes(self) -> bytes:
-        """Packed ciphertexts (docs/wire_format.md) whose purpose is `bridge_purpose`."""
+        """Packed ciphertexts (docs/reference/wire_format.md) whose purpose is `bridge_purpose`."""
         return self.encrypted.to_bytes()
 
     @classmethod

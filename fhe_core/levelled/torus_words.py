@@ -79,7 +79,7 @@ def scaled_residues(words: Phases, primes: Sequence[int], modulus: int) -> Words
 
 
 def signed_digits(words: Phases, params: ParameterSet, gadget: Gadget) -> NDArray[np.int64]:
-    """Digits of centred words, as section 4 of docs/specification.md has them, the most significant first: [levels, .., N]."""
+    """Digits of centred words, as section 4 of docs/reference/specification.md has them, the most significant first: [levels, .., N]."""
     dropped, base = gadget.dropped_bits(params), gadget.base_log
     half = 1 << (base - 1)
     left = words.astype(np.int64)

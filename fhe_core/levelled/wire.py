@@ -1,4 +1,4 @@
-"""Objects of levelled arithmetic as bytes: docs/wire_format.md, "Levelled arithmetic".
+"""Objects of levelled arithmetic as bytes: docs/reference/wire_format.md, "Levelled arithmetic".
 
 A header, sections of an order fixed by its kind, and a SHA-256 of all that. Every size follows from the header and the set, and is compared with
 the size of the object and with `max_bytes` before anything is allocated. Words have 28 bits, two of them seven bytes.

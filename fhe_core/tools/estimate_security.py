@@ -3,7 +3,7 @@
     python fhe_core/tools/estimate_security.py                     # rows of the table that have no stored estimate
     python fhe_core/tools/estimate_security.py --all               # everything stored again; prints what changed
     python fhe_core/tools/estimate_security.py --problem "gaussian 592 16777216 1208.55"   # one of them, as its key in security_estimates.json
-    python fhe_core/tools/estimate_security.py --table             # what is stored, as the table of docs/parameters.md: needs no Sage
+    python fhe_core/tools/estimate_security.py --table             # what is stored, as the table of docs/reference/parameters.md: needs no Sage
     python fhe_core/tools/estimate_security.py --point SECRET DIMENSION MODULUS BITS GUESS
                                                                    # log2(sigma/q) that has these bits, for security_curves.json
 

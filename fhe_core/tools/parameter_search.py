@@ -4,7 +4,7 @@
     python fhe_core/tools/parameter_search.py --write   # replace it
     python fhe_core/tools/parameter_search.py --check   # exit 1 when it differs
     python fhe_core/tools/parameter_search.py --explain lut3   # the cheapest choices for one row
-    python fhe_core/tools/parameter_search.py --docs    # the table of docs/parameters.md
+    python fhe_core/tools/parameter_search.py --docs    # the table of docs/reference/parameters.md
 
 Deterministic. Security from security_curves.json, noise from fhe_core/noise.py, cost from operation counts weighted by kernel_costs.json.
 
@@ -729,7 +729,7 @@ inline constexpr auto& kParameterSets = parameter_table::kRows;
 
 
 def documentation(rows: list[Row]) -> str:
-    """The table of docs/parameters.md."""
+    """The table of docs/reference/parameters.md."""
     lines = ["| set | shape | mask / body | ring secret | n | weights | p_fail | noise, % of the half torus | bits | upload | cost |", "|" + "---|" * 11]
     unit = cost(next(row for row in rows if row.name == "gate_64"))
     for row in rows:
@@ -771,7 +771,7 @@ def main() -> int:
     mode.add_argument("--write", action="store_true", help="replace the header")
     mode.add_argument("--check", action="store_true", help="exit 1 when the header differs")
     mode.add_argument("--explain", metavar="NAME", help="the cheapest row per shape for one target")
-    mode.add_argument("--docs", action="store_true", help="print the table of docs/parameters.md")
+    mode.add_argument("--docs", action="store_true", help="print the table of docs/reference/parameters.md")
     arguments = parser.parse_args()
     if arguments.docs:
         print(documentation(find_rows()), end="")

@@ -1,4 +1,4 @@
-"""The file of an audit (`.clka`): what a client sent and got, and what it was computed with; section "Audit files" of docs/wire_format.md.
+"""The file of an audit (`.clka`): what a client sent and got, and what it was computed with; section "Audit files" of docs/reference/wire_format.md.
 
 Nothing in it is secret: no secret key, no clear values. Nothing in it is believed either: its objects are compared with their digests.
 """

@@ -1,6 +1,6 @@
 """How a network becomes a program: an ordered list of named steps for approximate look-ups, and one for exact ones.
 
-python -m cloakwork.models.compile.pipeline      # the table of docs/compiler.md
+python -m cloakwork.models.compile.pipeline      # the table of docs/explanation/compiler.md
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def _shaped(answers: Callable[[Any], NDArray[Any]], samples: Any, expected: NDAr
 
 
 def _loss(name: str, verdict: Verdict, accuracy: float, wrong: Difference | None) -> str:
-    says = "decides as it on" if verdict.measure == "agreement" else "keeps its values (docs/trees.md) to"
+    says = "decides as it on" if verdict.measure == "agreement" else "keeps its values (docs/howto/trees.md) to"
     end = f"for {verdict.where} at most" if verdict.where else "at least"
     return (
         f"{name}: the encrypted model {says} {100 * verdict.value:.1f} % of {verdict.samples} calibration samples ({end} "

@@ -1,4 +1,4 @@
-"""docs/operators.md from the registry: `python -m cloakwork.models.onnx_import.documentation docs/operators.md`."""
+"""docs/reference/operators.md from the registry: `python -m cloakwork.models.onnx_import.documentation docs/reference/operators.md`."""
 
 from __future__ import annotations
 
@@ -15,34 +15,40 @@ from cloakwork.models.passes.separate_levels import WEIGHTS_PER_BOOTSTRAP
 
 _HEAD = """# Operators
 
-Written by `python -m cloakwork.models.onnx_import.documentation docs/operators.md` from the registry of the importer; a test compares them.
+Written by `python -m cloakwork.models.onnx_import.documentation docs/reference/operators.md` from the registry of the importer; a test compares them.
 
-ONNX opset {opset} and newer. Costs are bootstraps per sample: a "number" is one element of the result. Nodes of constants alone are computed at
-import. Everything unsupported is reported at once, with the node's name in the model.
-`{microsoft}:` stands before operators of ONNX Runtime's own domain; Brevitas and QONNX have their quantisers in one of three domains.
+The compiler takes ONNX opset {opset} and newer.
+Costs are bootstraps per sample: a "number" is one element of the result.
+Nodes that read only constants are computed at import.
+Everything unsupported is reported at once, with the node's name in the model.
+`{microsoft}:` stands before operators of ONNX Runtime's own domain.
 
-A model may have several inputs and outputs, at most {parts} of each, every one with the batch as its first dimension. An input that no output
-depends on is not encrypted. An output may be an inner layer, or an input. Every operator below works on any of them.
+A model may have at most {parts} inputs and {parts} outputs, each with the batch as its first dimension.
+An output may be an inner layer, or an input.
 """
 
 
 _LAST = """## Last, by the client
 
-{last}: after decryption, along any axis but the batch; free. `Softmax` and `LogSoftmax` whose values later nodes read are
-computed encrypted: `Softmax` takes {softmax} values, `LogSoftmax` {log_softmax} values, at most {most}.
+{last}: after decryption, along any axis but the batch; free.
+`Softmax` and `LogSoftmax` whose values later nodes read are computed encrypted: `Softmax` takes {softmax} values, `LogSoftmax` {log_softmax} values,
+at most {most}.
 `LpNormalization` (p = 2) also stands for `x / |x|` at the end however it is written: `ReduceL2`, `Clip`, `Expand` and `Div`, or a root of a sum
 of squares.
 
-So are functions of single numbers at the model's end (`Sigmoid`, `Tanh`, `1 / (1 + exp(-x))`, a comparison and `Cast` after them, before `ArgMax`
-too, a quantiser before them): at most {functions} different ones of {steps} steps with {numbers} constants together, so that no weights go
-to the client; with more they are look-ups. Each of several outputs has its own.
+The client also computes functions of single numbers at the model's end: `Sigmoid`, `Tanh`, `1 / (1 + exp(-x))`,
+a comparison and `Cast` after them.
+A quantiser may stand before them, `ArgMax` behind.
+At most {functions} different ones of {steps} steps with {numbers} constants together, so that no weights go
+to the client; with more they are look-ups.
 
 ## Wide layers behind average pools
 
-A pool and the linear layer behind it are done at once, which makes the layer's rows wider. Where that takes more than {weights}
-multiplications for each number of the pool, the pool's numbers are refreshed by a look-up each instead: in front of a 3x3 convolution of
-more than some 130 channels (behind 2x2 pools), or of a dense layer of R rows behind a global pool over n numbers when n R is more than
-{weights}. So it is with any linear layer on another one.
+A pool and the linear layer behind it are done at once, which makes the layer's rows wider.
+If that takes more than {weights} multiplications for each number of the pool, a look-up refreshes each of the pool's numbers instead.
+That is so in front of a 3x3 convolution of more than some 130 channels (behind 2x2 pools).
+It is so too in front of a dense layer of R rows behind a global pool over n numbers, if n R is more than {weights}.
+Any linear layer on another one follows the same rule.
 """
 
 

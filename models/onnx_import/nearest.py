@@ -24,4 +24,4 @@ def nearest(name: str) -> str:
     if name in _INSTEAD:
         return _INSTEAD[name]
     alike = difflib.get_close_matches(name, OPERATORS, n=3, cutoff=0.6)
-    return (f"nearest: {', '.join(alike)}; " if alike else "") + "docs/operators.md lists what is"
+    return (f"nearest: {', '.join(alike)}; " if alike else "") + "docs/reference/operators.md lists what is"

@@ -15,7 +15,7 @@ _Function = TypeVar("_Function", bound=OperatorFunction)
 
 MICROSOFT: Final = "com.microsoft:"  # before the name of an operator of ONNX Runtime's own domain
 
-# What an operator costs, in bootstraps; the sections of docs/operators.md.
+# What an operator costs, in bootstraps; the sections of docs/reference/operators.md.
 FREE: Final = "none: index arithmetic"
 FOLDED: Final = "none: folded into a linear layer"
 LINEAR: Final = "none: a linear layer"
@@ -34,7 +34,7 @@ OPERATORS: Final[dict[str, Entry]] = {}
 
 
 def operator(*names: str, cost: str = LOOKUP, restrictions: str = "") -> Callable[[_Function], _Function]:
-    """Registers a function for these ONNX operators, with what docs/operators.md says of them."""
+    """Registers a function for these ONNX operators, with what docs/reference/operators.md says of them."""
 
     def register(function: _Function) -> _Function:
         for name in names:

@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md: a service is backed up while it runs, lost, and restored into an empty place with all that it had."""
+"""The commands of docs/howto/operations.md: a service is backed up while it runs, lost, and restored into an empty place with all that it had."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from two_services import object_store
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "operations.md"
 WAITING = 6
 SETTINGS = {"THREADS": "1", "SYNCHRONOUS_SECONDS": "60"}  # so that requests are answered at once, whatever waits
 # `aws s3 sync` as far as the page uses it, for machines without the program: every object of one side is written to the other.

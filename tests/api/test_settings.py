@@ -1,4 +1,4 @@
-"""Settings: where they come from, what is refused, and that docs/service.md lists them. Run as a script it writes that list."""
+"""Settings: where they come from, what is refused, and that docs/howto/service.md lists them. Run as a script it writes that list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from cloakwork.api.settings import Settings, load_settings
 from cloakwork.fhe_core.errors import ParameterError
 
-PAGE = Path(__file__).parents[2] / "docs" / "service.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "service.md"
 BEGIN, END = "<!-- settings: made by tests/api/test_settings.py from api/settings.py -->", "<!-- settings end -->"
 
 

@@ -299,8 +299,9 @@ OpenFHE {result["openfhe"]["version"]} from its wheel, Python 3.10, one thread.
 {other_targets(result)}
 
 By the estimator that this project uses OpenFHE's set has about 124 bits of security; `gate_64` (failure probability 2^-64), `lut2` and `lut4`
-(2^-128) have at least 132 ([parameters](../parameters.md)). `.._block` sets rest on a [structured secret](../parameters.md#structured-secrets).
-Functions of integers are those of [large precision](../large-precision.md), on `large16`: any function without a padding bit, four bits
+(2^-128) have at least 132 ([parameters](../reference/parameters.md)).
+`.._block` sets rest on a [structured secret](../reference/parameters.md#structured-secrets).
+Functions of integers are those of [large precision](../howto/large-precision.md), on `large16`: any function without a padding bit, four bits
 removed, the sign, all digits of four bits; an integer fails with 2^-128.
 """
 

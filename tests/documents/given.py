@@ -1,4 +1,4 @@
-"""What a page takes as given, made before its first block: small models under the names that docs/compiler.md has for the reader's own."""
+"""Makes what a page takes as given before its first block: small models under the names of docs/explanation/compiler.md."""
 
 from __future__ import annotations
 
@@ -58,4 +58,4 @@ save("mnist.onnx", layers, {"x": 4}, ["y"], w=[[0.9, 0.11], [0.73, -0.08], [-0.1
 quantize_static("mnist.onnx", "mnist-int8.onnx", Rows(), quant_format=QuantFormat.QDQ, activation_type=QuantType.QUInt8)
 """
 
-GIVEN: Final = {"docs/compiler.md": _COMPILER}
+GIVEN: Final = {"docs/explanation/compiler.md": _COMPILER}

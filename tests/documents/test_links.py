@@ -141,7 +141,7 @@ def test_pictures_have_text_that_is_read_aloud() -> None:
 
 # --- Sources: keys of the bibliography -----------------------------------------------------------------------------------------------
 
-BIBLIOGRAPHY = REPOSITORY / "docs" / "bibliography.md"
+BIBLIOGRAPHY = REPOSITORY / "docs" / "reference" / "bibliography.md"
 KEY = r"\[([A-Z][A-Za-z+]+\d{1,4})\]"
 CODE = ("fhe_core", "models", "training", "api", "app", "web/src")
 SUFFIXES = {".py", ".cpp", ".hpp", ".def", ".cu", ".cuh", ".ts"}

@@ -53,7 +53,7 @@ PRINTED = {
     )
 }
 # Notebooks run in `make test-release`, and these pages.
-LONG_PAGES = ("docs/batch.md",)  # several clusters of Ray
+LONG_PAGES = ("docs/howto/batch.md",)  # several clusters of Ray
 EXTRAS = {"cifar10": ["PIL"], "credit_decisions": ["xgboost"], "service_from_a_notebook": ["fastapi"]}  # of notebooks
 
 

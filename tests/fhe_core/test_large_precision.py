@@ -423,11 +423,11 @@ def test_plans_are_right_in_exact_arithmetic(name: str, target: float) -> None:
             ]
 
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "large-precision.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "large-precision.md"
 
 
 def stated_rotations() -> dict[str, list[int]]:
-    """Rows of the table of docs/large-precision.md."""
+    """Rows of the table of docs/howto/large-precision.md."""
     rows = re.findall(r"^\| `(\w+)` \| ([\d| ]+) \|$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {name: [int(number) for number in numbers.split(" | ")] for name, numbers in rows}
 

@@ -213,7 +213,7 @@ def test_several_accumulators_as_one_table() -> None:
 
 
 def digits(base_log: int, level_count: int, v: int) -> list[int]:
-    """Section 2, step 3 of docs/specification.md, least significant first."""
+    """Section 2, step 3 of docs/reference/specification.md, least significant first."""
     base, lowest, out = 1 << base_log, v & 1, []
     for level in reversed(range(level_count)):
         r, v = v % base, v // base

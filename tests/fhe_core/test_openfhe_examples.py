@@ -1,4 +1,4 @@
-"""What OpenFHE's five binfhe example programs show, with our calls: docs/large-precision.md has the table. Written anew, results checked.
+"""What OpenFHE's five binfhe example programs show, with our calls: docs/howto/large-precision.md has the table. Written anew, results checked.
 
 OpenFHE's parameter sets have plaintext moduli of their own; ours are chosen per value. On toys and on `large16`.
 """

@@ -62,7 +62,7 @@ def test_the_search_writes_the_header() -> None:
 
 @pytest.mark.tier("all")
 def test_the_documentation_has_the_table() -> None:
-    page = TOOLS.parents[1] / "docs" / "parameters.md"
+    page = TOOLS.parents[1] / "docs" / "reference" / "parameters.md"
     assert search.documentation(list(rows().values())) in page.read_text(), (
         "parameter_search.py --docs prints the table"
     )
@@ -70,7 +70,7 @@ def test_the_documentation_has_the_table() -> None:
 
 @pytest.mark.tier("all")
 def test_the_documentation_has_every_attack() -> None:
-    page = TOOLS.parents[1] / "docs" / "parameters.md"
+    page = TOOLS.parents[1] / "docs" / "reference" / "parameters.md"
     sys.path.insert(0, str(TOOLS))
     try:
         table = load_tool("estimate_security").table(rows().values())

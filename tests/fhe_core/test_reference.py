@@ -1,4 +1,4 @@
-"""The slow reference against plain-Python readings of docs/specification.md, and end to end: it decrypts."""
+"""The slow reference against plain-Python readings of docs/reference/specification.md, and end to end: it decrypts."""
 
 from __future__ import annotations
 

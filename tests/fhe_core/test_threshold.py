@@ -332,7 +332,7 @@ def test_decryptions_carry_the_flooding_of_all_parties(made: Ceremony, session: 
 
 @pytest.mark.parametrize("name", ["lut3_2p", "lut3_3p"])
 def test_failure_and_leakage_of_shipped_sets(name: str) -> None:
-    """Noise and flooding of all parties together leave the margin with 2^-64; what is stated in docs/threshold.md."""
+    """Noise and flooding of all parties together leave the margin with 2^-64; what is stated in docs/howto/threshold.md."""
     params = parameter_set(name)
     stated = {"lut3_2p": (3243, 66847), "lut3_3p": (606, 17315)}[name]
     for encoding, count in zip((Encoding.MESSAGE, Encoding.BOOLEAN), stated, strict=True):

@@ -1,4 +1,4 @@
-"""The wire format against docs/wire_format.md: an independent reader, pinned digests, round trips, sizes, files."""
+"""The wire format against docs/reference/wire_format.md: an independent reader, pinned digests, round trips, sizes, files."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def ciphertext_header(name: str, kind: Kind, seeded: bool, shape: tuple[int, ...
 
 
 def parse_by_the_document(data: bytes) -> tuple[dict[str, object], bytes]:
-    """The header of docs/wire_format.md, field by field, and what follows it up to the checksum."""
+    """The header of docs/reference/wire_format.md, field by field, and what follows it up to the checksum."""
     assert hashlib.sha256(data[:-32]).digest() == data[-32:]
     (total,) = struct.unpack_from("<Q", data, 8)
     rank = data[105]

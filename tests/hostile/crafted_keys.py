@@ -22,7 +22,7 @@ from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
 
-FIRST_PRIME = 132710401  # q0 of docs/specification.md; Q = q0 q1 of sets of two limbs
+FIRST_PRIME = 132710401  # q0 of docs/reference/specification.md; Q = q0 q1 of sets of two limbs
 SEED, KEY_ID = bytes(range(32)), bytes(16)
 
 Integers = NDArray[np.int64]

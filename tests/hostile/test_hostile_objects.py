@@ -22,7 +22,7 @@ from cloakwork.fhe_core.parameters import parameter_set, public_key_bytes
 from cloakwork.fhe_core.public_key import PublicKey
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 
-# Offsets of docs/wire_format.md.
+# Offsets of docs/reference/wire_format.md.
 VERSION, KIND, FLAGS, TOTAL, NAME, DIGEST, WEIGHT, ENCODING, RANK, BOUND, SHAPE = (
     4,
     6,

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 
-FIRST_PRIME = 132710401  # q0 of docs/specification.md: a field, unlike integers modulo Q
+FIRST_PRIME = 132710401  # q0 of docs/reference/specification.md: a field, unlike integers modulo Q
 
 
 def integer_weights(inputs: Ciphertexts, answer: Ciphertexts) -> NDArray[np.int64] | None:

@@ -1,7 +1,7 @@
 """Sets with block-binary small keys, every one of them whose ring is at most 2048: measured variance over the model's in 0.95 .. 1.05.
 
-`lut5_block` (N = 4096) is in the table of docs/parameters.md. The numbers are those of measured.json, the model is today's. Entropy is fixed; a new
-key fails by chance with the probability that each test states.
+`lut5_block` (N = 4096) is in the table of docs/reference/parameters.md. The numbers are those of measured.json, the model is today's. Entropy is
+fixed; a new key fails by chance with the probability that each test states.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def test_limits_are_the_compilers() -> None:
 
 
 def test_noise_is_the_engines_model() -> None:
-    # docs/parameters.md: nn2 at norm 4 gives 1.96 % of the half torus.
+    # docs/reference/parameters.md: nn2 at norm 4 gives 1.96 % of the half torus.
     assert 200 * NOISE.deviation(4.0) == pytest.approx(1.96, abs=0.01)
     assert NOISE.deviation(4.0, is_output=True) == pytest.approx(4 * math.sqrt(NOISE.blind_rotation))
 

@@ -63,17 +63,19 @@ def test_the_page_of_the_networks_has_the_figures_of_the_cards(name: str) -> Non
     facts = zoo.card(name).facts
     figures = [facts[key] for key in ("accuracy_clear", "accuracy_simulated", "agreement")]
     row = [name, facts["parameter_set"], f"{facts['bootstraps']:,}", *(percent(figure, 2) for figure in figures)]
-    assert row in rows(page("docs/training.md"))
+    assert row in rows(page("docs/howto/training.md"))
     if "reproduced" not in facts:
         pytest.skip(f"{name} was made on a GPU, and not yet a second time")
     again = [facts["reproduced"][key] for key in ("accuracy_clear", "accuracy_simulated", "agreement")]
-    assert [name, *(percent(figure, 2) for figure in again)] in [row[:4] for row in rows(page("docs/training.md"))]
+    assert [name, *(percent(figure, 2) for figure in again)] in [
+        row[:4] for row in rows(page("docs/howto/training.md"))
+    ]
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_page_of_the_estimators_has_the_figures_of_the_cards(name: str) -> None:
     card = zoo.card(name)
-    row = next(row for row in rows(page("docs/scikit-learn.md")) if row[0] == card.data and row[2].isdecimal())
+    row = next(row for row in rows(page("docs/howto/scikit-learn.md")) if row[0] == card.data and row[2].isdecimal())
     clear, quantised = (percent(card.facts[key], 1) for key in ("accuracy_clear", "accuracy_quantised"))
     assert row[2:5] == [str(card.facts["bootstraps"]), clear, quantised]
     assert row[6] == f"{card.facts['samples']} of {card.facts['samples']}"

@@ -1,7 +1,7 @@
 """Files of 0.1 (write_files.py wrote them with that code) are read by today's: keys, program, specification, input, a service's data folder.
 
 What is refused, with the reason, is tested beside the reader of each: versions 1 of evaluation keys and of client specifications.
-docs/upgrading.md is the table of all.
+docs/howto/upgrading.md is the table of all.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ def readme(files: dict[str, bytes]) -> str:
     table = re.sub(r"(toy\w*):", r"\1_", "\n".join(rows))
     return f"""# Known-answer vectors
 
-For other implementations of [docs/specification.md](../../docs/specification.md) and [docs/wire_format.md](../../docs/wire_format.md),
+For other implementations of [docs/reference/specification.md](../../docs/reference/specification.md) and
+[docs/reference/wire_format.md](../../docs/reference/wire_format.md),
 and to notice when this one changes. The toy sets are insecure. All of it follows from the entropy 00 01 02 .. 1f; `generate.py`
 writes files and this page, `test_vectors.py` checks them. A ciphertext of `toy_lanes` holds two values:
 m as the table says, and m + 1 modulo 4.

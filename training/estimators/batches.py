@@ -1,4 +1,4 @@
-"""Estimators compiled for many encrypted samples at once (docs/levelled.md): what linear ones share with support vector machines."""
+"""Estimators compiled for many encrypted samples at once (docs/howto/levelled.md): what linear ones share with support vector machines."""
 
 from __future__ import annotations
 

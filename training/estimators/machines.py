@@ -1,4 +1,4 @@
-"""Support vector machines: kernels linear, poly and rbf, for many encrypted samples at once (docs/levelled.md)."""
+"""Support vector machines: kernels linear, poly and rbf, for many encrypted samples at once (docs/howto/levelled.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nearest neighbours: the query is encrypted, the table of training samples is the server's, in clear (docs/levelled.md)."""
+"""Nearest neighbours: the query is encrypted, the table of training samples is the server's, in clear (docs/howto/levelled.md)."""
 
 from __future__ import annotations
 

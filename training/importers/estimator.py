@@ -168,7 +168,7 @@ def original_class(estimator: Any) -> str:
             return cls.__name__
     name = type(estimator).__name__
     raise UnsupportedOperatorError(
-        f"{name} cannot run on encrypted data; {nearest_of(name, SUPPORTED)}; docs/scikit-learn.md lists all"
+        f"{name} cannot run on encrypted data; {nearest_of(name, SUPPORTED)}; docs/howto/scikit-learn.md lists all"
     )
 
 

@@ -106,7 +106,8 @@ def _apply(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
         )
     if kind not in _READERS:
         raise UnsupportedOperatorError(
-            f"pipeline: {type(transformer).__name__} has no counterpart at the client; {nearest_of(kind, _READERS)}; docs/scikit-learn.md lists all"
+            f"pipeline: {type(transformer).__name__} has no counterpart at the client; {nearest_of(kind, _READERS)}; "
+            "docs/howto/scikit-learn.md lists all"
         )
     try:
         return _READERS[kind](transformer, flow, recipe)

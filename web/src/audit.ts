@@ -1,4 +1,4 @@
-// The file of an audit: models/audit/audit_file.py, section "Audit files" of docs/wire_format.md.
+// The file of an audit: models/audit/audit_file.py, section "Audit files" of docs/reference/wire_format.md.
 
 import { ServiceError } from "./errors.js";
 import { digestOf } from "./sha256.js";

@@ -51,7 +51,7 @@ export class ServiceError extends FheError {
   override readonly code: string = "service_error";
   /** Of HTTP; null without an answer. */
   readonly status: number | null;
-  /** The server's name of the error (docs/service.md). */
+  /** The server's name of the error (docs/howto/service.md). */
   readonly serviceCode: string;
   readonly requestId: string | null;
 

@@ -1,4 +1,4 @@
-// What a client reads, makes and sends at most for a server that it does not trust: docs/client.md, "A server that is not trusted".
+// What a client reads, makes and sends at most for a server that it does not trust: docs/howto/client.md, "A server that is not trusted".
 
 export const MOST_SPECIFICATION_BYTES = 16 * 2 ** 20;
 /** Lists and objects in it: each costs far more memory than the characters that ask for it. */

@@ -1,4 +1,4 @@
-// The wire format: headers, sections and checks in the order of docs/wire_format.md.
+// The wire format: headers, sections and checks in the order of docs/reference/wire_format.md.
 
 import type { Engine } from "./engine.js";
 import { KeyMismatchError, ParameterError, SerializationError } from "./errors.js";

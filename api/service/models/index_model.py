@@ -12,7 +12,9 @@ from cloakwork.fhe_core.levelled.noise import Noise
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.wire import Header, Kind
 
-_FIRST_GUESS: Final = 1e-4  # seconds for each product of polynomials, in the middle of docs/levelled.md's measurements
+_FIRST_GUESS: Final = (
+    1e-4  # seconds for each product of polynomials, in the middle of docs/howto/levelled.md's measurements
+)
 _RUN_BYTES: Final = 1 << 30  # of ciphertexts that are held while some queries are scored together
 _KEYSWITCH_PRODUCTS: Final = 5  # that take as long as the keyswitch of a feature, about: digits and MNIST there
 

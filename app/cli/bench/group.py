@@ -1,6 +1,6 @@
 """`cloakwork bench`: pbs, gate, linear and keygen; other kinds are in files beside. Seconds are those of one call on the whole batch.
 
-docs/command-line.md lists the keys.
+docs/reference/command-line.md lists the keys.
 """
 
 from __future__ import annotations

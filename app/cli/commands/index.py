@@ -1,4 +1,4 @@
-"""`cloakwork index`: nearest neighbours of encrypted queries in a table (docs/levelled.md)."""
+"""`cloakwork index`: nearest neighbours of encrypted queries in a table (docs/howto/levelled.md)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def serve(
     port: Annotated[int | None, typer.Option("--port", help="Port to listen on.")] = None,
     data: Annotated[Path | None, typer.Option("--data", help="Folder of everything the service keeps.")] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", help="Settings in TOML; docs/service.md lists them.")
+        Path | None, typer.Option("--config", help="Settings in TOML; docs/howto/service.md lists them.")
     ] = None,
     devices: Annotated[
         str | None, typer.Option("--devices", help="'cpu', 'cuda:0 cuda:1', ..; without it, what is there.")

@@ -73,7 +73,7 @@ def run_encrypted(model: CompiledModel, samples: NDArray[Any], device: str = "cp
 
 
 def costs(model: CompiledModel, run: EncryptedRun, unit: str) -> dict[str, Any]:
-    """What every demonstration writes of a run, by the names of docs/command-line.md. Args: unit: what a sample is called."""
+    """What every demonstration writes of a run, by the names of docs/reference/command-line.md. Args: unit: what a sample is called."""
     params = model.program.parameters
     return {
         f"seconds_per_{unit}": run.seconds_per_sample,

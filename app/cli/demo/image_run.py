@@ -115,7 +115,7 @@ def _warn_of_long_runs(console: Console, model: CompiledModel, images: int, aske
 
 
 def _record(model: CompiledModel, result: _Result, asked: Asked) -> dict[str, Any]:
-    """By the names of docs/command-line.md."""
+    """By the names of docs/reference/command-line.md."""
     record: dict[str, Any] = {
         "model": asked.model,
         "images": len(result.answers),

@@ -79,7 +79,7 @@ def _record(
     model_name: str, data: str, model: CompiledModel, run: EncryptedRun, samples: zoo.HeldOut, quantised: NDArray[Any],
     device: str, threads: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """By the names of docs/command-line.md; `agreement` is with the quantised model in clear."""
+    """By the names of docs/reference/command-line.md; `agreement` is with the quantised model in clear."""
     return {
         "model": model_name,
         "samples": len(samples.x),

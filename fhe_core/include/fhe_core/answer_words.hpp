@@ -1,4 +1,4 @@
-// Words of answers in few bits: section 11 of docs/specification.md.
+// Words of answers in few bits: section 11 of docs/reference/specification.md.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,10 @@
 // The interface that every back end implements: batched operations on arrays in the back end's own memory.
 //
-// Layouts and arithmetic: docs/specification.md. `Word` is uint32 for one limb and uint64 for two; a batch of LWE ciphertexts is
-// [batch][large_dimension + r] words, a small one [batch][lwe_dimension + r] uint32 modulo 2^w, a switched one the same shape in
-// [0, 2 nu N), GLWE [batch][k + r][N] words; r is lane_count(), the bodies of a ciphertext, and nu extension_factor(), both 1 for
-// most sets, and what a blind rotation gives is [batch][nu][k + r][N]. Shapes and ranges are validated at the boundary (bindings),
-// asserted here.
+// Layouts and arithmetic: docs/reference/specification.md. `Word` is uint32 for one limb and uint64 for two; a batch of LWE
+// ciphertexts is [batch][large_dimension + r] words, a small one [batch][lwe_dimension + r] uint32 modulo 2^w, a switched one the
+// same shape in [0, 2 nu N), GLWE [batch][k + r][N] words; r is lane_count(), the bodies of a ciphertext, and nu
+// extension_factor(), both 1 for most sets, and what a blind rotation gives is [batch][nu][k + r][N]. Shapes and ranges are
+// validated at the boundary (bindings), asserted here.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Evaluation keys in seeded form: bodies only, every mask comes from the seed (section 9 of docs/specification.md).
+// Evaluation keys in seeded form: bodies only, every mask comes from the seed (section 9 of docs/reference/specification.md).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Expansion of a public seed into uniform words: section 9 of docs/specification.md.
+// Expansion of a public seed into uniform words: section 9 of docs/reference/specification.md.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Rounded products: the negacyclic transform of N = 2048 real coefficients by 1024 complex points in double precision, in one order
 // of additions, products and fused multiply-adds, each rounded to nearest. IEEE 754 defines their results, so that every processor
-// gives the same words (docs/specification.md, section 6; docs/decisions/fft-opt-in.md). What is declared here is that order as
-// loops; cpu/rounded_rotation.hpp and cuda/complex_fft.cuh have the same operations as vectors and in registers.
+// gives the same words (docs/reference/specification.md, section 6; docs/decisions/fft-opt-in.md). What is declared here is that
+// order as loops; cpu/rounded_rotation.hpp and cuda/complex_fft.cuh have the same operations as vectors and in registers.
 //
 // With zeta = exp(i pi / N) and z_j = a_j + i a_{j + N/2}, forward: the values of z modulo X^(N/2) - i at zeta^(4t + 1), position p
 // of the result being t = brv(p). Block b of stage s multiplies by zeta^(2^(9-s) (1 + 4 brv(b))), so the twist of the negacyclic

@@ -19,14 +19,14 @@ struct Gadget {
     friend constexpr bool operator==(const Gadget&, const Gadget&) = default;
 };
 
-// What a step's products are modulo (docs/specification.md, section 6).
+// What a step's products are modulo (docs/reference/specification.md, section 6).
 enum class Raising : std::uint8_t {
     none,     // the ciphertexts' Q
     raised,   // Q*P for Q = q0: ciphertexts of one limb, a bootstrap key of two; every step's products are divided by P and rounded
     rounded,  // as raised, with products in double precision, in a fixed order of roundings (fft.hpp)
 };
 
-// What a rotation's accumulator is (docs/specification.md, section 6).
+// What a rotation's accumulator is (docs/reference/specification.md, section 6).
 enum class Accumulator : std::uint8_t {
     glwe,  // masks and bodies
     ntru,  // one polynomial c, the mask of a ciphertext whose body is zero: its phase is -c S; keys have 1/S in them

@@ -1,4 +1,4 @@
-// Encryption under a public key: section 10 of docs/specification.md.
+// Encryption under a public key: section 10 of docs/reference/specification.md.
 #pragma once
 
 #include <cstddef>

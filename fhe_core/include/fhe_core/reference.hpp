@@ -1,5 +1,5 @@
-// docs/specification.md as slow C++: one function per section, schoolbook multiplication, 64-bit words for every parameter set. The
-// fast back ends are tested against it word for word.
+// docs/reference/specification.md as slow C++: one function per section, schoolbook multiplication, 64-bit words for every
+// parameter set. The fast back ends are tested against it word for word.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What one step of a blind rotation reads and does (docs/specification.md, section 6), from the lines of rotations.def.
+// What one step of a blind rotation reads and does (docs/reference/specification.md, section 6), from the lines of rotations.def.
 #pragma once
 
 #include <algorithm>
@@ -138,7 +138,7 @@ struct Rotation {
     }
 
     // The body b of a ciphertext modulo 2^(h + log2(2N)), switched to 2N up to multiples of it: round((b - mean * E) / 2^h), halves
-    // up, for the sum E of the rounding errors of the masks (docs/specification.md, section 3).
+    // up, for the sum E of the rounding errors of the masks (docs/reference/specification.md, section 3).
     constexpr std::int64_t switched_body(std::int64_t b, std::int64_t errors, int h) const {
         const std::int64_t v = secret_values(), u = secret_sum();
         const std::int64_t quotient = (v * (2 * b + (std::int64_t{1} << h)) - 2 * u * errors) >> (h + 1);

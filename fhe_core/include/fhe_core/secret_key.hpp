@@ -1,4 +1,5 @@
-// The client's secret key: encryption, decryption and the keys derived from it. Sections 1, 5, 9 and 10 of docs/specification.md.
+// The client's secret key: encryption, decryption and the keys derived from it. Sections 1, 5, 9 and 10 of
+// docs/reference/specification.md.
 #pragma once
 
 #include <atomic>

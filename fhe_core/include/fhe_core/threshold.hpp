@@ -1,4 +1,4 @@
-// A party's share of a key that nobody has: docs/specification.md, section 12.
+// A party's share of a key that nobody has: docs/reference/specification.md, section 12.
 #pragma once
 
 #include <cstddef>

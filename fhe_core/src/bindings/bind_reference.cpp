@@ -180,8 +180,8 @@ py::array bootstrap(const ParameterSet& params, const py::object& keyswitch_valu
 }  // namespace
 
 void bind_reference(py::module_& parent) {
-    py::module_ m =
-        parent.def_submodule("reference", "docs/specification.md as slow code; what the fast back ends are compared with.");
+    py::module_ m = parent.def_submodule(
+        "reference", "docs/reference/specification.md as slow code; what the fast back ends are compared with.");
     const auto params = py::arg("params");
     m.def("polynomial_multiply", &polynomial_multiply, params, py::arg("a"), py::arg("b"),
           "Schoolbook product modulo X^N + 1 and Q.");

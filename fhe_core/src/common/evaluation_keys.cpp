@@ -1,4 +1,4 @@
-// Bodies of the seeded evaluation keys: sections 2, 5 and 6 of docs/specification.md.
+// Bodies of the seeded evaluation keys: sections 2, 5 and 6 of docs/reference/specification.md.
 // Source: [BBC+25] rows of several bodies under one mask; [DM15] powers of X as messages, in keys that a digit selects.
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// Expansion of a public seed: section 9 of docs/specification.md.
+// Expansion of a public seed: section 9 of docs/reference/specification.md.
 #include "fhe_core/expand.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Encryption under a public key: docs/specification.md, section 10.
+// Encryption under a public key: docs/reference/specification.md, section 10.
 // Source: [LPR10] for rings, [Joy24] for LWE ciphertexts. Ours: k rows for GLWE dimension k; LWE by sample extraction.
 #include "fhe_core/public_key.hpp"
 

@@ -1,5 +1,5 @@
-// The specification, written to be read. Section numbers are those of docs/specification.md, keys of sources those of
-// docs/bibliography.md; nothing here is constant time or fast.
+// The specification, written to be read. Section numbers are those of docs/reference/specification.md, keys of sources those of
+// docs/reference/bibliography.md; nothing here is constant time or fast.
 #include "fhe_core/reference.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Shares of a joint key: docs/specification.md, section 12.
+// Shares of a joint key: docs/reference/specification.md, section 12.
 // Source: [AJL+12] additive ring keys, and evaluation keys made of shares; [CCS19] small keys side by side. Ours: each step of a
 // blind rotation belongs to one party, which encrypts its own bits under the joint public key.
 #include "fhe_core/threshold.hpp"

@@ -1,5 +1,5 @@
-// Digits times key where nu accumulators are one table (docs/specification.md, section 6), in the transform domain. With Y = X^nu
-// and e_j = nu a_j + b_j, the product of part i is
+// Digits times key where nu accumulators are one table (docs/reference/specification.md, section 6), in the transform domain. With
+// Y = X^nu and e_j = nu a_j + b_j, the product of part i is
 //
 //     sum over keys j of D(i - b_j) * (Y^a_j K_j)  -  D(i) * (sum over j of K_j),    D(i) for i < 0: Y D(i + nu),
 //

@@ -1,4 +1,4 @@
-// Keyswitch: docs/specification.md, section 2.
+// Keyswitch: docs/reference/specification.md, section 2.
 // Source: [CGGI20] keyswitch; [Joy21] digits. Ours: one integer matrix product for a batch.
 #include <vector>
 

@@ -1,4 +1,4 @@
-// Modulus switch with centred mean: docs/specification.md, section 3.
+// Modulus switch with centred mean: docs/reference/specification.md, section 3.
 // Source: [RDV25]; as in common/reference.cpp.
 #include "cpu/stages.hpp"
 

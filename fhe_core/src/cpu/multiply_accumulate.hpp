@@ -1,4 +1,4 @@
-// Digits times key in the transform domain, with the monomial factors X^e - 1 of docs/specification.md, section 6.
+// Digits times key in the transform domain, with the monomial factors X^e - 1 of docs/reference/specification.md, section 6.
 // Source: [BMMP18] two key bits per step. Ours: the factors multiply the products, not the keys.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Blind rotation of a block of ciphertexts, step by step so that one key slice serves the whole block from cache. One step of
-// docs/specification.md, section 6: decompose -> forward transforms -> multiply-accumulate with the key and the monomial
+// docs/reference/specification.md, section 6: decompose -> forward transforms -> multiply-accumulate with the key and the monomial
 // factors -> inverse transforms -> add to the accumulator.
 // Source: [CGGI20], [DM15], [MP21], [BMMP18], [LY23]. Ours: exact transforms, no floating-point FFT; a block of ciphertexts shares
 // a key slice, but where each selects its own.
@@ -93,8 +93,8 @@ struct StoreComposed {
 };
 
 // Where the inverse transform modulo P writes, the raising prime of raised sets: products x modulo q0*P are divided by P, rounded
-// (docs/specification.md, section 6), x / P = (x0 - c) / P modulo q0 for the centred c = x modulo P, and added to accumulator words
-// in [0, q0). |residues| <= 10 q0 are the first limb's result.
+// (docs/reference/specification.md, section 6), x / P = (x0 - c) / P modulo q0 for the centred c = x modulo P, and added to
+// accumulator words in [0, q0). |residues| <= 10 q0 are the first limb's result.
 struct StoreRaised {
     std::int32_t* data;
     const std::int32_t* residues;

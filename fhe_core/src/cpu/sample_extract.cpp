@@ -1,4 +1,4 @@
-// Sample extraction: docs/specification.md, section 7.
+// Sample extraction: docs/reference/specification.md, section 7.
 // Source: [CGGI20]; ours takes several coefficients of one accumulator.
 #include "cpu/stages.hpp"
 

@@ -1,5 +1,5 @@
 // The accumulator of a blind rotation: how its words begin, the form they are kept in, how they end, extraction. Kernels differ in
-// which thread owns which coefficient; what a coefficient goes through is here (docs/specification.md, sections 6 and 7).
+// which thread owns which coefficient; what a coefficient goes through is here (docs/reference/specification.md, sections 6 and 7).
 //
 // Kept form: x + (p-1)/2 in [0, p) for the centred residue x of a limb. Digits are cut from it with one addition (digits.cuh).
 //

@@ -1,4 +1,4 @@
-// Blind rotation with nu accumulators of N = 2048 as one table (docs/specification.md, section 6, extended tables;
+// Blind rotation with nu accumulators of N = 2048 as one table (docs/reference/specification.md, section 6, extended tables;
 // reference::blind_rotate): two limbs, k = 1, one digit, nu = 2, 4, 8, 16. All steps in one persistent kernel; a cluster of nu/4
 // blocks for a ciphertext, and one block for two of nu = 2.
 //

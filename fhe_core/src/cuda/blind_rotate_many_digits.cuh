@@ -1,5 +1,6 @@
 // Blind rotation with factors on the products, two limbs, many digits per component: ACC += sum_j (X^e_j - 1) * (K_j [x] ACC), all
-// steps in one persistent kernel (docs/specification.md, section 6; reference::blind_rotate). N = H * 1024, H = 2 or 4, k = 1.
+// steps in one persistent kernel (docs/reference/specification.md, section 6; reference::blind_rotate).
+// N = H * 1024, H = 2 or 4, k = 1.
 //
 // The transforms of all digits do not fit a multiprocessor, but after its first log2 H stages a transform falls into H parts that
 // know nothing of each other. So a block takes a limb and a part at a time, all rows of it, and sums over all rows are reduced

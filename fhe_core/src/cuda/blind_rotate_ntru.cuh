@@ -1,5 +1,6 @@
-// Blind rotation of an NTRU accumulator (docs/specification.md, section 6; reference::blind_rotate): one polynomial c modulo q0,
-// whose phase is -c S. Each step ACC += sum_j (X^e_j - 1) * (digits of ACC . K_j), after an entry that brings 1/S in. N = 2048.
+// Blind rotation of an NTRU accumulator (docs/reference/specification.md, section 6; reference::blind_rotate): one polynomial c
+// modulo q0, whose phase is -c S. Each step ACC += sum_j (X^e_j - 1) * (digits of ACC . K_j), after an entry that brings 1/S in.
+// N = 2048.
 //
 // Who does what. A group of T = N/P threads owns a ciphertext. There is one component, so that a thread multiplies the points which
 // its transforms end with, and nothing is exchanged between digits and products: thread t holds the coefficients t + T*j, j < P,

@@ -1,5 +1,5 @@
 // Blind rotation with two key bits per step, throughput layout: ACC += sum_j (X^e_j - 1) * (K_j [x] ACC), j = 0, 1, 2, for all
-// steps in one persistent kernel (docs/specification.md, section 6; reference::blind_rotate). One limb, N = 256 .. 1024.
+// steps in one persistent kernel (docs/reference/specification.md, section 6; reference::blind_rotate). One limb, N = 256 .. 1024.
 //
 // Who does what. A group of k+r warps (r lanes; components are masks, then bodies) owns M ciphertexts; warp c owns component c: the
 // coefficients of ACC (registers: lane l holds l + 32*r), the transforms of its digits, and output component c of the product.

@@ -3,8 +3,8 @@
 //
 // Work area (shared memory, or global scratch when that is too small), int32: accumulators [limb][part][component][N] in [0, p),
 // digits [key limb][part][row][N], sums [key limb][part][component][N], for the nu parts of a table of nu*N. Steps of
-// docs/specification.md, section 6; reference::blind_rotate. Source: [CGGI20] binary, [DM15] selected keys, [MP21] ternary,
-// [BMMP18] two key bits per step, [LY23] several accumulators as one table. Ours: exact transforms modulo limb primes.
+// docs/reference/specification.md, section 6; reference::blind_rotate. Source: [CGGI20] binary, [DM15] selected keys, [MP21]
+// ternary, [BMMP18] two key bits per step, [LY23] several accumulators as one table. Ours: exact transforms modulo limb primes.
 #include "cuda/blind_rotate.hpp"
 
 #include "cuda/accumulator.cuh"

@@ -1,6 +1,6 @@
 // Blind rotation of raised sets: ciphertexts and accumulator modulo q0, the bootstrap key and a step's products modulo q0*P,
 // divided by P and rounded: ACC += round((sum_j (X^e_j - 1) * (K_j [x] ACC)) / P), all steps in one persistent kernel
-// (docs/specification.md, section 6; reference::blind_rotate). One digit per component, N = H * 1024, H = 1, 2, 4.
+// (docs/reference/specification.md, section 6; reference::blind_rotate). One digit per component, N = H * 1024, H = 1, 2, 4.
 //
 // Who does what, the exchange tiles, barriers, selected keys and the key's order are those of blind_rotate_two_limbs.cuh, limb 1
 // being P. A coefficient is one word: its digit is cut as it stands, and the update (x0, x1) of both limbs is divided by one

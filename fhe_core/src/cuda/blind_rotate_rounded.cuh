@@ -1,6 +1,6 @@
 // Blind rotation of sets with rounded products, N = 2048, k = 1, one digit: ACC += round(Q * sum_j (X^e_j - 1) * (K_j [x] ACC) /
 // QP), products by transforms in double precision in the order of fhe_core/fft.hpp, all steps in one persistent kernel
-// (docs/specification.md, section 6; reference::blind_rotate).
+// (docs/reference/specification.md, section 6; reference::blind_rotate).
 //
 // Who does what. A group of 2M warps owns M ciphertexts; warp 2m + c owns component c of ciphertext m: its coefficients (registers:
 // lane l holds l + 32*r, r < 64), the transform of its digit, and the inverse transform of its update. A product reads both

@@ -1,5 +1,6 @@
 // Blind rotation with two key bits per step, two limbs, one to four digits per component: ACC += sum_j (X^e_j - 1) * (K_j [x] ACC),
-// all steps in one persistent kernel (docs/specification.md, section 6; reference::blind_rotate). N = H * 1024, H = 1, 2, 4.
+// all steps in one persistent kernel (docs/reference/specification.md, section 6; reference::blind_rotate).
+// N = H * 1024, H = 1, 2, 4.
 //
 // Who does what. A group of 2*H*W warps owns one ciphertext. Warp (w, limb, part) works modulo one limb prime on positions
 // part*1024 .. part*1024 + 1023 of the transform: it transforms the digits w, w + W, .. and multiplies the 4-point groups

@@ -1,6 +1,6 @@
-// Public uniform words on the device, bit for bit those of common/expand.cpp (docs/specification.md, section 9): one thread makes
-// the 16 words of a block, and asks for further rounds of the same block while a word of it is rejected.
-// Source: [RFC8439] section 2.3.
+// Public uniform words on the device, bit for bit those of common/expand.cpp (docs/reference/specification.md, section 9): one
+// thread makes the 16 words of a block, and asks for further rounds of the same block while a word of it is rejected. Source:
+// [RFC8439] section 2.3.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Digits of a centred coefficient (docs/specification.md, section 4; reference::decompose): y = (x + 2^(drop-1)) >> drop, cut into
-// balanced digits, of which the most significant takes what is left.
+// Digits of a centred coefficient (docs/reference/specification.md, section 4; reference::decompose): y = (x + 2^(drop-1)) >> drop,
+// cut into balanced digits, of which the most significant takes what is left.
 //
 // Source: [CGGI20] approximate gadget decomposition. Ours: digits are bit fields of one sum, the carries of the levels below being
 // one added constant.

@@ -1,4 +1,4 @@
-// Expansion of seeded keys and ciphertexts (docs/specification.md, section 9; common/expand.cpp).
+// Expansion of seeded keys and ciphertexts (docs/reference/specification.md, section 9; common/expand.cpp).
 //
 // Bootstrap key: a block per polynomial [step][key][row][component][limb] in shared memory: 16 coefficients per thread and block of
 // the generator (or the body), transform, factor 1/N and Montgomery factors, scatter into the kernel's layout.

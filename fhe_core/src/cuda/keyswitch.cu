@@ -1,6 +1,5 @@
-// Keyswitch: docs/specification.md, section 2. Digits, an int8 matrix product with the key's byte slices (int8_gemm.cpp), sums
-// modulo 2^w; one item per thread. CPU counterpart: cpu/keyswitch.cpp.
-// Source: [CGGI20] keyswitch; [Joy21] digits.
+// Keyswitch: docs/reference/specification.md, section 2. Digits, an int8 matrix product with the key's byte slices (int8_gemm.cpp),
+// sums modulo 2^w; one item per thread. CPU counterpart: cpu/keyswitch.cpp. Source: [CGGI20] keyswitch; [Joy21] digits.
 #include "cuda/stages.hpp"
 
 #include "cuda/block.cuh"

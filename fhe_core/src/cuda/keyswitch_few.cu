@@ -1,5 +1,5 @@
-// Keyswitch and modulus switch of few ciphertexts, in one launch: docs/specification.md, sections 2 and 3. Same key and words as
-// keyswitch.cu and modulus_switch.cu, whose four launches take longer than reading the key does.
+// Keyswitch and modulus switch of few ciphertexts, in one launch: docs/reference/specification.md, sections 2 and 3. Same key and
+// words as keyswitch.cu and modulus_switch.cu, whose four launches take longer than reading the key does.
 //
 // Who does what. A block takes kColumns words of all `count` small ciphertexts: it cuts their masks into
 // digits (every block does, 1 to 2 words per thread), then kParts warps read a column's bytes of all slices, 16 at a time, and

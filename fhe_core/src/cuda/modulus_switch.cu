@@ -1,4 +1,4 @@
-// Modulus switch: docs/specification.md, section 3. CPU counterpart: cpu/modulus_switch.cpp.
+// Modulus switch: docs/reference/specification.md, section 3. CPU counterpart: cpu/modulus_switch.cpp.
 // Source: [RDV25] centred mean.
 #include "cuda/stages.hpp"
 

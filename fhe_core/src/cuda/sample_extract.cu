@@ -1,6 +1,6 @@
-// Sample extraction of whole GLWE ciphertexts, or of several that a blind rotation made of one table: docs/specification.md,
-// section 7; one word per thread. Kernels made for a shape extract for themselves (accumulator.cuh). CPU counterpart:
-// cpu/sample_extract.cpp. Source: [CGGI20] sample extraction.
+// Sample extraction of whole GLWE ciphertexts, or of several that a blind rotation made of one table:
+// docs/reference/specification.md, section 7; one word per thread. Kernels made for a shape extract for themselves
+// (accumulator.cuh). CPU counterpart: cpu/sample_extract.cpp. Source: [CGGI20] sample extraction.
 #include "cuda/stages.hpp"
 
 #include "cuda/accumulator.cuh"

@@ -1,4 +1,4 @@
-// Words of the wire format: byte planes and bit fields (docs/wire_format.md). fhe_core/wire.py does the same with numpy.
+// Words of the wire format: byte planes and bit fields (docs/reference/wire_format.md). fhe_core/wire.py does the same with numpy.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -57,7 +57,8 @@ int unpack_planes(const std::uint8_t* bytes, std::size_t count, std::uint32_t wo
     });
 }
 
-// count words of `bits` bits, 1 to 32, lowest bit first, each as the nearest modulo Q: section 11 of docs/specification.md.
+// count words of `bits` bits, 1 to 32, lowest bit first, each as the nearest modulo Q: section 11 of
+// docs/reference/specification.md.
 FHE_CORE_EXPORT(expand_switched)
 int expand_switched(std::uint32_t set, const std::uint8_t* bytes, std::size_t count, int bits, void* words) {
     return guarded([&] {

@@ -148,7 +148,7 @@ def test_what_is_refused_before_ray_is_started(data, tmp_path: Path):
 
 @pytest.mark.parametrize("wrong", ["keys", "input", "output", "ray", "place"])
 def test_a_wrong_call_ends_with_status_2(data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, wrong: str):
-    """As docs/batch.md has it."""
+    """As docs/howto/batch.md has it."""
     source, target = data.write(tmp_path / "in", data.names[:1]), tmp_path / "out"
     (tmp_path / "empty").mkdir()
     target.mkdir()

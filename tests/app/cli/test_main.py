@@ -119,10 +119,12 @@ def test_every_command_has_help_and_is_documented(call, name):
     result = call(*name, "--help")
     assert result.returncode == 0
     assert "Usage" in result.stdout
-    page = (Path(__file__).resolve().parents[3] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
     table = re.findall(r"^\| `(.*?)` \|", page, flags=re.MULTILINE)
     documented = {tuple(words.split()) for line in table for words in alternatives(line.replace("\\|", "|"))}
-    assert any(words[: len(name)] == name for words in documented), f"docs/command-line.md lacks '{' '.join(name)}'"
+    assert any(words[: len(name)] == name for words in documented), (
+        f"docs/reference/command-line.md lacks '{' '.join(name)}'"
+    )
 
 
 def alternatives(line: str) -> list[str]:

@@ -21,7 +21,7 @@ from cloakwork.models.graph.ir import Graph
 from cloakwork.models.options import Options
 from cloakwork.models.runtime.interpreter import interpret
 
-DOCS = Path(__file__).parents[3] / "docs" / "compiler.md"
+DOCS = Path(__file__).parents[3] / "docs" / "explanation" / "compiler.md"
 PIPELINES = {
     "approximate": (APPROXIMATE, NetworkOptions()),
     "exact": (EXACT, NetworkOptions(profile="exact", accuracy=None, exact=ExactSettings(rounded_bits=4))),

@@ -1,4 +1,4 @@
-"""docs/operators.md is what the registry says."""
+"""docs/reference/operators.md is what the registry says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from cloakwork.models.onnx_import.documentation import operators_markdown
 from cloakwork.models.onnx_import.registry import OPERATORS
 
-PAGE = Path(__file__).parents[3] / "docs" / "operators.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "operators.md"
 
 
 def test_the_page_of_operators_is_current() -> None:

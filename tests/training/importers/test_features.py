@@ -287,7 +287,10 @@ def test_words_that_no_calibration_sample_has_count(name: str) -> None:
         (preprocessing.FunctionTransformer(lambda x: x), "func = .*use a function of numpy .* log1p"),
         (preprocessing.FunctionTransformer(np.clip, kw_args={"a_min": 0, "a_max": 1}), "func = "),
         (splines(extrapolation="linear"), "extrapolation = 'linear'"),
-        (decomposition.KernelPCA(), "KernelPCA has no counterpart at the client; nearest: .*PCA.*docs/scikit-learn.md"),
+        (
+            decomposition.KernelPCA(),
+            "KernelPCA has no counterpart at the client; nearest: .*PCA.*docs/howto/scikit-learn.md",
+        ),
     ],
     ids=["lambda", "arguments", "splines", "kernel"],
 )

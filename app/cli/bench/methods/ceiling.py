@@ -1,6 +1,6 @@
-"""What a GPU's integer-multiply pipe allows at most: the count of docs/cuda.md ("Operations and floor"), from a set's shape.
+"""What a GPU's integer-multiply pipe allows at most: the count of docs/explanation/cuda.md ("Operations and floor"), from a set's shape.
 
-64 slots a clock and multiprocessor; a butterfly takes four, a wide product two, a Montgomery reduction three. None where docs/cuda.md has no
+64 slots a clock and multiprocessor; a butterfly takes four, a wide product two, a Montgomery reduction three. None where that page has no
 such count: products in double precision, extended tables, and steps whose factor multiplies the accumulator.
 """
 

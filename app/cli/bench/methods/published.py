@@ -1,7 +1,7 @@
 """What the founding papers measured, one line each: their numbers beside which set of ours.
 
 Rates are of one card in batches of 16,384, as printed (bootstraps a second) or from the milliseconds that are. Keys of `source` are those of
-docs/bibliography.md.
+docs/reference/bibliography.md.
 
 Source: [SYL+25] velofhe rows, [XLWX24] xiao rows, [Quat25] the NTRU one.
 """

@@ -92,7 +92,7 @@ DeviceArray leading_columns(const DeviceArray& words, std::int64_t count);
 // Whether every word is below `bound`; waits for the answer.
 bool all_below(const DeviceArray& words, std::uint64_t bound);
 
-// Seeded ciphertexts (docs/specification.md, section 9): numbers first .. first + batch - 1 of their seed.
+// Seeded ciphertexts (docs/reference/specification.md, section 9): numbers first .. first + batch - 1 of their seed.
 enum class CiphertextKind : std::uint8_t { lwe, glwe };
 DeviceArray expand_ciphertexts(const ParameterSet& params, CiphertextKind kind, const Seed& seed, const void* host_bodies,
                                std::size_t first, std::size_t batch, int device);

@@ -1,4 +1,4 @@
-"""An upgrade as docs/operations.md has it: processes are replaced one after the other, workers first, and nobody loses an answer."""
+"""An upgrade as docs/howto/operations.md has it: processes are replaced one after the other, workers first, and nobody loses an answer."""
 
 from __future__ import annotations
 

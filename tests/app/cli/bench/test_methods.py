@@ -181,7 +181,7 @@ def test_every_plan_of_a_papers_row_fails_at_most_as_often_as_there():
 
 
 def test_published_numbers_name_their_source():
-    page = Path(__file__).resolve().parents[4] / "docs" / "bibliography.md"
+    page = Path(__file__).resolve().parents[4] / "docs" / "reference" / "bibliography.md"
     keys = page.read_text()
     for case in PAPER_CASES:
         assert f"| [{case.published.source}] |" in keys
