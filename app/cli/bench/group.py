@@ -14,10 +14,11 @@ from cloakwork.app.cli.bench.methods import command as methods
 from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, progress
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.parameter_sets import SetOption, find_set
+from cloakwork.app.cli.shared.program import Program
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core.gates import INPUT_COUNTS
 
-app = typer.Typer(help="Measure operations; every output is decrypted and checked.", no_args_is_help=False)
+app = Program("Measure operations, and check every output.")
 app.command("serve")(serve.serve)
 app.command("func")(large.func)
 app.command("floor")(large.floor)

@@ -17,9 +17,10 @@ from cloakwork.app.cli.shared.device_options import ThreadsOption
 from cloakwork.app.cli.shared.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.shared.key_files import EVALUATION_KEYS
 from cloakwork.app.cli.shared.model_files import ModelOption, find_model
+from cloakwork.app.cli.shared.program import Program
 from cloakwork.app.cli.shared.tables import emit
 
-app = typer.Typer(help="Data sets of ciphertexts, on a Ray cluster or this machine.", no_args_is_help=True)
+app = Program("Compute a model on folders of ciphertexts.")
 
 _SHOWN_FAILURES = 20
 

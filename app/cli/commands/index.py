@@ -16,6 +16,7 @@ from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCall
 from cloakwork.app.cli.shared.data_sets import load_array
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
+from cloakwork.app.cli.shared.program import Program
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.models.neighbours.cells import UNSEEN
@@ -23,7 +24,7 @@ from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.neighbours.index_file import load_index, save_index
 from cloakwork.models.neighbours.scorer import queries_at_once
 
-app = typer.Typer(help="Nearest neighbours of encrypted queries in a table.", no_args_is_help=True)
+app = Program("Find nearest neighbours of encrypted queries in a table.")
 
 
 class MetricName(StrEnum):

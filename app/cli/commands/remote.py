@@ -11,6 +11,7 @@ from urllib.parse import quote
 import typer
 
 from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress_of_stages, write_json
+from cloakwork.app.cli.shared.program import Program
 from cloakwork.app.cli.shared.service_extra import require_data_folder
 from cloakwork.app.cli.shared.service_options import URL_VARIABLE, ApiKeyFileOption, CaOption, UrlOption, connect
 from cloakwork.app.cli.shared.tables import Column, emit, print_rows
@@ -19,9 +20,9 @@ from cloakwork.models.neighbours.index_file import is_index_file, load_index
 from cloakwork.models.program.artefact import load_program
 from cloakwork.models.repository import ARTEFACT, INDEX, next_version
 
-models = typer.Typer(help="Models of a server.", no_args_is_help=True)
-keys = typer.Typer(help="Your evaluation keys on a server.", no_args_is_help=True)
-jobs = typer.Typer(help="Your jobs on a server.", no_args_is_help=True)
+models = Program("Manage the models of a server.")
+keys = Program("Manage your evaluation keys on a server.")
+jobs = Program("Manage your jobs on a server.")
 
 REPOSITORY = "models"  # in the data folder
 _NUMBERS = {"bytes", "offset", "samples", "run_seconds", "security_bits", "bootstraps", "evaluation_key_bytes"}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, write_json
+from cloakwork.app.cli.shared.program import Program
 from cloakwork.app.cli.shared.service_extra import require_data_folder
 from cloakwork.app.cli.shared.tables import Column, emit, folded, number, print_rows
 from cloakwork.fhe_core.errors import how_to_install
@@ -27,7 +28,7 @@ COUNTED = ("requests", "samples", "bootstraps", "uploaded_bytes")
 LIMITS = ("max_bytes", "max_bootstraps_per_day", "max_queue", "max_answers_per_day")
 _DEFAULT = "default"  # the service's own limit
 
-app = typer.Typer(help="Tenants of the scoring service and their API keys.", no_args_is_help=True)
+app = Program("Manage who may use the service, and their API keys.")
 
 DataOption = Annotated[Path | None, typer.Option("--data", help="The service's data folder.")]
 DatabaseOption = Annotated[str | None, typer.Option("--database", help="postgresql://.., where the service uses one.")]

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cloakwork.models.errors import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 MIB = 2**20
 
@@ -37,10 +38,14 @@ class FailureError(Exception):
 
 
 def standard_output() -> Console:
+    from rich.console import Console
+
     return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)  # names from outside are no markup
 
 
 def standard_error() -> Console:
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
@@ -64,6 +69,8 @@ def progress(label: str) -> Iterator[ProgressCallback]:
 @contextmanager
 def progress_of_stages(label: str) -> Iterator[Callable[[str, int, int], bool]]:
     """The same for work in several stages, each with its name."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     console = standard_error()
     bar = Progress(
         TextColumn("{task.description}"),
