@@ -37,15 +37,19 @@ _FOREIGN = "note: whoever made these ciphertexts learns parts of your secret key
 
 def keygen(
     set_name: Annotated[
-        str | None, typer.Option("--set", help="Parameter set; 'cloakwork params' lists them. Or name a model.")
+        str | None,
+        typer.Option(
+            "--set", metavar="SET", help="Use this parameter set, of 'cloakwork params'; a model has its own."
+        ),
     ] = None,
     folder: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for the two files; it is made if needed.")
+        Path,
+        typer.Option("--out", "-o", metavar="FOLDER", help="Write the two files here; the folder is made if needed."),
     ] = Path(),
     client: ClientOption = None,
     model: ForModelOption = None,
     existing: Annotated[
-        Path | None, typer.Option("--key", help="A secret key that is there: make new evaluation keys for it, alone.")
+        Path | None, typer.Option("--key", help="Make only new evaluation keys, for this secret key.")
     ] = None,
     structured_keys: StructuredKeysOption = False,
     passphrase_file: PassphraseFileOption = None,
@@ -53,7 +57,10 @@ def keygen(
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Make a key: client.key (secret, encrypted with a passphrase) and evaluation.keys (for the server)."""
+    """Make a secret key, and the evaluation keys for the server.
+
+    client.key is the secret; a passphrase protects it. evaluation.keys is for the server.
+    """
     client_path, evaluation_path = existing or folder / CLIENT_KEY, folder / EVALUATION_KEYS
     made = [evaluation_path] if existing else [client_path, evaluation_path]
     if existing is None:
@@ -88,27 +95,37 @@ def encrypt(
     values: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Values, -- before negative ones; with --client or --model a .npy file, of several inputs a .npz file."
+            help="Values, with -- before negative ones; for a model a .npy file of samples (.npz for several inputs)."
         ),
     ] = None,
     key_path: KeyOption = Path(CLIENT_KEY),
-    output: Annotated[Path, typer.Option("--out", "-o", help="Where the ciphertexts go.")] = Path("ciphertexts.bin"),
+    output: Annotated[Path, typer.Option("--out", "-o", help="Write the ciphertexts to this file.")] = Path(
+        "ciphertexts.bin"
+    ),
     client: ClientOption = None,
     model: ForModelOption = None,
     input_path: Annotated[
         str | None,
         typer.Option(
-            "--input", help="Read values from a .npy file, from text (spaces or commas), or from - (standard input)."
+            "--input",
+            metavar="FILE|-",
+            help="Read the values from a .npy file, from text (spaces or commas), or from standard input.",
         ),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Write masks too instead of their seed: larger, ready to compute on.")
+        bool,
+        typer.Option(
+            "--full", help="Write the masks instead of their seed: the file is larger, and ready to compute on."
+        ),
     ] = False,
     passphrase_file: PassphraseFileOption = None,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Encrypt booleans, integers or real numbers as the key's parameter set has it, or samples as a model wants them."""
+    """Encrypt values, or samples for a model.
+
+    Values are booleans, integers or real numbers, by the parameter set of the key. With --client or --model they are samples for that model.
+    """
     specification = find_specification(client, model)
     if specification is not None:
         _encrypt_samples(
@@ -134,12 +151,12 @@ def encrypt(
 
 
 def decrypt(
-    path: Annotated[Path, typer.Argument(help="A file of ciphertexts.")],
+    path: Annotated[Path, typer.Argument(help="Read the ciphertexts from this file.")],
     key_path: KeyOption = Path(CLIENT_KEY),
     output: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="Write the values to a .npy file (of several outputs .npz) instead of standard output."
+            "--out", "-o", help="Write the values to a .npy file (.npz for several outputs) instead of standard output."
         ),
     ] = None,
     client: ClientOption = None,
@@ -149,21 +166,23 @@ def decrypt(
         typer.Option(
             "--samples",
             min=1,
-            help="How many samples were encrypted, for a model with several to a ciphertext; without it the last may be copies.",
+            help="Say how many samples were encrypted, for a model with two in a ciphertext; otherwise the last may be a copy.",
         ),
     ] = None,
     noise: Annotated[
         bool,
-        typer.Option("--noise", help="Report the measured noise too. It is the key owner's to see, nobody else's."),
+        typer.Option("--noise", help="Report the measured noise too; only the owner of the key should see it."),
     ] = False,
     passphrase_file: PassphraseFileOption = None,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Decrypt a file of ciphertexts; with --client or --model as the model's output.
+    """Decrypt a file of ciphertexts.
 
-    Who made ciphertexts and then learns what they decrypt to, or whether they decrypt at all, learns parts of your secret key: decrypt those that
-    somebody else made only if that one never hears of the result.
+    With --client or --model the values are the answers of that model: the classes of a classifier, or numbers.
+
+    Whoever made ciphertexts and then learns what they decrypt to, or whether they decrypt at all, learns parts of your secret key. Decrypt the
+    ciphertexts of somebody else only if they never hear of the result.
     """
     specification = find_specification(client, model)
     ciphertexts = load_ciphertexts(path.read_bytes())

@@ -38,23 +38,34 @@ EXACT = "the same, byte for byte"
 
 
 def replay(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="What 'cloakwork score --audit' or the page wrote.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Audit file that 'cloakwork score --audit' or the page wrote.")
+    ],
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="The service's data folder: its models, audit key and evaluation keys."),
+        typer.Option(
+            "--data",
+            metavar="FOLDER",
+            help="Take models, audit key and evaluation keys from the service's data folder.",
+        ),
     ] = None,
-    model: Annotated[Path | None, typer.Option("--model", help="The compiled model, instead of the folder's.")] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", help="Use this compiled model instead of the folder's.")
+    ] = None,
     audit_key: Annotated[
-        Path | None, typer.Option("--audit-key", help="The service's audit key, instead of the folder's.")
+        Path | None, typer.Option("--audit-key", help="Use this audit key instead of the folder's.")
     ] = None,
     keys: Annotated[
-        Path | None, typer.Option("--keys", help="The evaluation keys, where FILE has none and the folder neither.")
+        Path | None, typer.Option("--keys", help="Use these evaluation keys, if neither FILE nor the folder has them.")
     ] = None,
     device: DeviceOption = "cpu",
     threads: ThreadsOption = 1,
     json_path: JsonOption = None,
 ) -> None:
-    """Compute the answers of an audit file again, and compare them byte for byte. Status 1 says that something differs, and what."""
+    """Check an answer of a service by computing it again.
+
+    The answers are compared byte for byte. If one differs, the exit status is 1 and a line says what differs.
+    """
     checked_device(device)
     file = AuditFile.open(source)
     manifest = file.manifest

@@ -25,24 +25,28 @@ from cloakwork.models.runtime import Runtime
 
 def run_model(
     model_name: ModelArgument,
-    source: Annotated[Path, typer.Argument(metavar="CIPHERTEXTS", help="What 'cloakwork encrypt --client' wrote.")],
-    keys_path: Annotated[Path, typer.Option("--keys", help="The evaluation keys that keygen wrote.")] = Path(
+    source: Annotated[
+        Path, typer.Argument(metavar="CIPHERTEXTS", help="Ciphertexts that 'cloakwork encrypt' wrote for this model.")
+    ],
+    keys_path: Annotated[Path, typer.Option("--keys", help="Read the evaluation keys that keygen wrote.")] = Path(
         EVALUATION_KEYS
     ),
-    output: Annotated[Path, typer.Option("--out", "-o", help="Where the encrypted results go.")] = Path("results.bin"),
+    output: Annotated[Path, typer.Option("--out", "-o", help="Write the encrypted results to this file.")] = Path(
+        "results.bin"
+    ),
     device: DeviceOption = "cpu",
     threads: ThreadsOption = 1,
     deterministic: Annotated[
         bool,
         typer.Option(
             "--deterministic",
-            help="Leave out the re-randomisation: the same file everywhere, for audits. It tells the client the model's weights.",
+            help="Do not re-randomise: audits get the same file everywhere, but it tells the client about the model's weights.",
         ),
     ] = False,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Evaluate a compiled model on ciphertexts, with evaluation keys alone."""
+    """Compute a model on ciphertexts, without the secret key."""
     checked_device(device)
     refuse_overwriting(force, output)
     model = find_model(model_name)

@@ -16,12 +16,14 @@ from cloakwork.models.program.purpose import check_purpose
 
 ClientOption = Annotated[
     Path | None,
-    typer.Option("--client", help="Client specification of a model, as 'cloakwork inspect --client' writes it."),
+    typer.Option("--client", help="Use the client specification that 'cloakwork inspect --client' wrote."),
 ]
 ForModelOption = Annotated[
     str | None,
     typer.Option(
-        "--model", help="The model itself in place of its client specification: a zoo name or a compiled file."
+        "--model",
+        metavar="MODEL",
+        help="Use the model itself instead of its client specification: a name of the zoo or a compiled file.",
     ),
 ]
 

@@ -23,9 +23,7 @@ ProgressCallback = Callable[[int, int], bool]
 
 JsonOption = Annotated[
     str | None,
-    typer.Option(
-        "--json", metavar="PATH|-", help="Write one JSON object to PATH; with - nothing else goes to standard output."
-    ),
+    typer.Option("--json", metavar="PATH|-", help="Write the result as one JSON object to PATH; - prints only that."),
 ]
 
 

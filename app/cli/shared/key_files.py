@@ -14,7 +14,7 @@ from cloakwork.fhe_core.client import ClientKey
 CLIENT_KEY = "client.key"
 EVALUATION_KEYS = "evaluation.keys"
 
-KeyOption = Annotated[Path, typer.Option("--key", help="The secret key that keygen wrote.")]
+KeyOption = Annotated[Path, typer.Option("--key", help="Read the secret key that keygen wrote.")]
 
 
 def load_key(path: Path, passphrase_file: Path | None) -> ClientKey:

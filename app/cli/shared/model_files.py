@@ -16,7 +16,10 @@ ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="A model of the zoo ('cloakwork zoo' lists them) or a compiled file.")
 ]
 ModelOption = Annotated[
-    str, typer.Option("--model", help="A model of the zoo ('cloakwork zoo' lists them) or a compiled file.")
+    str,
+    typer.Option(
+        "--model", metavar="MODEL", help="Name a model of the zoo ('cloakwork zoo' lists them) or a compiled file."
+    ),
 ]
 
 

@@ -40,7 +40,7 @@ def shows_first(*options: str) -> Callable[[Function], Function]:
 
 def _show_all(context: typer.Context, given: bool) -> None:
     if given and not context.resilient_parsing:
-        typer.echo(help_text(context.command, context, everything=True))
+        typer.echo(help_text(context.command, context, everything=True), nl=False)
         raise typer.Exit
 
 
@@ -48,7 +48,11 @@ def _with_help_all(
     help_all: Annotated[
         bool,
         typer.Option(
-            "--help-all", is_eager=True, expose_value=False, callback=_show_all, help="Show every option and exit."
+            "--help-all",
+            is_eager=True,
+            expose_value=False,
+            callback=_show_all,
+            help="Show all options; these are the usual ones.",
         ),
     ] = False,
 ) -> None:
@@ -186,14 +190,14 @@ def help_text(command: Any, context: Any, everything: bool = False) -> str:
     arguments = [each for each in params if each.param_type_name == "argument"]
     options = [each for each in params if each.param_type_name == "option"]
     first = shown_first(command)
-    if first and not everything:
+    if everything:
+        options = [each for each in options if each.name != "help_all"]
+    elif first:
         options = [each for each in options if first.intersection(_names(each)) or each.name in ("help", "help_all")]
     blocks += _table("Arguments", [(_argument_name(each), _words(each)) for each in arguments], width)
     for panel in dict.fromkeys(_panel(each) for each in options):
         rows = [(_option_name(each, kinds), _words(each)) for each in options if _panel(each) == panel]
         blocks += _table(panel, rows, width)
-    if first and not everything:
-        blocks.append(textwrap.wrap(f"'{context.command_path} --help-all' shows every option.", width))
     return "\n\n".join("\n".join(lines) for lines in blocks) + "\n"
 
 
@@ -297,7 +301,7 @@ def _plain_types(hint: Any) -> Iterator[Any]:
 
 def _words(param: Any) -> str:
     """What it does; then whether it is required, its default, and its environment variable."""
-    notes = ["required"] if param.required else []
+    notes = ["required"] if param.required and param.param_type_name == "option" else []
     default = _default(param)
     notes += [f"default: {default}"] if default else []
     variable = param.envvar
@@ -307,7 +311,8 @@ def _words(param: Any) -> str:
         text = "Show this message and exit."
     if not notes:
         return text
-    return f"{text} ({'; '.join(notes)})".strip()
+    end = "." if text.endswith(".") else ""
+    return f"{text.removesuffix('.')} ({'; '.join(notes)}){end}".strip()
 
 
 def _default(param: Any) -> str:
