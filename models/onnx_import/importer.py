@@ -172,7 +172,7 @@ def _import_nodes(
             results = _results(proto, node, label, opset, context, values)
         except (UnsupportedNode, *_MADE_UP) as error:
             known = isinstance(error, UnsupportedNode)
-            reason = str(error) if known else f"is not valid ONNX of opset {opset} ({type(error).__name__}: {error})"
+            reason = str(error) if known else f"is not valid ONNX of opset {opset} ({error})"
             problems.append(Problem(label, node.op_type, " ".join(reason.split())))
             failed.update(node.output)
             continue

@@ -17,6 +17,7 @@ from cloakwork.app.cli.shared.console import (
     write_json,
 )
 from cloakwork.app.cli.shared.data_sets import load_inputs
+from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import CommonMaskOption, StructuredKeysOption, find_agreed_set
@@ -350,7 +351,8 @@ def _compiled(source: str, calibration: Path | None, options: dict[str, Any]) ->
 
 def _calibration(path: Path) -> Any:
     if path.suffix == ".json":
-        return Calibration.from_json(path.read_bytes())
+        with reading(path, "ranges that calibrate a model"):
+            return Calibration.from_json(path.read_bytes())
     return load_inputs(path)
 
 

@@ -18,8 +18,9 @@ from cloakwork.app.cli.shared.client_specification import (
     check_result,
     find_specification,
 )
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress, write_json
-from cloakwork.app.cli.shared.data_sets import count_of, load_inputs, shaped_for
+from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, progress, write_json
+from cloakwork.app.cli.shared.data_sets import count_of, load_array, load_inputs, shaped_for
+from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.cli.shared.key_files import CLIENT_KEY, EVALUATION_KEYS, KeyOption, load_key
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import StructuredKeysOption, find_agreed_set, find_set
@@ -185,7 +186,8 @@ def decrypt(
     ciphertexts of somebody else only if they never hear of the result.
     """
     specification = find_specification(client, model)
-    ciphertexts = load_ciphertexts(path.read_bytes())
+    with reading(path, "a file of ciphertexts"):
+        ciphertexts = load_ciphertexts(path.read_bytes())
     if noise and specification is not None:
         raise WrongCallError("--noise does not go with --client or --model: a model's outputs are real numbers")
     if noise and ciphertexts.encoding is Encoding.TORUS:
@@ -193,6 +195,7 @@ def decrypt(
     if output is not None:
         refuse_overwriting(force, output)
     key = load_key(key_path, passphrase_file)
+    classes: NDArray[Any] | None = None
     record: dict[str, Any] = {
         "set": key.parameters.name,
         "encoding": ciphertexts.encoding.label,
@@ -206,6 +209,7 @@ def decrypt(
         check_key(key, specification)
         values = specification.decrypt(key, check_result(ciphertexts, specification, path), samples=samples)
         record["shape"] = by_output(values, lambda array: list(array.shape))
+        classes = _classes(specification, values)
     else:
         values = key.decrypt(ciphertexts)
     if specification is None or noise:
@@ -276,12 +280,11 @@ def parse_values(texts: list[str], parameters: ParameterSet) -> NDArray[Any]:
 
 def read_values(source: str, parameters: ParameterSet) -> NDArray[Any]:
     if source != "-" and source.endswith(".npy"):
-        try:
-            return np.asarray(np.load(source, allow_pickle=False))
-        except ValueError as error:
-            raise FailureError(f"{source}: expected a .npy file of numbers: {error}") from error
-    text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
-    return parse_values(text.replace(",", " ").split(), parameters)
+        return load_array(Path(source))
+    if source == "-":
+        return parse_values(sys.stdin.read().replace(",", " ").split(), parameters)
+    with reading(source, "values in text, apart by spaces or commas"):
+        return parse_values(Path(source).read_text(encoding="utf-8").replace(",", " ").split(), parameters)
 
 
 def print_values(values: NDArray[Any]) -> None:

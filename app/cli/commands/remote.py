@@ -11,6 +11,7 @@ from urllib.parse import quote
 import typer
 
 from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress_of_stages, write_json
+from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.cli.shared.program import Program
 from cloakwork.app.cli.shared.service_extra import require_data_folder
 from cloakwork.app.cli.shared.service_options import URL_VARIABLE, ApiKeyFileOption, CaOption, UrlOption, connect
@@ -116,6 +117,11 @@ def _put_into(data: Path, artefact: Path, name: str, suffix: str) -> dict[str, A
 
 def _described(artefact: Path) -> tuple[str, str]:
     """The ending that files of its kind have in a repository, and the parameter set."""
+    with reading(artefact, "a compiled model or an index"):
+        return _kind_and_set(artefact)
+
+
+def _kind_and_set(artefact: Path) -> tuple[str, str]:
     if is_index_file(artefact):
         return INDEX, load_index(artefact).client.parameters.set.name
     return ARTEFACT, load_program(artefact).parameters.name

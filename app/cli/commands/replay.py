@@ -13,6 +13,7 @@ import typer
 
 from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
+from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.cli.shared.model_memory import check_memory
 from cloakwork.app.cli.shared.service_extra import require_data_folder
 from cloakwork.app.cli.shared.tables import emit
@@ -67,7 +68,8 @@ def replay(
     The answers are compared byte for byte. If one differs, the exit status is 1 and a line says what differs.
     """
     checked_device(device)
-    file = AuditFile.open(source)
+    with reading(source, "an audit file of 'cloakwork score --audit'"):
+        file = AuditFile.open(source)
     manifest = file.manifest
     if data is not None:
         require_data_folder(data)
@@ -101,7 +103,8 @@ class _Run:
 
 
 def _program_run(file: AuditFile, path: Path, secret: AuditKey, object_: bytes, device: str, threads: int) -> _Run:
-    program = load_program(path)
+    with reading(path, "a compiled model"):
+        program = load_program(path)
     requests = check_headers(file, wire.peek(object_), program)
     if device == "cpu":
         for header in requests:
@@ -116,7 +119,8 @@ def _index_run(file: AuditFile, path: Path, object_: bytes, device: str, threads
     """Answers of an index are not re-randomised: no audit key takes part."""
     with path.open("rb") as stream:
         require_index(file, hashlib.file_digest(stream, "sha256").hexdigest())
-    index = load_index(path)
+    with reading(path, "an index"):
+        index = load_index(path)
     keys = LevelledEvaluationKeys.from_bytes(object_, index.client.parameters)
     with progress("table") as update:
         scorer = index.scorer(keys, threads, device, update)

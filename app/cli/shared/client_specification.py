@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cloakwork.app.cli.shared.console import FailureError, WrongCallError
+from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.cli.shared.model_files import find_model
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
@@ -36,10 +37,8 @@ def find_specification(client: Path | None, model: str | None) -> ClientSpecific
         return find_model(model).client
     if client is None:
         return None
-    try:
+    with reading(client, "a client specification", "write one with 'cloakwork inspect MODEL --client FILE'"):
         return ClientSpecification.from_json(client.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise FailureError(f"{client}: expected a client specification (JSON), got another kind of file") from None
 
 
 def check_key(key: ClientKey, specification: ClientSpecification) -> None:

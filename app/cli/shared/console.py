@@ -23,7 +23,12 @@ ProgressCallback = Callable[[int, int], bool]
 
 JsonOption = Annotated[
     str | None,
-    typer.Option("--json", metavar="PATH|-", help="Write the result as one JSON object to PATH; - prints only that."),
+    typer.Option(
+        "--json",
+        metavar="PATH|-",
+        callback=lambda value: _checked_destination(value),
+        help="Write the result as one JSON object to PATH; - prints only that.",
+    ),
 ]
 
 
@@ -33,6 +38,16 @@ class WrongCallError(Exception):
 
 class FailureError(Exception):
     """The command was right and could not be carried out: exit status 1."""
+
+
+def _checked_destination(path: str | None) -> str | None:
+    """Of --json: said before the work, whose result would be lost."""
+    if path not in (None, "-"):
+        if Path(str(path)).is_dir():
+            raise WrongCallError(f"--json: expected the name of a file to write, got the folder '{path}'")
+        if not Path(str(path)).parent.is_dir():
+            raise WrongCallError(f"--json: there is no folder '{Path(str(path)).parent}' for '{path}'; make it first")
+    return path
 
 
 def standard_output() -> Console:

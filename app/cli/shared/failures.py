@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import tempfile
 import traceback
 import zipfile
@@ -18,7 +19,8 @@ from cloakwork.app.cli.shared.console import FailureError, WrongCallError, repor
 from cloakwork.fhe_core.errors import FheError
 
 # What the libraries that parse files raise for damaged ones.
-_DAMAGED: Final = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
+_DAMAGED: Final = (ValueError, EOFError, KeyError, OverflowError, MemoryError, zipfile.BadZipFile, zlib.error)
+_TEMPORARY: Final = re.compile(r"^\.(.+)\.[0-9a-f]{16}\.tmp$")  # of `atomic_writer`
 
 _REASONS: Final = {
     errno.ENOENT: "there is no such file or folder; check the name",
@@ -66,8 +68,11 @@ def explained(error: BaseException) -> str:
         return str(error) or "the command failed without a reason; please report what you did"
     reason = _REASONS.get(error.errno) or os.strerror(error.errno).lower()
     name = error.filename if error.filename2 is None else error.filename2
-    named = os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else ""
-    return f"{named}: {reason}" if named else reason
+    if not isinstance(name, str | bytes | os.PathLike):
+        return reason
+    path = Path(os.fsdecode(name))
+    written = _TEMPORARY.match(path.name)
+    return f"{path.with_name(written[1]) if written else path}: {reason}"
 
 
 def explained_usage(error: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cloakwork.app.cli.shared.console import FailureError
+from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.cli.shared.passphrase import read_passphrase
 from cloakwork.fhe_core.client import ClientKey
 
@@ -20,4 +21,6 @@ KeyOption = Annotated[Path, typer.Option("--key", help="Read the secret key that
 def load_key(path: Path, passphrase_file: Path | None) -> ClientKey:
     if not path.exists():
         raise FailureError(f"there is no key at {path}; make one with 'cloakwork keygen' or name it with --key")
-    return ClientKey.load(path, read_passphrase(passphrase_file, confirm=False))
+    passphrase = read_passphrase(passphrase_file, confirm=False)
+    with reading(path, "a secret key of 'cloakwork keygen'"):
+        return ClientKey.load(path, passphrase)

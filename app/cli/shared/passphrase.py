@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from cloakwork.app.cli.shared.console import WrongCallError, report_error
+from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.client.errors import WeakPassphraseError
 from cloakwork.app.client.passphrases import WEAK_VARIABLE, check_passphrase, weakness
 
@@ -60,7 +61,7 @@ def read_passphrase(file: Path | None, *, confirm: bool, weak: bool = False) -> 
 
 
 def _first_line(file: Path) -> str:
-    with file.open(encoding="utf-8") as stream:
+    with reading(file, "a passphrase in its first line"), file.open(encoding="utf-8") as stream:
         return stream.readline().rstrip("\r\n")
 
 

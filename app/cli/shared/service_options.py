@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cloakwork.app.cli.shared.console import WrongCallError, in_one_line
+from cloakwork.app.cli.shared.failures import reading
 
 API_KEY_VARIABLE = "CLOAKWORK_API_KEY"
 URL_VARIABLE = "CLOAKWORK_URL"
@@ -54,7 +55,7 @@ def api_key(file: Path | None) -> str | None:
     """Never an argument: the list of processes would show it."""
     if file is None:
         return os.environ.get(API_KEY_VARIABLE) or None
-    with file.open(encoding="utf-8") as stream:
+    with reading(file, "an API key in its first line"), file.open(encoding="utf-8") as stream:
         key = stream.readline().strip()
     if not key:
         raise WrongCallError(f"{file}: expected an API key in its first line, it is empty")
