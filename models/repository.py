@@ -143,10 +143,8 @@ def describe_foreign(artefact: Path) -> str | None:
         return " ".join(str(error).removeprefix(f"{artefact}: ").split())[:_LONGEST_LINE]
     except OSError:
         raise
-    except (
-        Exception
-    ) as error:  # of a file that is made up with care: its reader has met something that no compiler writes
-        return f"it cannot be described; it is made up"
+    except Exception:  # of a file that is made up with care: its reader has met something that no compiler writes
+        return "it cannot be described; it is made up"
     return None
 
 

@@ -201,7 +201,7 @@ class ClientSpecification:
                     self.finish(self.output_offset[None], stage)
         except (ArithmeticError, IndexError, KeyError, TypeError, ValueError, FheError) as error:
             raise SerializationError(
-                f"client specification: its steps do not fit each other; get it again from who compiled the model"
+                "client specification: its steps do not fit each other; get it again from who compiled the model"
             ) from error
         if made.shape != (0, *self.input_shape):
             raise SerializationError(

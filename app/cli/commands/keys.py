@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,8 +20,8 @@ from cloakwork.app.cli.shared.client_specification import (
     check_result,
     find_specification,
 )
-from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, progress, write_json
-from cloakwork.app.cli.shared.data_sets import count_of, load_array, load_inputs, shaped_for
+from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, in_one_line, progress, write_json
+from cloakwork.app.cli.shared.data_sets import classes_of, count_of, load_array, load_inputs, shaped_for
 from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.cli.shared.key_files import CLIENT_KEY, EVALUATION_KEYS, KeyOption, load_key
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
@@ -31,6 +33,7 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding, default_encoding
 from cloakwork.fhe_core.files import locked_folder
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.client_steps.running import FROM_SCORES
 from cloakwork.models.program.client_specification import ClientSpecification
 
 _FOREIGN = "note: whoever made these ciphertexts learns parts of your secret key if told what they decrypt to; keep values and noise to yourself"
@@ -170,6 +173,9 @@ def decrypt(
             help="Say how many samples were encrypted, for a model with two in a ciphertext; otherwise the last may be a copy.",
         ),
     ] = None,
+    with_scores: Annotated[
+        bool, typer.Option("--scores", help="Print the scores of a classifier, not only its classes.")
+    ] = False,
     noise: Annotated[
         bool,
         typer.Option("--noise", help="Report the measured noise too; only the owner of the key should see it."),
@@ -180,7 +186,8 @@ def decrypt(
 ) -> None:
     """Decrypt a file of ciphertexts.
 
-    With --client or --model the values are the answers of that model: the classes of a classifier, or numbers.
+    With --client or --model the values are the answers of that model, a line for each sample: the class that a classifier decides for, or numbers.
+    A network with several numbers for each sample counts as a classifier; --scores prints the numbers too.
 
     Whoever made ciphertexts and then learns what they decrypt to, or whether they decrypt at all, learns parts of your secret key. Decrypt the
     ciphertexts of somebody else only if they never hear of the result.
@@ -195,7 +202,7 @@ def decrypt(
     if output is not None:
         refuse_overwriting(force, output)
     key = load_key(key_path, passphrase_file)
-    classes: NDArray[Any] | None = None
+    result: _ModelAnswer | None = None
     record: dict[str, Any] = {
         "set": key.parameters.name,
         "encoding": ciphertexts.encoding.label,
@@ -207,9 +214,11 @@ def decrypt(
         record["noise_max"] = float(np.max(np.abs(errors)))
     elif specification is not None:
         check_key(key, specification)
-        values = specification.decrypt(key, check_result(ciphertexts, specification, path), samples=samples)
+        encrypted = check_result(ciphertexts, specification, path)
+        values = specification.decrypt(key, encrypted, samples=samples)
         record["shape"] = by_output(values, lambda array: list(array.shape))
-        classes = _classes(specification, values)
+        result = _model_answer(values, lambda: specification.decrypt(key, encrypted, "scores", samples), specification)
+        record |= result.fields()
     else:
         values = key.decrypt(ciphertexts)
     if specification is None or noise:
@@ -217,13 +226,49 @@ def decrypt(
     if output is not None:
         save_answers(output, values)
     elif json_path != "-":
-        for name, array in values.items() if isinstance(values, dict) else (("", values),):
-            typer.echo(f"{name}:") if name else None
-            print_values(array)
+        if result is not None:
+            result.show(with_scores)
+        else:
+            print_values(values)
     if json_path is not None:
         write_json({**record, "values": by_output(values, lambda array: array.tolist())}, json_path)
     elif noise:
         typer.echo(f"noise: sd {record['noise_sd']:.3g}, largest {record['noise_max']:.3g} of the torus", err=True)
+
+
+@dataclass(frozen=True)
+class _ModelAnswer:
+    """What a model answered, a line for each sample. `classes`: of a classifier; `scores`: [samples, classes], if it tells any."""
+
+    values: Any
+    classes: NDArray[Any] | None
+    scores: NDArray[Any] | None
+
+    def fields(self) -> dict[str, Any]:
+        """Of the JSON object, beside the values."""
+        known = {"classes": self.classes, "scores": self.scores}
+        return {name: array.tolist() for name, array in known.items() if array is not None}
+
+    def show(self, with_scores: bool) -> None:
+        if self.classes is None:
+            for name, array in self.values.items() if isinstance(self.values, dict) else (("", self.values),):
+                typer.echo(f"{name}:") if name else None
+                print_values(array.reshape(-1, 1) if array.ndim == 1 else array)
+            return
+        for i, each in enumerate(self.classes):
+            told = "" if self.scores is None or not with_scores else " ".join(map(_text, self.scores[i].reshape(-1)))
+            typer.echo(f"{in_one_line(_text(each))}{'  ' if told else ''}{told}")
+
+
+def _model_answer(values: Any, scores: Callable[[], Any], specification: ClientSpecification) -> _ModelAnswer:
+    """Labels as the model has them; of a network with several numbers for each sample the number of the largest, as `simulate` counts."""
+    if isinstance(values, dict):
+        return _ModelAnswer(values, None, None)
+    if values.ndim == 1 and any(isinstance(step, FROM_SCORES) for step in specification.output_steps):
+        return _ModelAnswer(values, values, scores())
+    if values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind == "f":
+        return _ModelAnswer(values, classes_of(values), values)
+    return _ModelAnswer(values, None, None)
 
 
 def _set_of(set_name: str | None, specification: ClientSpecification | None, structured_keys: bool) -> ParameterSet:
