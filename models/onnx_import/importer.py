@@ -9,7 +9,9 @@ from typing import Final
 
 import numpy as np
 import onnx
+from google.protobuf.json_format import ParseError as JsonError
 from google.protobuf.message import DecodeError
+from google.protobuf.text_format import ParseError as TextError
 from onnx.checker import ValidationError
 
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
@@ -110,7 +112,7 @@ def load_onnx(model: onnx.ModelProto | str | Path) -> onnx.ModelProto:
     path = Path(model)
     try:
         return onnx.load(str(path))
-    except (DecodeError, UnicodeDecodeError, ValidationError) as error:
+    except (DecodeError, JsonError, TextError, UnicodeDecodeError, ValidationError) as error:
         raise CompileError(
             f"model: expected an ONNX file, but {path} is another kind of file or damaged ({error})"
         ) from error

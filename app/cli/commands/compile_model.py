@@ -17,7 +17,7 @@ from cloakwork.app.cli.shared.console import (
     write_json,
 )
 from cloakwork.app.cli.shared.data_sets import load_inputs
-from cloakwork.app.cli.shared.failures import reading
+from cloakwork.app.cli.shared.failures import of_file, reading
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import CommonMaskOption, StructuredKeysOption, find_agreed_set
@@ -346,7 +346,9 @@ def _compiled(source: str, calibration: Path | None, options: dict[str, Any]) ->
         is_program = path.suffix == zoo.PROGRAM
     if is_program:
         raise WrongCallError(f"{source} is compiled already; expected an ONNX file")
-    return compile_onnx(path, None if calibration is None else _calibration(calibration), **options)
+    samples = None if calibration is None else _calibration(calibration)
+    with of_file(source):
+        return compile_onnx(path, samples, **options)
 
 
 def _calibration(path: Path) -> Any:

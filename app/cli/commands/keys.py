@@ -20,7 +20,7 @@ from cloakwork.app.cli.shared.client_specification import (
     check_result,
     find_specification,
 )
-from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, in_one_line, progress, write_json
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, in_one_line, progress, write_json
 from cloakwork.app.cli.shared.data_sets import classes_of, count_of, load_array, load_inputs, shaped_for
 from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.cli.shared.key_files import CLIENT_KEY, EVALUATION_KEYS, KeyOption, load_key
@@ -328,8 +328,11 @@ def read_values(source: str, parameters: ParameterSet) -> NDArray[Any]:
         return load_array(Path(source))
     if source == "-":
         return parse_values(sys.stdin.read().replace(",", " ").split(), parameters)
-    with reading(source, "values in text, apart by spaces or commas"):
-        return parse_values(Path(source).read_text(encoding="utf-8").replace(",", " ").split(), parameters)
+    with reading(source, "values in text, with spaces or commas between them"):
+        texts = Path(source).read_text(encoding="utf-8").replace(",", " ").split()
+        if not texts:
+            raise FailureError("the file has none")
+        return parse_values(texts, parameters)
 
 
 def print_values(values: NDArray[Any]) -> None:

@@ -58,6 +58,17 @@ def reading(path: Path | str, expected: str, remedy: str = "") -> Iterator[None]
         ) from error
 
 
+@contextmanager
+def of_file(path: Path | str) -> Iterator[None]:
+    """Errors about `model` name its file, whose content may be at fault; all others stay as they are."""
+    try:
+        yield
+    except FheError as error:
+        if not str(error).startswith("model: "):
+            raise
+        raise FailureError(f"{path}: {str(error).removeprefix('model: ')}") from error
+
+
 def explained(error: BaseException) -> str:
     """One sentence about an error that ends a command."""
     if isinstance(error, MemoryError):
