@@ -24,7 +24,9 @@ _MOST_COLUMNS: Final = 100  # of a line that is read with ease
 _NAMES_COLUMNS: Final = 28  # of the column of names: a longer name has its own line
 _VALUES: Final = {int: "N", float: "NUMBER", Path: "FILE", str: "TEXT"}
 
-Context = typer.Context
+# The class of every error in the arguments, public in Typer only through its subclass.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -116,7 +118,7 @@ class Program(typer.Typer):
             context_settings={"help_option_names": ["-h", "--help"]},
         )
 
-    def command(self, name: str | None = None, **settings: Any) -> Any:  # type: ignore[override]
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
         return super().command(name, **{"cls": Command, **settings})
 
 
@@ -161,7 +163,7 @@ def _better_errors(command: Any, context: Any) -> Iterator[None]:
     """Says which option was meant instead of one that there is not, and of which command an error is."""
     try:
         yield
-    except typer.BadParameter.__mro__[1] as error:
+    except _UsageError as error:
         if getattr(error, "ctx", None) is None:
             error.ctx = context  # type: ignore[attr-defined]
         if hasattr(error, "possibilities"):  # only errors of unknown options have them
