@@ -22,7 +22,7 @@ def parsed_object(text: str | bytes, unique: bool = False) -> dict[str, Any]:
     try:
         fields = json.loads(text, object_pairs_hook=_unique if unique else None)
     except (TypeError, RecursionError) as error:
-        raise ValueError(f"not JSON, or nested too deeply ({type(error).__name__})") from error
+        raise ValueError("not JSON, or nested too deeply") from error
     if not isinstance(fields, dict):
         raise ValueError("expected a JSON object")
     return fields

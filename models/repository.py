@@ -143,10 +143,8 @@ def describe_foreign(artefact: Path) -> str | None:
         return " ".join(str(error).removeprefix(f"{artefact}: ").split())[:_LONGEST_LINE]
     except OSError:
         raise
-    except (
-        Exception
-    ) as error:  # of a file that is made up with care: its reader has met something that no compiler writes
-        return f"it cannot be described ({type(error).__name__}); it is made up"
+    except Exception:  # of a file that is made up with care: its reader has met something that no compiler writes
+        return "it cannot be described; it is made up"
     return None
 
 
@@ -168,7 +166,7 @@ def _keep_fault(artefact: Path, error: Exception) -> None:
     facts, sha256 = artefact.with_suffix(FACTS), fault_of(artefact).get("artefact_sha256")
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         sha256 = json.loads(facts.read_text(encoding="utf-8"))["artefact_sha256"]
-    reason = " ".join(str(error).removeprefix(f"{artefact}: ").split())[:_LONGEST_LINE] or type(error).__name__
+    reason = " ".join(str(error).removeprefix(f"{artefact}: ").split())[:_LONGEST_LINE] or "no reason given"
     with atomic_writer(artefact.with_suffix(FAULT)) as stream:
         stream.write(json.dumps({"reason": reason, "artefact_sha256": sha256}).encode())
     facts.unlink(missing_ok=True)

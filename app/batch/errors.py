@@ -42,4 +42,4 @@ def require_batch() -> None:
 def one_line(error: BaseException) -> str:
     """What an error of another library says, without its class's dump: for reports."""
     text = str(error).split("\n\nDebug source:")[0]
-    return " ".join(text.split())[:300] or type(error).__name__
+    return " ".join(text.split())[:300] or "no reason given"

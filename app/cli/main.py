@@ -1,87 +1,111 @@
-"""Entry point of the `cloakwork` command: sub-commands, and errors as one line with an exit status."""
+"""Entry point of the `cloakwork` command: sub-commands, and errors as one line with an exit status.
+
+Nothing but the standard library is imported before a command is known, and then only that command.
+"""
 
 from __future__ import annotations
 
 import sys
-from importlib import import_module
-from importlib.metadata import version as distribution_version
-from typing import Annotated, Final
 
-import typer
+TYPE_CHECKING = False  # as type checkers read it, without the import of `typing`
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
-from cloakwork.app.cli.shared.console import FailureError, WrongCallError, report_error
-from cloakwork.fhe_core.errors import CancelledError, FheError, ParameterError
+    import typer
 
 FAILURE, WRONG_CALL, INTERRUPTED = 1, 2, 130
 
-# The class of every error in the arguments, public in Typer through its subclass alone.
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-
-# Where each command is, in the order of the help: a function, or a group of commands. A call imports only its own: all of them take two seconds.
-COMMANDS: Final = {
-    "samples": "commands.samples:samples",
-    "train": "commands.train:train",
-    "zoo": "commands.compile_model:list_zoo",
-    "compile": "commands.compile_model:compile_model",
-    "inspect": "commands.compile_model:inspect",
-    "simulate": "commands.simulate:simulate",
-    "params": "commands.params:params",
-    "devices": "commands.devices:devices",
-    "calibrate-machine": "commands.calibrate_machine:calibrate_machine",
-    "keygen": "commands.keys:keygen",
-    "encrypt": "commands.keys:encrypt",
-    "run": "commands.run_model:run_model",
-    "batch": "commands.batch:app",
-    "replay": "commands.replay:replay",
-    "decrypt": "commands.keys:decrypt",
-    "serve": "commands.serve:serve",
-    "page": "commands.page:page",
-    "bench": "bench.group:app",
-    "tenants": "commands.tenants:app",
-    "demo": "demo.group:app",
-    "score": "commands.score:score",
-    "models": "commands.remote:models",
-    "keys": "commands.remote:keys",
-    "jobs": "commands.remote:jobs",
-    "index": "commands.index:app",
+# By the sections of the help: where each command is (a function, or a group of commands), and its line, which begins its own help too.
+SECTIONS = {
+    "Start": {
+        "demo": ("demo.group:app", "Run a demonstration of encrypted inference."),
+        "samples": ("commands.samples:samples", "Write samples to try the other commands with."),
+        "zoo": ("commands.compile_model:list_zoo", "List the trained models that come with cloakwork."),
+    },
+    "Model": {
+        "compile": (
+            "commands.compile_model:compile_model",
+            "Compile a model for encrypted inputs, and report its cost.",
+        ),
+        "inspect": ("commands.compile_model:inspect", "Report what a compiled model costs and what it tells."),
+        "simulate": ("commands.simulate:simulate", "Measure a model's accuracy under encryption, without keys."),
+        "train": ("commands.train:train", "Train a model of the zoo with PyTorch."),
+    },
+    "Keys and data": {
+        "keygen": ("commands.keys:keygen", "Make a secret key, and the evaluation keys for the server."),
+        "encrypt": ("commands.keys:encrypt", "Encrypt values, or samples for a model."),
+        "run": ("commands.run_model:run_model", "Compute a model on ciphertexts, without the secret key."),
+        "decrypt": ("commands.keys:decrypt", "Decrypt a file of ciphertexts."),
+        "batch": ("commands.batch:app", "Compute a model on folders of ciphertexts."),
+        "index": ("commands.index:app", "Find nearest neighbours of encrypted queries in a table."),
+        "params": ("commands.params:params", "List the parameter sets, or show one."),
+    },
+    "Service": {
+        "serve": ("commands.serve:serve", "Start the scoring service."),
+        "page": ("commands.page:page", "Open the page from this machine, for a service anywhere."),
+        "score": ("commands.score:score", "Have a server compute on samples that it never sees."),
+        "models": ("commands.remote:models", "Manage the models of a server."),
+        "keys": ("commands.remote:keys", "Manage your evaluation keys on a server."),
+        "jobs": ("commands.remote:jobs", "Manage your jobs on a server."),
+        "tenants": ("commands.tenants:app", "Manage who may use the service, and their API keys."),
+        "replay": ("commands.replay:replay", "Check an answer of a service by computing it again."),
+    },
+    "Machine": {
+        "devices": ("commands.devices:devices", "List what this machine can compute on."),
+        "calibrate-machine": ("commands.calibrate_machine:calibrate_machine", "Measure this machine, for forecasts."),
+        "bench": ("bench.group:app", "Measure operations, and check every output."),
+    },
 }
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
-def application(*names: str) -> typer.Typer:
-    """The program with these commands; with all of them if none is named."""
-    app = typer.Typer(
-        name="cloakwork",
-        help="Machine-learning inference on encrypted data.",
-        pretty_exceptions_enable=False,
-        add_completion=False,
-    )
+def application(names: Collection[str] | None = None) -> typer.Typer:
+    """The program. Args: names: the commands to import, while the others are only listed; None imports all."""
+    import typer
+
+    from cloakwork.app.cli.shared.program import Program, listed_only, load, root
+
+    app = Program(help="Run machine-learning models on encrypted data.", add_completion=True)
     app.callback(invoke_without_command=True)(root)
-    for name in names or COMMANDS:
-        module, _, attribute = COMMANDS[name].partition(":")
-        command = getattr(import_module(f"cloakwork.app.cli.{module}"), attribute)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name)(command)
+    for section, commands in SECTIONS.items():
+        for name, (place, line) in commands.items():
+            command = load(place) if names is None or name in names else listed_only(line)
+            if isinstance(command, typer.Typer):
+                app.add_typer(command, name=name, help=line, rich_help_panel=section)
+            else:
+                app.command(name, short_help=line, rich_help_panel=section)(command)
     return app
 
 
-def root(
-    context: typer.Context,
-    show_version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
-) -> None:
-    if show_version:
-        typer.echo(distribution_version("cloakwork"))
-    elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+def print_version() -> None:
+    from importlib.metadata import version
+
+    sys.stdout.write(f"{version('cloakwork')}\n")
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs one command and returns its exit status: 0, 1 for a failure, 2 for a wrong call."""
     words = sys.argv[1:] if arguments is None else arguments
+    if words == ["--version"]:
+        print_version()
+        return 0
+    return _run(words)
+
+
+def _run(words: list[str]) -> int:
+    import typer
+
+    from cloakwork.app.cli.shared.console import FailureError, WrongCallError, report_error
+    from cloakwork.app.cli.shared.failures import explained, explained_usage
+    from cloakwork.app.cli.shared.program import words_to_complete
+    from cloakwork.fhe_core.errors import CancelledError, FheError, ParameterError
+
+    # The class of every error in the arguments, public in Typer through its subclass alone.
+    usage_error: type[Exception] = typer.BadParameter.__mro__[1]
     try:
-        app = application(*(word for word in words[:1] if word in COMMANDS))
-        status = app(args=arguments, prog_name="cloakwork", standalone_mode=False)
+        named = next((word for word in words_to_complete() or words if not word.startswith("-")), "")
+        app = application((named,))
+        status = app(args=words, prog_name="cloakwork", standalone_mode=False)
     except (KeyboardInterrupt, CancelledError, typer.Abort):
         report_error("interrupted")
         return INTERRUPTED
@@ -89,10 +113,10 @@ def run(arguments: list[str] | None = None) -> int:
         report_error(str(error))
         return WRONG_CALL
     except (FheError, FailureError, OSError, MemoryError) as error:
-        report_error(str(error) or type(error).__name__)
+        report_error(explained(error))
         return FAILURE
-    except _UsageError as error:
-        report_error(f"{error.format_message()} See 'cloakwork --help'.")  # type: ignore[attr-defined]
+    except usage_error as error:
+        report_error(explained_usage(error))
         return WRONG_CALL
     if status == INTERRUPTED:  # Typer's own answer to Ctrl-C
         report_error("interrupted")
@@ -100,4 +124,11 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def main() -> None:
-    sys.exit(run())
+    try:
+        status = run()
+    except Exception as error:
+        from cloakwork.app.cli.shared.failures import report_defect
+
+        report_defect(error)
+        status = FAILURE
+    sys.exit(status)

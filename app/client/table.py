@@ -98,7 +98,7 @@ def read_samples(path: Path, header: bool | None = None) -> Table:
     if path.suffix == ".npy":
         try:
             return Table(np.load(path, allow_pickle=False), None)
-        except (ValueError, EOFError) as error:
+        except (ValueError, EOFError, OverflowError, MemoryError) as error:
             raise ShapeError(
                 f"{path}: expected a .npy file of numbers; it holds something else or is damaged"
             ) from error

@@ -111,7 +111,7 @@ def _lost(url: str) -> Iterator[None]:
         yield
     except httpx.TransportError as error:
         _require_trust(url, error)
-        raise ConnectionLostError(f"{url}: no answer ({type(error).__name__}); is the server running there?") from error
+        raise ConnectionLostError(f"{url}: no answer; is the server running there?") from error
 
 
 _CUT: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)  # connections that broke
@@ -128,7 +128,7 @@ def _require_trust(url: str, lost: httpx.TransportError) -> None:
             ) from error
         if isinstance(error, ssl.SSLError) and isinstance(lost, httpx.ConnectError) and not isinstance(error, _CUT):
             raise UntrustedError(
-                f"{url}: no encrypted connection ({error.reason or type(error).__name__}); does the server speak TLS there, or http://?"
+                f"{url}: no encrypted connection ({error.reason or 'no reason given'}); does the server speak TLS there, or http://?"
             ) from error
         error = error.__cause__ or error.__context__
 

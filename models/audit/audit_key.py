@@ -72,7 +72,9 @@ def load_audit_key(path: Path) -> AuditKey:
         with path.open("rb") as stream:
             secret = stream.read(AUDIT_KEY_BYTES + 1)
     except OSError as error:
-        raise ParameterError(f"audit key: {path} cannot be read ({type(error).__name__})") from None
+        raise ParameterError(
+            f"audit key: {path} cannot be read ({(error.strerror or 'no reason given').lower()})"
+        ) from None
     if len(secret) != AUDIT_KEY_BYTES:
         more = "more" if len(secret) > AUDIT_KEY_BYTES else str(len(secret))
         raise ParameterError(f"audit key: expected {AUDIT_KEY_BYTES} bytes in {path}, got {more}; it is another file")

@@ -9,7 +9,9 @@ from typing import Final
 
 import numpy as np
 import onnx
+from google.protobuf.json_format import ParseError as JsonError
 from google.protobuf.message import DecodeError
+from google.protobuf.text_format import ParseError as TextError
 from onnx.checker import ValidationError
 
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
@@ -116,7 +118,7 @@ def load_onnx(model: onnx.ModelProto | str | Path | bytes) -> onnx.ModelProto:
     path = Path(model)
     try:
         return onnx.load(str(path))
-    except (DecodeError, UnicodeDecodeError, ValidationError) as error:
+    except (DecodeError, JsonError, TextError, UnicodeDecodeError, ValidationError) as error:
         raise CompileError(
             f"model: expected an ONNX file, but {path} is another kind of file or damaged ({error})"
         ) from error
@@ -178,7 +180,7 @@ def _import_nodes(
             results = _results(proto, node, label, opset, context, values)
         except (UnsupportedNode, *_MADE_UP) as error:
             known = isinstance(error, UnsupportedNode)
-            reason = str(error) if known else f"is not valid ONNX of opset {opset} ({type(error).__name__}: {error})"
+            reason = str(error) if known else f"is not valid ONNX of opset {opset} ({error})"
             problems.append(Problem(label, node.op_type, " ".join(reason.split())))
             failed.update(node.output)
             continue

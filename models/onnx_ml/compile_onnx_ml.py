@@ -43,9 +43,7 @@ def compile_onnx_ml(
         steps, found = import_onnx_ml(load_onnx(model))
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, AssertionError, ArithmeticError) as error:
         line = " ".join(str(error).split())[:200]
-        raise CompileError(
-            f"model: its tables are not valid ONNX-ML ({type(error).__name__}: {line}); export it again"
-        ) from error
+        raise CompileError(f"model: its tables are not valid ONNX-ML ({line}); export it again") from error
     said = None
     if calibration is not None and not isinstance(calibration, Calibration):
         clear, after = (found.model, found.after) if isinstance(found, Network) else (found, ())

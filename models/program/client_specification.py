@@ -210,7 +210,7 @@ class ClientSpecification:
                     self.finish(self.output_offset[None], stage)
         except (ArithmeticError, IndexError, KeyError, TypeError, ValueError, FheError) as error:
             raise SerializationError(
-                f"client specification: its steps do not fit each other; get it again from who compiled the model ({type(error).__name__})"
+                "client specification: its steps do not fit each other; get it again from who compiled the model"
             ) from error
         if made.shape != (0, *self.input_shape):
             raise SerializationError(
@@ -345,7 +345,7 @@ def _check_parameters(name: str, digest: str) -> None:
 def _brief(error: Exception) -> str:
     """One line of bounded length: the text may quote the file."""
     line = " ".join(str(error).split())
-    return f"{type(error).__name__}: {line[:200]}"
+    return f"the field {line[:200]} is missing" if isinstance(error, KeyError) else line[:200]
 
 
 def _digest(text: Any) -> bytes:

@@ -42,8 +42,8 @@ def run(tmp_path: Path) -> Run:
 
 
 @functools.cache
-def parsed_commands(*names: str) -> Any:
-    return typer.main.get_command(application(*names))
+def parsed_commands(names: tuple[str, ...] | None = None) -> Any:
+    return typer.main.get_command(application(names))
 
 
 @pytest.fixture(autouse=True)

@@ -14,10 +14,11 @@ from cloakwork.app.cli.bench.methods import command as methods
 from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, progress
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.parameter_sets import SetOption, find_set
+from cloakwork.app.cli.shared.program import Program
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core.gates import INPUT_COUNTS
 
-app = typer.Typer(help="Measure operations; every output is decrypted and checked.", no_args_is_help=False)
+app = Program("Measure operations, and check every output.")
 app.command("serve")(serve.serve)
 app.command("func")(large.func)
 app.command("floor")(large.floor)
@@ -27,10 +28,10 @@ app.command("methods")(methods.methods)
 app.command("ntt")(ntt.ntt)
 app.command("keyswitch")(keyswitch.keyswitch)
 
-BatchOption = Annotated[int, typer.Option("--batch", min=1, help="Ciphertexts in one call.")]
+BatchOption = Annotated[int, typer.Option("--batch", min=1, help="Put N ciphertexts into one call.")]
 RepeatsOption = Annotated[
     int | None,
-    typer.Option("--repeats", min=1, help="Calls to take the median of; by default what fits into two seconds."),
+    typer.Option("--repeats", min=1, help="Take the median of N calls (default: as many as fit into two seconds)."),
 ]
 
 
@@ -43,7 +44,10 @@ def pbs(
     repeats: RepeatsOption = None,
     json_path: JsonOption = None,
 ) -> None:
-    """A look-up: a random table (exact sets), ReLU (approximate sets), the sign (gate sets)."""
+    """Measure a look-up.
+
+    It is a random table for exact sets, ReLU for approximate ones, and the sign for gate sets.
+    """
     parameters = find_set(set_name)
     setting = checked_setting(device, batch, threads, repeats)
     with progress(f"bootstraps of {set_name}") as update:
@@ -54,14 +58,16 @@ def pbs(
 @app.command("gate")
 def gate(
     set_name: SetOption,
-    gate: Annotated[str, typer.Option("--gate", help=f"One of {', '.join(INPUT_COUNTS)}.")] = "NAND",
+    gate: Annotated[
+        str, typer.Option("--gate", metavar="GATE", help=f"Measure this gate: {', '.join(INPUT_COUNTS)}.")
+    ] = "NAND",
     device: DeviceOption = "cpu",
     batch: BatchOption = 64,
     threads: ThreadsOption = 1,
     repeats: RepeatsOption = None,
     json_path: JsonOption = None,
 ) -> None:
-    """A Boolean gate."""
+    """Measure a Boolean gate."""
     parameters = find_set(set_name)
     name = gate.upper()
     if name not in INPUT_COUNTS:
@@ -75,11 +81,11 @@ def gate(
 @app.command("linear")
 def linear(
     set_name: SetOption,
-    rows: Annotated[int, typer.Option("--rows", min=1, help="Outputs of the matrix.")] = 128,
-    columns: Annotated[int, typer.Option("--cols", min=1, help="Inputs of the matrix.")] = 128,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Give the matrix N outputs.")] = 128,
+    columns: Annotated[int, typer.Option("--cols", min=1, help="Give the matrix N inputs.")] = 128,
     arrays: Annotated[
         measure.Arrays,
-        typer.Option("--arrays", help="Where ciphertexts are before and after: the device, or the host's memory."),
+        typer.Option("--arrays", help="Keep the ciphertexts on the device, or in the memory of the host."),
     ] = measure.Arrays.DEVICE,
     device: DeviceOption = "cpu",
     batch: BatchOption = 16,
@@ -87,7 +93,7 @@ def linear(
     repeats: RepeatsOption = None,
     json_path: JsonOption = None,
 ) -> None:
-    """An integer matrix times a batch of vectors of ciphertexts."""
+    """Measure an integer matrix times a batch of encrypted vectors."""
     parameters = find_set(set_name)
     setting = checked_setting(device, batch, threads, repeats)
     with progress(f"linear layer on {set_name}") as update:
@@ -97,7 +103,7 @@ def linear(
 
 @app.command("keygen")
 def keygen(set_name: SetOption, repeats: RepeatsOption = None, json_path: JsonOption = None) -> None:
-    """A secret key with its evaluation keys, and what they weigh."""
+    """Measure how long keys take to make, and their size."""
     parameters = find_set(set_name)
     with progress(f"keys of {set_name}") as update:
         record = measure.bench_keygen(parameters, repeats, update)

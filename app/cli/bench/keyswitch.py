@@ -23,25 +23,28 @@ _CALLS_ON_DEVICE = 10
 
 def keyswitch(
     log_size: Annotated[
-        int, typer.Option("--log-size", min=12, max=17, help="Polynomials modulo X^N + 1, N = 2^this.")
+        int, typer.Option("--log-size", min=12, max=17, help="Use polynomials of 2^N coefficients.")
     ] = 16,
     primes: Annotated[
-        int, typer.Option("--primes", min=1, help="Of the ciphertext, 28 bits each where there are.")
+        int, typer.Option("--primes", min=1, help="Give the ciphertext N primes, of 28 bits while there are any.")
     ] = 40,
-    special: Annotated[int, typer.Option("--special", min=1, help="Special primes, which keys have beside them.")] = 10,
+    special: Annotated[int, typer.Option("--special", min=1, help="Give the keys N special primes.")] = 10,
     digit: Annotated[
-        int | None, typer.Option("--digit", min=1, help="Primes of a digit; by default as many as are special.")
+        int | None, typer.Option("--digit", min=1, help="Put N primes into a digit (default: as many as are special).")
     ] = None,
     device: DeviceOption = "cpu",
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Polynomials in one call.")] = 1,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Put N polynomials into one call.")] = 1,
     threads: ThreadsOption = 1,
     repeats: Annotated[
         int | None,
-        typer.Option("--repeats", min=1, help="Calls to take the median of; by default what fits into two seconds."),
+        typer.Option("--repeats", min=1, help="Take the median of N calls (default: as many as fit into two seconds)."),
     ] = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Key switching of levelled arithmetic: a polynomial times a secret one, as a ciphertext."""
+    """Measure key switching of levelled arithmetic.
+
+    A polynomial is multiplied by a secret one, as a ciphertext.
+    """
     where = checked_device(device)
     largest = transform_primes(log_size, primes + special)
     engine = _engine.Levelled(

@@ -28,15 +28,20 @@ from cloakwork.fhe_core.server import Session
 
 LARGE_SET: Final = "large16"
 
-SetOption = Annotated[str, typer.Option("--set", help="Parameter set; 'cloakwork params' lists them.")]
-BitsOption = Annotated[int, typer.Option("--bits", min=1, max=32, help="Bits of each integer.")]
-BatchOption = Annotated[int, typer.Option("--batch", min=1, help="Integers in one call.")]
+SetOption = Annotated[
+    str, typer.Option("--set", metavar="SET", help="Use this parameter set; 'cloakwork params' lists them.")
+]
+BitsOption = Annotated[int, typer.Option("--bits", min=1, max=32, help="Use integers of N bits.")]
+BatchOption = Annotated[int, typer.Option("--batch", min=1, help="Put N integers into one call.")]
 RepeatsOption = Annotated[
     int | None,
-    typer.Option("--repeats", min=1, help="Calls to take the median of; by default what fits into two seconds."),
+    typer.Option("--repeats", min=1, help="Take the median of N calls (default: as many as fit into two seconds)."),
 ]
 PFailOption = Annotated[
-    float, typer.Option("--p-fail-log2", min=-1000, max=-1, help="log2 of the failure probability of one integer.")
+    float,
+    typer.Option(
+        "--p-fail-log2", min=-1000, max=-1, help="Plan for this log2 of the probability that one integer fails."
+    ),
 ]
 
 
@@ -61,7 +66,7 @@ def func(
     p_fail_log2: PFailOption = P_FAIL_LOG2,
     json_path: JsonOption = None,
 ) -> None:
-    """Any function of integers without a padding bit: here a random one."""
+    """Measure a random function of integers without a padding bit."""
     parameters = find_set(set_name)
     work = func_work(parameters, bits, p_fail_log2)
     report("func", parameters, work, Setting(checked_device(device), batch, threads, repeats), json_path)
@@ -69,9 +74,7 @@ def func(
 
 def floor(
     bits: BitsOption = 16,
-    remove: Annotated[
-        int, typer.Option("--remove", min=1, max=31, help="How many of the lowest bits are removed.")
-    ] = 4,
+    remove: Annotated[int, typer.Option("--remove", min=1, max=31, help="Remove the N lowest bits.")] = 4,
     set_name: SetOption = LARGE_SET,
     device: DeviceOption = "cpu",
     batch: BatchOption = 64,
@@ -80,7 +83,7 @@ def floor(
     p_fail_log2: PFailOption = P_FAIL_LOG2,
     json_path: JsonOption = None,
 ) -> None:
-    """The lowest bits of integers removed."""
+    """Measure how the lowest bits of integers are removed."""
     parameters = find_set(set_name)
     work = floor_work(parameters, bits, remove, p_fail_log2)
     report("floor", parameters, work, Setting(checked_device(device), batch, threads, repeats), json_path)
@@ -96,7 +99,7 @@ def sign(
     p_fail_log2: PFailOption = P_FAIL_LOG2,
     json_path: JsonOption = None,
 ) -> None:
-    """The sign of integers."""
+    """Measure the sign of integers."""
     parameters = find_set(set_name)
     work = sign_work(parameters, bits, p_fail_log2)
     report("sign", parameters, work, Setting(checked_device(device), batch, threads, repeats), json_path)
@@ -105,7 +108,7 @@ def sign(
 def decomp(
     bits: BitsOption = 16,
     digit_bits: Annotated[
-        int | None, typer.Option("--digit-bits", min=1, help="Bits of a digit; by default a message of the set.")
+        int | None, typer.Option("--digit-bits", min=1, help="Use digits of N bits (default: a message of the set).")
     ] = None,
     set_name: SetOption = LARGE_SET,
     device: DeviceOption = "cpu",
@@ -115,7 +118,7 @@ def decomp(
     p_fail_log2: PFailOption = P_FAIL_LOG2,
     json_path: JsonOption = None,
 ) -> None:
-    """The digits of integers."""
+    """Measure how integers are split into digits."""
     parameters = find_set(set_name)
     work = decomp_work(parameters, bits, digit_bits or max(parameters.message_bits, 1), p_fail_log2)
     report("decomp", parameters, work, Setting(checked_device(device), batch, threads, repeats), json_path)

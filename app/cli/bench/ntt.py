@@ -24,21 +24,21 @@ POINTS = 3  # of every polynomial whose values are computed another way
 
 def ntt(
     log_size: Annotated[
-        int, typer.Option("--log-size", min=12, max=17, help="Transforms of 2^this points, modulo X^N + 1.")
+        int, typer.Option("--log-size", min=12, max=17, help="Transform polynomials of 2^N coefficients.")
     ] = 17,
-    primes: Annotated[int, typer.Option("--primes", min=1, help="How many primes, of 28 bits where there are.")] = 45,
+    primes: Annotated[int, typer.Option("--primes", min=1, help="Use N primes, of 28 bits while there are any.")] = 45,
     device: DeviceOption = "cpu",
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Polynomials, each modulo every prime.")] = 1,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Transform N polynomials, each modulo every prime.")] = 1,
     threads: ThreadsOption = 1,
     repeats: Annotated[
         int | None,
         typer.Option(
-            "--repeats", min=1, help="Measurements to take the median of; by default 9, of 20 calls on a GPU."
+            "--repeats", min=1, help="Take the median of N measurements (default: 9; each of 20 calls on a GPU)."
         ),
     ] = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Large number-theoretic transforms modulo many primes, of levelled arithmetic."""
+    """Measure large number-theoretic transforms modulo many primes."""
     setting = Setting(checked_device(device), batch, threads, repeats)
     ring = LargeNtt(log_size, primes, device, threads)
     with progress(f"transforms of 2^{log_size} points") as update:

@@ -51,30 +51,41 @@ class Load:
 
 
 def serve(
-    samples: Annotated[Path, typer.Argument(help="Samples: .csv or .npy; users take them in turn, one a request.")],
+    samples: Annotated[
+        Path, typer.Argument(help="Samples: a .csv or .npy file; users send them in turn, one in a request.")
+    ],
     url: UrlOption,
-    model: Annotated[str, typer.Option("--model", help="A model of the server.")],
+    model: Annotated[str, typer.Option("--model", metavar="NAME", help="Use this model of the server.")],
     artefact: Annotated[
         str | None,
         typer.Option(
-            "--artefact", help="The same model here, to check answers; --model's name in the zoo without one."
+            "--artefact",
+            metavar="MODEL",
+            help="Check the answers with this copy of the model (default: the model of that name in the zoo).",
         ),
     ] = None,
     users: Annotated[
-        int, typer.Option("--users", min=1, max=256, help="Users at a time, each with a key of its own.")
+        int,
+        typer.Option("--users", min=1, max=256, help="Send requests of N users at a time, each with a key of its own."),
     ] = 8,
     requests: Annotated[
-        int, typer.Option("--requests", min=1, max=1_000_000, help="Requests of all users together.")
+        int, typer.Option("--requests", min=1, max=1_000_000, help="Send N requests, of all users together.")
     ] = 500,
-    seconds: Annotated[float, typer.Option("--seconds", min=1, max=86_400, help="At most this long.")] = 600.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, max=86_400, metavar="N", help="Stop after N seconds.")
+    ] = 600.0,
     api_key_files: Annotated[
-        list[Path] | None, typer.Option("--api-key-file", help="An API key for each tenant; users take them in turn.")
+        list[Path] | None,
+        typer.Option(
+            "--api-key-file",
+            help="Read an API key from this file; may be repeated: users take them in turn.",
+        ),
     ] = None,
     anywhere: Annotated[bool, typer.Option("--anywhere", help="Allow a server that is not on this machine.")] = False,
     header: HeaderOption = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Put load on a server; every answer is decrypted and compared with the model in clear."""
+    """Put load on a server, and check every answer."""
     if urlsplit(url).hostname not in _LOOPBACK and not anywhere:
         raise WrongCallError(f"--url: {url} is not this machine; pass --anywhere if its operator agreed to the load")
     table = read_samples(samples, header)

@@ -17,9 +17,10 @@ from cloakwork.app.cli.shared.device_options import ThreadsOption
 from cloakwork.app.cli.shared.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.shared.key_files import EVALUATION_KEYS
 from cloakwork.app.cli.shared.model_files import ModelOption, find_model
+from cloakwork.app.cli.shared.program import Program
 from cloakwork.app.cli.shared.tables import emit
 
-app = typer.Typer(help="Data sets of ciphertexts, on a Ray cluster or this machine.", no_args_is_help=True)
+app = Program("Compute a model on folders of ciphertexts.")
 
 _SHOWN_FAILURES = 20
 
@@ -34,37 +35,48 @@ def score(
     model_name: ModelOption,
     source: Annotated[
         str,
-        typer.Option("--input", metavar="FOLDER|URL", help="Ciphertext files, or Parquet files: a folder or s3://.."),
+        typer.Option(
+            "--input",
+            metavar="FOLDER|URL",
+            help="Read files of ciphertexts, or Parquet files, from a folder or s3://..",
+        ),
     ],
-    target: Annotated[str, typer.Option("--output", "-o", metavar="FOLDER|URL", help="Where the results go.")],
-    keys_path: Annotated[Path, typer.Option("--keys", help="The evaluation keys that keygen wrote.")] = Path(
+    target: Annotated[
+        str, typer.Option("--output", "-o", metavar="FOLDER|URL", help="Write the results to a folder or s3://..")
+    ],
+    keys_path: Annotated[Path, typer.Option("--keys", help="Read the evaluation keys that keygen wrote.")] = Path(
         EVALUATION_KEYS
     ),
     address: Annotated[
         str | None,
         typer.Option(
-            "--ray", metavar="HOST:PORT|auto", help="A Ray cluster; without it Ray is started here for the run."
+            "--ray", metavar="HOST:PORT|auto", help="Use this Ray cluster (default: Ray is started here for the run)."
         ),
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="Of every worker: cpu, or cuda for a GPU each.")] = "cpu",
+    device: Annotated[
+        str, typer.Option("--device", metavar="cpu|cuda", help="Compute on the CPU, or on a GPU for each worker.")
+    ] = "cpu",
     threads: ThreadsOption = 1,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="How many; by default as many as there is room for.")
+        int | None, typer.Option("--workers", min=1, help="Start N workers (default: as many as fit).")
     ] = None,
     column: Annotated[
-        str | None, typer.Option("--column", help="Of Parquet files, the column that holds the ciphertexts.")
+        str | None, typer.Option("--column", help="Read the ciphertexts from this column of Parquet files.")
     ] = None,
     deterministic: Annotated[
         bool,
         typer.Option(
             "--deterministic",
-            help="Leave out the re-randomisation: the same results everywhere, for audits. They tell the client the model's weights.",
+            help="Do not re-randomise: audits get the same results everywhere, but the results tell the client about the model's weights.",
         ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the results of another run.")] = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Evaluate a compiled model on many files of ciphertexts, with evaluation keys alone; the same command goes on after an interruption."""
+    """Compute a model on many files of ciphertexts, without the secret key.
+
+    After an interruption the same command goes on where it ended.
+    """
     options = BatchOptions(
         address=address,
         device=device,

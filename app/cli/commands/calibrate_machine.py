@@ -28,21 +28,27 @@ GIB = 2**30
 def calibrate_machine(
     devices: Annotated[
         list[str] | None,
-        typer.Option("--device", help="cpu, cuda or cuda:N; may be repeated. Without it the CPU and every usable GPU."),
+        typer.Option(
+            "--device",
+            metavar="DEVICE",
+            help="Measure cpu, cuda or cuda:N; may be repeated (default: the CPU and every usable GPU).",
+        ),
     ] = None,
     threads: ThreadsOption = 1,
     sets: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
-            help="Parameter set to measure besides what is kept; may be repeated. Without it one for each ring, from which others are scaled.",
+            metavar="SET",
+            help="Measure this parameter set too; may be repeated (default: one set for each ring; others are scaled from it).",
         ),
     ] = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Measure this machine (a quarter of a minute for the CPU), for the forecasts in reports of models.
+    """Measure this machine, for forecasts.
 
-    The measurement is kept in the user's cache, for this release, CPU, number of threads and device.
+    The reports of models then forecast their time on this machine. The CPU takes about 15 seconds. The measurement is kept in your cache folder,
+    for this release, CPU, number of threads and device.
     """
     machines = [Machine.here(device, threads) for device in _devices(devices)]
     chosen = [find_set(name) for name in sets or REPRESENTATIVES]

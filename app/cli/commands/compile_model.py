@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -17,9 +17,11 @@ from cloakwork.app.cli.shared.console import (
     write_json,
 )
 from cloakwork.app.cli.shared.data_sets import load_inputs
+from cloakwork.app.cli.shared.failures import of_file, reading
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import CommonMaskOption, StructuredKeysOption, find_agreed_set
+from cloakwork.app.cli.shared.program import shows_first
 from cloakwork.app.cli.shared.tables import Column, folded, number, print_rows, print_text
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
@@ -104,6 +106,20 @@ StagesOption = Annotated[
 PictureOutput = Annotated[Path | None, typer.Option("--picture", help="Draw the program here, as .svg.")]
 
 
+# What `--help` shows of the options below; `--help-all` shows all.
+SHOWN_FIRST: Final = (
+    "--out",
+    "--calibration",
+    "--accuracy",
+    "--profile",
+    "--task",
+    "--encrypted-argmax",
+    "--client",
+    "--force",
+)
+
+
+@shows_first(*SHOWN_FIRST)
 def compile_model(
     source: Annotated[str, typer.Argument(metavar="MODEL", help="An ONNX file, or a model of the zoo.")],
     output: Annotated[Path, typer.Option("--out", "-o", help="The compiled model.")],
@@ -170,7 +186,7 @@ def compile_model(
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Compile an ONNX model for encrypted inputs; the report says what it costs and risks."""
+    """Compile a model for encrypted inputs, and report its cost."""
     _check_picture(picture)
     refuse_overwriting(force, *(path for path in (output, client, picture) if path is not None))
     options: dict[str, Any] = {"weight_bits": weight_bits, "margin": margin, "accuracy": accuracy}
@@ -203,7 +219,7 @@ def inspect(
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Report what a compiled model costs and risks: bootstraps, bytes, noise of every layer."""
+    """Report what a compiled model costs and what it tells."""
     _check_picture(picture)
     refuse_overwriting(force, *(path for path in (client, picture) if path is not None))
     model = find_model(model_name)
@@ -330,12 +346,15 @@ def _compiled(source: str, calibration: Path | None, options: dict[str, Any]) ->
         is_program = path.suffix == zoo.PROGRAM
     if is_program:
         raise WrongCallError(f"{source} is compiled already; expected an ONNX file")
-    return compile_onnx(path, None if calibration is None else _calibration(calibration), **options)
+    samples = None if calibration is None else _calibration(calibration)
+    with of_file(source):
+        return compile_onnx(path, samples, **options)
 
 
 def _calibration(path: Path) -> Any:
     if path.suffix == ".json":
-        return Calibration.from_json(path.read_bytes())
+        with reading(path, "ranges that calibrate a model"):
+            return Calibration.from_json(path.read_bytes())
     return load_inputs(path)
 
 

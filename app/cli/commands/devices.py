@@ -49,7 +49,7 @@ def cuda_devices() -> list[dict[str, Any]]:
 
 
 def devices(json_path: JsonOption = None) -> None:
-    """List the devices."""
+    """List what this machine can compute on."""
     found = list_devices()
     if json_path != "-":
         columns = (Column("device"), Column("usable"), folded("details"))

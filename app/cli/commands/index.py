@@ -16,6 +16,7 @@ from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCall
 from cloakwork.app.cli.shared.data_sets import load_array
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
+from cloakwork.app.cli.shared.program import Program
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.models.neighbours.cells import UNSEEN
@@ -23,7 +24,7 @@ from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.neighbours.index_file import load_index
 from cloakwork.models.neighbours.scorer import queries_at_once
 
-app = typer.Typer(help="Nearest neighbours of encrypted queries in a table.", no_args_is_help=True)
+app = Program("Find nearest neighbours of encrypted queries in a table.")
 
 
 class MetricName(StrEnum):
@@ -38,32 +39,44 @@ class WeightsName(StrEnum):
 
 @app.command("build")
 def build(
-    table: Annotated[Path, typer.Argument(help="A .npy file, [rows, features].")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The index to write.")],
-    labels: Annotated[Path | None, typer.Option("--labels", help="A .npy file of a label for every row.")] = None,
-    values: Annotated[Path | None, typer.Option("--values", help="A .npy file of a number for every row.")] = None,
-    neighbors: Annotated[int, typer.Option("--neighbors", min=1, help="How many rows decide.")] = 5,
-    metric: Annotated[MetricName, typer.Option("--metric", help="What near means.")] = MetricName.EUCLIDEAN,
-    weights: Annotated[WeightsName, typer.Option("--weights", help="What a row counts.")] = WeightsName.UNIFORM,
+    table: Annotated[Path, typer.Argument(help="Read the table from this .npy file [rows, features].")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Write the index to this file.")],
+    labels: Annotated[
+        Path | None, typer.Option("--labels", help="Read a label for each row from this .npy file.")
+    ] = None,
+    values: Annotated[
+        Path | None, typer.Option("--values", help="Read a number for each row from this .npy file.")
+    ] = None,
+    neighbors: Annotated[int, typer.Option("--neighbors", min=1, help="Let the N nearest rows decide.")] = 5,
+    metric: Annotated[
+        MetricName, typer.Option("--metric", help="Choose how distances are measured.")
+    ] = MetricName.EUCLIDEAN,
+    weights: Annotated[
+        WeightsName, typer.Option("--weights", help="Count each row the same, or by its distance.")
+    ] = WeightsName.UNIFORM,
     bits: Annotated[
-        int | None, typer.Option("--bits", min=2, max=12, help="Of a feature; by default as many as are needed.")
+        int | None,
+        typer.Option("--bits", min=2, max=12, help="Quantise features to N bits (default: as many as are needed)."),
     ] = None,
     cells: Annotated[
         int | None,
         typer.Option(
             "--cells",
             min=0,
-            help="Put rows into at least so many cells; 0: score all rows; by default cells where an answer would exceed 100,000 bytes.",
+            help="Put the rows into at least N cells; 0 scores all rows (default: cells if an answer would exceed 100,000 bytes).",
         ),
     ] = None,
     probes: Annotated[
         int | None,
-        typer.Option("--probes", min=1, help="Cells that a query asks for, a power of two; by default 8 or 4."),
+        typer.Option("--probes", min=1, help="Ask for N cells with each query, a power of two (default: 8 or 4)."),
     ] = None,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Quantise a table; without labels and values a query's answer is the numbers of the nearest rows."""
+    """Make an index of a table.
+
+    An answer is a label or a value; without --labels and --values it is the numbers of the nearest rows.
+    """
     if labels is not None and values is not None:
         raise WrongCallError("--labels and --values: expected one of them, got both")
     refuse_overwriting(force, out)
@@ -92,19 +105,22 @@ def build(
 
 @app.command("query")
 def query(
-    queries: Annotated[Path, typer.Argument(help="A .npy file, [queries, features].")],
-    index_path: Annotated[Path, typer.Option("--index", help="Of `cloakwork index build`.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A .npy file for the answers.")] = None,
+    queries: Annotated[Path, typer.Argument(help="Read the queries from this .npy file [queries, features].")],
+    index_path: Annotated[Path, typer.Option("--index", help="Use this index of 'cloakwork index build'.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the answers to this .npy file.")] = None,
     device: DeviceOption = "cpu",
     threads: ThreadsOption = 1,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Encrypt queries, score them against the table or cells of it, decrypt the answers: client and server in this process, with a key of its own."""
+    """Answer encrypted queries with an index, on this machine.
+
+    Client and server run in this process, with a key of its own.
+    """
     if out is not None:
         refuse_overwriting(force, out)
     if not index_path.exists():
-        raise FailureError(f"{index_path}: no such file; `cloakwork index build` makes one")
+        raise FailureError(f"{index_path}: there is no such file; make one with 'cloakwork index build'")
     where = checked_device(device)
     index = load_index(index_path)
     samples = load_array(queries)

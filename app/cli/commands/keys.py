@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,8 +20,9 @@ from cloakwork.app.cli.shared.client_specification import (
     check_result,
     find_specification,
 )
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress, write_json
-from cloakwork.app.cli.shared.data_sets import count_of, load_inputs, shaped_for
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, in_one_line, progress, write_json
+from cloakwork.app.cli.shared.data_sets import classes_of, count_of, load_array, load_inputs, shaped_for
+from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.cli.shared.key_files import CLIENT_KEY, EVALUATION_KEYS, KeyOption, load_key
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import StructuredKeysOption, find_agreed_set, find_set
@@ -30,6 +33,7 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding, default_encoding
 from cloakwork.fhe_core.files import locked_folder
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.client_steps.running import FROM_SCORES
 from cloakwork.models.program.client_specification import ClientSpecification
 
 _FOREIGN = "note: whoever made these ciphertexts learns parts of your secret key if told what they decrypt to; keep values and noise to yourself"
@@ -37,15 +41,19 @@ _FOREIGN = "note: whoever made these ciphertexts learns parts of your secret key
 
 def keygen(
     set_name: Annotated[
-        str | None, typer.Option("--set", help="Parameter set; 'cloakwork params' lists them. Or name a model.")
+        str | None,
+        typer.Option(
+            "--set", metavar="SET", help="Use this parameter set, of 'cloakwork params'; a model has its own."
+        ),
     ] = None,
     folder: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for the two files; it is made if needed.")
+        Path,
+        typer.Option("--out", "-o", metavar="FOLDER", help="Write the two files here; the folder is made if needed."),
     ] = Path(),
     client: ClientOption = None,
     model: ForModelOption = None,
     existing: Annotated[
-        Path | None, typer.Option("--key", help="A secret key that is there: make new evaluation keys for it, alone.")
+        Path | None, typer.Option("--key", help="Make only new evaluation keys, for this secret key.")
     ] = None,
     structured_keys: StructuredKeysOption = False,
     passphrase_file: PassphraseFileOption = None,
@@ -53,7 +61,10 @@ def keygen(
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Make a key: client.key (secret, encrypted with a passphrase) and evaluation.keys (for the server)."""
+    """Make a secret key, and the evaluation keys for the server.
+
+    client.key is the secret; a passphrase protects it. evaluation.keys is for the server.
+    """
     client_path, evaluation_path = existing or folder / CLIENT_KEY, folder / EVALUATION_KEYS
     made = [evaluation_path] if existing else [client_path, evaluation_path]
     if existing is None:
@@ -88,27 +99,37 @@ def encrypt(
     values: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Values, -- before negative ones; with --client or --model a .npy file, of several inputs a .npz file."
+            help="Values, with -- before negative ones; for a model a .npy file of samples (.npz for several inputs)."
         ),
     ] = None,
     key_path: KeyOption = Path(CLIENT_KEY),
-    output: Annotated[Path, typer.Option("--out", "-o", help="Where the ciphertexts go.")] = Path("ciphertexts.bin"),
+    output: Annotated[Path, typer.Option("--out", "-o", help="Write the ciphertexts to this file.")] = Path(
+        "ciphertexts.bin"
+    ),
     client: ClientOption = None,
     model: ForModelOption = None,
     input_path: Annotated[
         str | None,
         typer.Option(
-            "--input", help="Read values from a .npy file, from text (spaces or commas), or from - (standard input)."
+            "--input",
+            metavar="FILE|-",
+            help="Read the values from a .npy file, from text (spaces or commas), or from standard input.",
         ),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Write masks too instead of their seed: larger, ready to compute on.")
+        bool,
+        typer.Option(
+            "--full", help="Write the masks instead of their seed: the file is larger, and ready to compute on."
+        ),
     ] = False,
     passphrase_file: PassphraseFileOption = None,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Encrypt booleans, integers or real numbers as the key's parameter set has it, or samples as a model wants them."""
+    """Encrypt values, or samples for a model.
+
+    Values are booleans, integers or real numbers, by the parameter set of the key. With --client or --model they are samples for that model.
+    """
     specification = find_specification(client, model)
     if specification is not None:
         _encrypt_samples(
@@ -134,12 +155,12 @@ def encrypt(
 
 
 def decrypt(
-    path: Annotated[Path, typer.Argument(help="A file of ciphertexts.")],
+    path: Annotated[Path, typer.Argument(help="Read the ciphertexts from this file.")],
     key_path: KeyOption = Path(CLIENT_KEY),
     output: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="Write the values to a .npy file (of several outputs .npz) instead of standard output."
+            "--out", "-o", help="Write the values to a .npy file (.npz for several outputs) instead of standard output."
         ),
     ] = None,
     client: ClientOption = None,
@@ -149,24 +170,31 @@ def decrypt(
         typer.Option(
             "--samples",
             min=1,
-            help="How many samples were encrypted, for a model with several to a ciphertext; without it the last may be copies.",
+            help="Say how many samples were encrypted, for a model with two in a ciphertext; otherwise the last may be a copy.",
         ),
     ] = None,
+    with_scores: Annotated[
+        bool, typer.Option("--scores", help="Print the scores of a classifier, not only its classes.")
+    ] = False,
     noise: Annotated[
         bool,
-        typer.Option("--noise", help="Report the measured noise too. It is the key owner's to see, nobody else's."),
+        typer.Option("--noise", help="Report the measured noise too; only the owner of the key should see it."),
     ] = False,
     passphrase_file: PassphraseFileOption = None,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Decrypt a file of ciphertexts; with --client or --model as the model's output.
+    """Decrypt a file of ciphertexts.
 
-    Who made ciphertexts and then learns what they decrypt to, or whether they decrypt at all, learns parts of your secret key: decrypt those that
-    somebody else made only if that one never hears of the result.
+    With --client or --model the values are the answers of that model, a line for each sample: the class that a classifier decides for, or numbers.
+    A network with several numbers for each sample counts as a classifier; --scores prints the numbers too.
+
+    Whoever made ciphertexts and then learns what they decrypt to, or whether they decrypt at all, learns parts of your secret key. Decrypt the
+    ciphertexts of somebody else only if they never hear of the result.
     """
     specification = find_specification(client, model)
-    ciphertexts = load_ciphertexts(path.read_bytes())
+    with reading(path, "a file of ciphertexts"):
+        ciphertexts = load_ciphertexts(path.read_bytes())
     if noise and specification is not None:
         raise WrongCallError("--noise does not go with --client or --model: a model's outputs are real numbers")
     if noise and ciphertexts.encoding is Encoding.TORUS:
@@ -174,6 +202,7 @@ def decrypt(
     if output is not None:
         refuse_overwriting(force, output)
     key = load_key(key_path, passphrase_file)
+    result: _ModelAnswer | None = None
     record: dict[str, Any] = {
         "set": key.parameters.name,
         "encoding": ciphertexts.encoding.label,
@@ -185,8 +214,11 @@ def decrypt(
         record["noise_max"] = float(np.max(np.abs(errors)))
     elif specification is not None:
         check_key(key, specification)
-        values = specification.decrypt(key, check_result(ciphertexts, specification, path), samples=samples)
+        encrypted = check_result(ciphertexts, specification, path)
+        values = specification.decrypt(key, encrypted, samples=samples)
         record["shape"] = by_output(values, lambda array: list(array.shape))
+        result = _model_answer(values, lambda: specification.decrypt(key, encrypted, "scores", samples), specification)
+        record |= result.fields()
     else:
         values = key.decrypt(ciphertexts)
     if specification is None or noise:
@@ -194,13 +226,49 @@ def decrypt(
     if output is not None:
         save_answers(output, values)
     elif json_path != "-":
-        for name, array in values.items() if isinstance(values, dict) else (("", values),):
-            typer.echo(f"{name}:") if name else None
-            print_values(array)
+        if result is not None:
+            result.show(with_scores)
+        else:
+            print_values(values)
     if json_path is not None:
         write_json({**record, "values": by_output(values, lambda array: array.tolist())}, json_path)
     elif noise:
         typer.echo(f"noise: sd {record['noise_sd']:.3g}, largest {record['noise_max']:.3g} of the torus", err=True)
+
+
+@dataclass(frozen=True)
+class _ModelAnswer:
+    """What a model answered, a line for each sample. `classes`: of a classifier; `scores`: [samples, classes], if it tells any."""
+
+    values: Any
+    classes: NDArray[Any] | None
+    scores: NDArray[Any] | None
+
+    def fields(self) -> dict[str, Any]:
+        """Of the JSON object, beside the values."""
+        known = {"classes": self.classes, "scores": self.scores}
+        return {name: array.tolist() for name, array in known.items() if array is not None}
+
+    def show(self, with_scores: bool) -> None:
+        if self.classes is None:
+            for name, array in self.values.items() if isinstance(self.values, dict) else (("", self.values),):
+                typer.echo(f"{name}:") if name else None
+                print_values(array.reshape(-1, 1) if array.ndim == 1 else array)
+            return
+        for i, each in enumerate(self.classes):
+            told = "" if self.scores is None or not with_scores else " ".join(map(_text, self.scores[i].reshape(-1)))
+            typer.echo(f"{in_one_line(_text(each))}{'  ' if told else ''}{told}")
+
+
+def _model_answer(values: Any, scores: Callable[[], Any], specification: ClientSpecification) -> _ModelAnswer:
+    """Labels as the model has them; of a network with several numbers for each sample the number of the largest, as `simulate` counts."""
+    if isinstance(values, dict):
+        return _ModelAnswer(values, None, None)
+    if values.ndim == 1 and any(isinstance(step, FROM_SCORES) for step in specification.output_steps):
+        return _ModelAnswer(values, values, scores())
+    if values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind == "f":
+        return _ModelAnswer(values, classes_of(values), values)
+    return _ModelAnswer(values, None, None)
 
 
 def _set_of(set_name: str | None, specification: ClientSpecification | None, structured_keys: bool) -> ParameterSet:
@@ -257,12 +325,14 @@ def parse_values(texts: list[str], parameters: ParameterSet) -> NDArray[Any]:
 
 def read_values(source: str, parameters: ParameterSet) -> NDArray[Any]:
     if source != "-" and source.endswith(".npy"):
-        try:
-            return np.asarray(np.load(source, allow_pickle=False))
-        except ValueError as error:
-            raise FailureError(f"{source}: expected a .npy file of numbers: {error}") from error
-    text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
-    return parse_values(text.replace(",", " ").split(), parameters)
+        return load_array(Path(source))
+    if source == "-":
+        return parse_values(sys.stdin.read().replace(",", " ").split(), parameters)
+    with reading(source, "values in text, with spaces or commas between them"):
+        texts = Path(source).read_text(encoding="utf-8").replace(",", " ").split()
+        if not texts:
+            raise FailureError("the file has none")
+        return parse_values(texts, parameters)
 
 
 def print_values(values: NDArray[Any]) -> None:

@@ -26,13 +26,16 @@ def page(
             "--port",
             min=0,
             max=65535,
-            help="Port to listen on; 0: a free one. Keys that a browser keeps belong to the port.",
+            help="Listen on port N; 0 takes a free one. A browser keeps keys for each port.",
         ),
     ] = _PORT,
     certificates: CaOption = None,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
-    """Serve the page that is installed here, to this machine alone, and pass on what it encrypts to a service; Ctrl-C ends it."""
+    """Open the page from this machine, for a service anywhere.
+
+    Only this machine can open it. What the page encrypts is passed on to the service. Ctrl-C ends it.
+    """
     files = read_content()
     if "index.html" not in files:
         raise FailureError("the page was not built; run 'make web' in the repository's folder and install again")
@@ -42,7 +45,7 @@ def page(
         raise FailureError(f"port {port}: {error.strerror or error}; --port 0 takes a free one") from error
     with server, ends_well():
         standard_output().print(
-            f"{server.url} is open to this machine alone, and asks {server.service.url}. Ctrl-C ends it."
+            f"Only this machine can open {server.url}, which asks {server.service.url}. Ctrl-C ends it."
         )
         sys.stdout.flush()
         if browser:

@@ -55,7 +55,7 @@ def describe(parameters: ParameterSet) -> dict[str, Any]:
 
 
 def params(
-    name: Annotated[str | None, typer.Argument(help="Show this set alone, with every number.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Show only this set, with every number.")] = None,
     json_path: JsonOption = None,
 ) -> None:
     """List the parameter sets, or show one."""

@@ -11,6 +11,8 @@ from urllib.parse import quote
 import typer
 
 from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress_of_stages, write_json
+from cloakwork.app.cli.shared.failures import reading
+from cloakwork.app.cli.shared.program import Program
 from cloakwork.app.cli.shared.service_extra import require_data_folder
 from cloakwork.app.cli.shared.service_options import URL_VARIABLE, ApiKeyFileOption, CaOption, UrlOption, connect
 from cloakwork.app.cli.shared.tables import Column, emit, print_rows
@@ -19,15 +21,16 @@ from cloakwork.models.neighbours.index_file import is_index_file, load_index
 from cloakwork.models.program.artefact import load_program
 from cloakwork.models.repository import ARTEFACT, INDEX, next_version
 
-models = typer.Typer(help="Models of a server.", no_args_is_help=True)
-keys = typer.Typer(help="Your evaluation keys on a server.", no_args_is_help=True)
-jobs = typer.Typer(help="Your jobs on a server.", no_args_is_help=True)
+models = Program("Manage the models of a server.")
+keys = Program("Manage your evaluation keys on a server.")
+jobs = Program("Manage your jobs on a server.")
 
 REPOSITORY = "models"  # in the data folder
 _NUMBERS = {"bytes", "offset", "samples", "run_seconds", "security_bits", "bootstraps", "evaluation_key_bytes"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
-Identity = Annotated[str, typer.Argument(help="Its identifier, as 'list' shows it.")]
+ModelName = Annotated[str, typer.Argument(help="Name of the model on the server.")]
+Identity = Annotated[str, typer.Argument(help="Identifier, as 'list' shows it.")]
 
 
 # --- models ----------------------------------------------------------------------------------------------------------------------
@@ -37,7 +40,7 @@ Identity = Annotated[str, typer.Argument(help="Its identifier, as 'list' shows i
 def list_models(
     url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None, json_path: JsonOption = None
 ) -> None:
-    """Names, newest versions, parameter sets and costs."""
+    """List the models with their newest versions, parameter sets and costs."""
     with connect(url, api_key_file, certificates) as client:
         rows = [_model_row(client.call("GET", f"/v2/models/{quote(name, safe='')}")) for name in client.models()]
     shown = ("name", "version", "parameter_set", "security_bits", "bootstraps", "evaluation_key_bytes")
@@ -57,24 +60,35 @@ def _model_row(metadata: dict[str, Any]) -> dict[str, Any]:
 @models.command("add")
 def add_model(
     artefact: Annotated[
-        Path, typer.Argument(help="A compiled model of 'cloakwork compile', or an index of 'cloakwork index build'.")
+        Path, typer.Argument(help="Model of 'cloakwork compile', or index of 'cloakwork index build'.")
     ],
     data: Annotated[
-        Path | None, typer.Option("--data", help="Instead of --url: the server's data folder, on this machine.")
+        Path | None,
+        typer.Option("--data", metavar="FOLDER", help="Use the server's data folder on this machine instead of --url."),
     ] = None,
     url: Annotated[
         str | None,
-        typer.Option("--url", envvar=URL_VARIABLE, help="The server; the API key needs the scope 'models'."),
+        typer.Option(
+            "--url", metavar="URL", envvar=URL_VARIABLE, help="Use this server; the API key needs the scope 'models'."
+        ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="How the server calls it; the file's name without one.")
+        str | None,
+        typer.Option(
+            "--name", metavar="NAME", help="Give the model this name on the server (default: the name of the file)."
+        ),
     ] = None,
-    load: Annotated[bool, typer.Option("--load/--no-load", help="With --url: put it into service.")] = True,
+    load: Annotated[
+        bool, typer.Option("--load/--no-load", help="Put it into service at once (only with --url).")
+    ] = True,
     api_key_file: ApiKeyFileOption = None,
     certificates: CaOption = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Give a server a compiled model or an index as its next version. One that is put into a folder is taken at 'models load'."""
+    """Add a compiled model or an index to a server, as its next version.
+
+    With --data the server serves it after 'cloakwork models load'.
+    """
     chosen = artefact.stem if name is None else name
     if _NAME.fullmatch(chosen) is None:
         raise WrongCallError(f"--name: expected letters, digits, dots, dashes and underscores, got '{chosen}'")
@@ -103,40 +117,47 @@ def _put_into(data: Path, artefact: Path, name: str, suffix: str) -> dict[str, A
 
 def _described(artefact: Path) -> tuple[str, str]:
     """The ending that files of its kind have in a repository, and the parameter set."""
+    with reading(artefact, "a compiled model or an index"):
+        return _kind_and_set(artefact)
+
+
+def _kind_and_set(artefact: Path) -> tuple[str, str]:
     if is_index_file(artefact):
         return INDEX, load_index(artefact).client.parameters.set.name
     return ARTEFACT, load_program(artefact).parameters.name
 
 
 @models.command("load")
-def load_model(name: str, url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None) -> None:
-    """Have a running server read its folder again and serve the model."""
+def load_model(
+    name: ModelName, url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None
+) -> None:
+    """Make a running server read its folder again and serve the model."""
     _change(url, api_key_file, certificates, "POST", f"/v2/repository/models/{quote(name, safe='')}/load")
 
 
 @models.command("unload")
 def unload_model(
-    name: str, url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None
+    name: ModelName, url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None
 ) -> None:
-    """Take every version out of service, until 'models load'."""
+    """Take every version of a model out of service, until 'models load'."""
     _change(url, api_key_file, certificates, "POST", f"/v2/repository/models/{quote(name, safe='')}/unload")
 
 
 @models.command("remove")
 def remove_model(
-    name: str,
-    version: str,
+    name: ModelName,
+    version: Annotated[str, typer.Argument(help="Number of the version.")],
     url: UrlOption,
     with_bytes: Annotated[
         bool,
         typer.Option(
-            "--bytes", help="Remove the file too, when no job needs it; 'replay' needs a copy elsewhere then."
+            "--bytes", help="Remove the file too, once no job needs it; 'replay' then needs a copy elsewhere."
         ),
     ] = False,
     api_key_file: ApiKeyFileOption = None,
     certificates: CaOption = None,
 ) -> None:
-    """Retire a version for good: clients that ask for it are told so."""
+    """Retire a version for good; clients that ask for it get an error that says so."""
     path = f"/v2/repository/models/{quote(name, safe='')}/versions/{quote(version, safe='')}"
     path += "?remove=true" if with_bytes else ""
     _change(url, api_key_file, certificates, "DELETE", path)
@@ -149,7 +170,7 @@ def remove_model(
 def list_keys(
     url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None, json_path: JsonOption = None
 ) -> None:
-    """Evaluation keys that the server holds for you."""
+    """List the evaluation keys that the server holds for you."""
     with connect(url, api_key_file, certificates) as client:
         rows = _rows(client.call("GET", "/v2/keys"), "keys")
     _show_rows(rows, "Evaluation keys", json_path, ("id", "parameter_set", "bytes", "offset", "state"))
@@ -159,7 +180,10 @@ def list_keys(
 def delete_key(
     identity: Identity, url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None
 ) -> None:
-    """Delete evaluation keys from the server's disk, memory and devices. Your secret key stays as it is."""
+    """Delete evaluation keys from the server's disk, memory and devices.
+
+    Your secret key stays as it is.
+    """
     _change(url, api_key_file, certificates, "DELETE", f"/v2/keys/{quote(identity, safe='')}")
 
 
@@ -170,7 +194,7 @@ def delete_key(
 def list_jobs(
     url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None, json_path: JsonOption = None
 ) -> None:
-    """The newest jobs first."""
+    """List your jobs, the newest first."""
     with connect(url, api_key_file, certificates) as client:
         rows = _rows(client.call("GET", "/v2/jobs"), "jobs")
     _show_rows(rows, "Jobs", json_path, ("id", "state", "model", "version", "samples", "run_seconds"))
@@ -184,7 +208,7 @@ def show_job(
     certificates: CaOption = None,
     json_path: JsonOption = None,
 ) -> None:
-    """How a job is."""
+    """Show the status of a job."""
     with connect(url, api_key_file, certificates) as client:
         emit(client.call("GET", f"/v2/jobs/{quote(identity, safe='')}"), json_path, "Job")
 

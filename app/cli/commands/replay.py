@@ -13,6 +13,7 @@ import typer
 
 from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
+from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.cli.shared.model_memory import check_memory
 from cloakwork.app.cli.shared.service_extra import require_data_folder
 from cloakwork.app.cli.shared.tables import emit
@@ -38,25 +39,37 @@ EXACT = "the same, byte for byte"
 
 
 def replay(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="What 'cloakwork score --audit' or the page wrote.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Audit file that 'cloakwork score --audit' or the page wrote.")
+    ],
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="The service's data folder: its models, audit key and evaluation keys."),
+        typer.Option(
+            "--data",
+            metavar="FOLDER",
+            help="Take models, audit key and evaluation keys from the service's data folder.",
+        ),
     ] = None,
-    model: Annotated[Path | None, typer.Option("--model", help="The compiled model, instead of the folder's.")] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", help="Use this compiled model instead of the folder's.")
+    ] = None,
     audit_key: Annotated[
-        Path | None, typer.Option("--audit-key", help="The service's audit key, instead of the folder's.")
+        Path | None, typer.Option("--audit-key", help="Use this audit key instead of the folder's.")
     ] = None,
     keys: Annotated[
-        Path | None, typer.Option("--keys", help="The evaluation keys, where FILE has none and the folder neither.")
+        Path | None, typer.Option("--keys", help="Use these evaluation keys, if neither FILE nor the folder has them.")
     ] = None,
     device: DeviceOption = "cpu",
     threads: ThreadsOption = 1,
     json_path: JsonOption = None,
 ) -> None:
-    """Compute the answers of an audit file again, and compare them byte for byte. Status 1 says that something differs, and what."""
+    """Check an answer of a service by computing it again.
+
+    The answers are compared byte for byte. If one differs, the exit status is 1 and a line says what differs.
+    """
     checked_device(device)
-    file = AuditFile.open(source)
+    with reading(source, "an audit file of 'cloakwork score --audit'"):
+        file = AuditFile.open(source)
     manifest = file.manifest
     if data is not None:
         require_data_folder(data)
@@ -90,7 +103,8 @@ class _Run:
 
 
 def _program_run(file: AuditFile, path: Path, secret: AuditKey, object_: bytes, device: str, threads: int) -> _Run:
-    program = load_program(path)
+    with reading(path, "a compiled model"):
+        program = load_program(path)
     requests = check_headers(file, wire.peek(object_), program)
     if device == "cpu":
         for header in requests:
@@ -105,7 +119,8 @@ def _index_run(file: AuditFile, path: Path, object_: bytes, device: str, threads
     """Answers of an index are not re-randomised: no audit key takes part."""
     with path.open("rb") as stream:
         require_index(file, hashlib.file_digest(stream, "sha256").hexdigest())
-    index = load_index(path)
+    with reading(path, "an index"):
+        index = load_index(path)
     keys = LevelledEvaluationKeys.from_bytes(object_, index.client.parameters)
     with progress("table") as update:
         scorer = index.scorer(keys, threads, device, update)

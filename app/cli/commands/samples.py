@@ -53,24 +53,30 @@ def _sets() -> dict[str, _Set]:
 
 
 def samples(
-    name: Annotated[str | None, typer.Argument(help="Of a data set, or 'onnx'; without it, a list of them.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A data set, or 'onnx' (default: list them).")] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="The file (.csv of tables, .npy); of 'onnx' a folder. Default: here, by its name."
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="Write to this .csv or .npy file; for 'onnx' to this folder (default: a file here with the name of the data set).",
         ),
     ] = None,
-    count: Annotated[int | None, typer.Option("--number", min=1, help="The first so many; by default all.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--number", min=1, help="Write only the first N samples (default: all).")
+    ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option("--labels", help="Write what each sample is into this .npy file, for 'simulate --labels'."),
+        typer.Option("--labels", help="Write the class of each sample to this .npy file, for 'simulate --labels'."),
     ] = None,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Write samples to try things with: they were kept from training, or are drawn here.
+    """Write samples to try the other commands with.
 
-    'onnx' writes what 'compile' begins with: model.onnx, a network for digits, inputs.npy, which calibrates it, and x.npy, samples to encrypt.
+    Models were not trained on them. 'onnx' writes three files to begin with: model.onnx (a network for digits), inputs.npy (to calibrate it) and
+    x.npy (samples to encrypt).
     """
     if labels is not None and labels.suffix != ".npy":
         raise WrongCallError(f"--labels: expected a name that ends in .npy, got '{labels}'")

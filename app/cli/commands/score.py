@@ -24,6 +24,7 @@ from cloakwork.app.cli.shared.passphrase import (
     has_passphrase,
     read_passphrase,
 )
+from cloakwork.app.cli.shared.program import shows_first
 from cloakwork.app.cli.shared.service_options import (
     ApiKeyFileOption,
     CaOption,
@@ -43,27 +44,45 @@ from cloakwork.app.client.table import read_samples, read_tensors
 _SHOWN_ROWS, _SHOWN_CELLS = 20, 8
 
 
+@shows_first("--url", "--model", "--out", "--audit", "--api-key-file", "--passphrase-file", "--force", "--json")
 def score(
     samples: Annotated[
-        Path, typer.Argument(help="Samples: .csv (names of columns optional) or .npy; .npz of several inputs by name.")
+        Path,
+        typer.Argument(
+            help="Samples: a .csv (with or without names of columns), a .npy, or a .npz of several inputs by name."
+        ),
     ],
     url: UrlOption,
-    model: Annotated[str, typer.Option("--model", help="A model of the server; 'cloakwork models list' shows them.")],
-    version: Annotated[str | None, typer.Option("--version", help="Of the model; the newest without it.")] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", metavar="NAME", help="Use this model of the server; 'cloakwork models list' shows them."
+        ),
+    ],
+    version: Annotated[
+        str | None, typer.Option("--version", metavar="N", help="Use this version of the model (default: the newest).")
+    ] = None,
     header: HeaderOption = None,
     output: Annotated[
         Path | None,
-        typer.Option("--out", help="Write the predictions to a .csv or .npy file; of several outputs .npz."),
+        typer.Option("--out", help="Write the predictions to a .csv or .npy file (.npz for several outputs)."),
     ] = None,
     key_folder: Annotated[
-        Path | None, typer.Option("--keys", help="Folder of your keys; made if needed. Default: your data folder.")
+        Path | None,
+        typer.Option(
+            "--keys",
+            metavar="FOLDER",
+            help="Keep your keys here; the folder is made if needed (default: your data folder).",
+        ),
     ] = None,
     audit: Annotated[
-        Path | None, typer.Option("--audit", help="Write what an audit of the answers needs; see 'cloakwork replay'.")
+        Path | None, typer.Option("--audit", help="Write a file to audit the answers with; see 'cloakwork replay'.")
     ] = None,
     audit_keys: Annotated[
         bool,
-        typer.Option("--audit-keys/--no-audit-keys", help="Put the evaluation keys into it; the server has them too."),
+        typer.Option(
+            "--audit-keys/--no-audit-keys", help="Put the evaluation keys into the audit file; the server has them too."
+        ),
     ] = True,
     structured_keys: StructuredKeysOption = False,
     share_keys: ShareKeysOption = False,
@@ -76,7 +95,10 @@ def score(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Encrypt samples, have a server compute on them, decrypt its answer."""
+    """Have a server compute on samples that it never sees.
+
+    The samples are encrypted here, and the answers decrypted here.
+    """
     refuse_overwriting(force, *(path for path in (output, audit) if path is not None))
     table = read_tensors(samples) if samples.suffix == ".npz" else read_samples(samples, header)
     start = time.perf_counter()
@@ -123,7 +145,10 @@ def _keyring(folder: Path | None, passphrase_file: Path | None, weak: bool) -> I
             weak_passphrase=weak,
         )
         return
-    typer.echo(f"no passphrase: a new key for this run alone; set {ENVIRONMENT_VARIABLE} to keep one", err=True)
+    typer.echo(
+        f"there is no passphrase: this run makes a key of its own and forgets it; set {ENVIRONMENT_VARIABLE} to keep one",
+        err=True,
+    )
     with tempfile.TemporaryDirectory(prefix="cloakwork-") as temporary:
         yield TemporaryKeyring(Path(temporary))
 

@@ -9,37 +9,77 @@ from typing import Annotated
 
 import typer
 
+from cloakwork.app.cli.shared.program import shows_first
 from cloakwork.app.cli.shared.service_extra import require_service
 
 
+@shows_first(
+    "--insecure-local",
+    "--data",
+    "--host",
+    "--port",
+    "--config",
+    "--devices",
+    "--threads",
+    "--tls-certificate",
+    "--tls-key",
+)
 def serve(
     insecure_local: Annotated[
-        bool, typer.Option("--insecure-local", help="No API keys; this machine alone. For a laptop, not for a server.")
+        bool,
+        typer.Option(
+            "--insecure-local", help="Ask for no API keys, and serve only this machine: for a laptop, not for a server."
+        ),
     ] = False,
-    host: Annotated[str | None, typer.Option("--host", help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option("--port", help="Port to listen on.")] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="Folder of everything the service keeps.")] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="ADDRESS", help="Listen on this address (default: 127.0.0.1).")
+    ] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Listen on port N (default: 8123).")] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="FOLDER", help="Keep everything of the service here.")
+    ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", help="Settings in TOML; docs/howto/service.md lists them.")
+        Path | None, typer.Option("--config", help="Read settings from this TOML file; docs/howto/service.md lists them.")
     ] = None,
     devices: Annotated[
-        str | None, typer.Option("--devices", help="'cpu', 'cuda:0 cuda:1', ..; without it, what is there.")
+        str | None,
+        typer.Option(
+            "--devices",
+            metavar="LIST",
+            help="Compute on these, such as cpu or 'cuda:0 cuda:1' (default: what is there).",
+        ),
     ] = None,
-    threads: Annotated[int | None, typer.Option("--threads", help="CPU threads; 0: all.")] = None,
+    threads: Annotated[int | None, typer.Option("--threads", help="Use N threads of the CPU; 0 uses all.")] = None,
     database: Annotated[
-        str | None, typer.Option("--database", help="postgresql://user@host/name; without it, SQLite in the folder.")
+        str | None,
+        typer.Option(
+            "--database",
+            metavar="URL",
+            help="Use this database, such as postgresql://user@host/name (default: SQLite in the data folder).",
+        ),
     ] = None,
     role: Annotated[
         str | None,
-        typer.Option("--role", help="'web' or 'worker' of several processes on one database; without it, both."),
+        typer.Option(
+            "--role",
+            metavar="web|worker",
+            help="Run only this part, if several processes share a database (default: both).",
+        ),
     ] = None,
     structured_keys: Annotated[
-        bool, typer.Option("--structured-keys", help="Serve models and take keys of sets with structured secrets too.")
+        bool, typer.Option("--structured-keys", help="Allow models and keys of sets with a structured secret.")
     ] = False,
-    tls_certificate: Annotated[Path | None, typer.Option("--tls-certificate", help="Certificate chain, PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its private key, PEM.")] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option("--tls-certificate", help="Serve HTTPS with this certificate chain (PEM).")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", help="Use this private key of the certificate (PEM).")
+    ] = None,
 ) -> None:
-    """Serve compiled models over HTTP; GET /v2/health/ready answers 200 when it is up."""
+    """Start the scoring service.
+
+    It serves compiled models over HTTP. GET /v2/health/ready answers 200 once it is up.
+    """
     require_service()
     flags = {
         "INSECURE_LOCAL": "true" if insecure_local else None,

@@ -34,17 +34,24 @@ def simulate(
     data: Annotated[
         str,
         typer.Option(
-            "--data", help=f"{', '.join(DATA_SETS)}, or a .npy file of samples; .npz of several inputs by name."
+            "--data",
+            metavar="NAME|FILE",
+            help=f"Use {', '.join(DATA_SETS)}, or a .npy file of samples (.npz for several inputs, by name).",
         ),
     ],
     labels_path: Annotated[
-        Path | None, typer.Option("--labels", help="A .npy file of classes, for samples of a file.")
+        Path | None, typer.Option("--labels", help="Read the true classes of a file's samples from this .npy file.")
     ] = None,
-    limit: Annotated[int | None, typer.Option("--samples", min=1, help="The first so many; by default all.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the simulated noise.")] = 0,
+    limit: Annotated[
+        int | None, typer.Option("--samples", min=1, help="Use only the first N samples (default: all).")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Draw the noise from this seed.")] = 0,
     json_path: JsonOption = None,
 ) -> None:
-    """Run a model on many samples in clear with the noise of encryption: its accuracy before any key is made."""
+    """Measure a model's accuracy under encryption, without keys.
+
+    The model runs in clear, with the noise that encryption would add.
+    """
     model = find_model(model_name)
     samples, labels = load_samples(data, labels_path)
     samples = some_of(shaped_for(model.client, samples), slice(limit))

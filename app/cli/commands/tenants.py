@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, write_json
+from cloakwork.app.cli.shared.program import Program, shows_first
 from cloakwork.app.cli.shared.service_extra import require_data_folder
 from cloakwork.app.cli.shared.tables import Column, emit, folded, number, print_rows
 from cloakwork.fhe_core.errors import how_to_install
@@ -25,18 +26,28 @@ T = TypeVar("T")
 DAY_SECONDS = 86400.0
 COUNTED = ("requests", "samples", "bootstraps", "uploaded_bytes")
 LIMITS = ("max_bytes", "max_bootstraps_per_day", "max_queue", "max_answers_per_day")
+_LIMIT = "N|default"
 _DEFAULT = "default"  # the service's own limit
 
-app = typer.Typer(help="Tenants of the scoring service and their API keys.", no_args_is_help=True)
+app = Program("Manage who may use the service, and their API keys.")
 
-DataOption = Annotated[Path | None, typer.Option("--data", help="The service's data folder.")]
-DatabaseOption = Annotated[str | None, typer.Option("--database", help="postgresql://.., where the service uses one.")]
+DataOption = Annotated[
+    Path | None, typer.Option("--data", metavar="FOLDER", help="Use this data folder of the service.")
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option("--database", metavar="URL", help="Use the service's database, such as postgresql://user@host/name."),
+]
 ScopeOption = Annotated[
     list[str] | None,
-    typer.Option("--scope", help="score, models, metrics, priority or admin; may be repeated. Default: score."),
+    typer.Option(
+        "--scope",
+        metavar="SCOPE",
+        help="Allow score, models, metrics, priority or admin; may be repeated (default: score).",
+    ),
 ]
 ModelOption = Annotated[
-    list[str] | None, typer.Option("--model", help="A model that the tenant may use; may be repeated. Default: all.")
+    list[str] | None, typer.Option("--model", metavar="NAME", help="Allow this model; may be repeated (default: all).")
 ]
 
 
@@ -81,16 +92,16 @@ def _with_tenants(
 
 @app.command()
 def add(
-    name: Annotated[str, typer.Argument(help="a-z, 0-9 and '-'.")],
-    max_bytes: Annotated[int | None, typer.Option("--max-bytes", min=0, help="Stored bytes, at most.")] = None,
+    name: Annotated[str, typer.Argument(help="Name of the tenant, of a-z, 0-9 and '-'.")],
+    max_bytes: Annotated[int | None, typer.Option("--max-bytes", min=0, help="Store at most N bytes.")] = None,
     max_bootstraps: Annotated[
-        int | None, typer.Option("--max-bootstraps", min=0, help="Bootstraps a day, at most.")
+        int | None, typer.Option("--max-bootstraps", min=0, help="Compute at most N bootstraps a day.")
     ] = None,
     max_queue: Annotated[
-        int | None, typer.Option("--max-queue", min=0, help="Requests and jobs waiting, at most.")
+        int | None, typer.Option("--max-queue", min=0, help="Let at most N requests and jobs wait.")
     ] = None,
     max_answers: Annotated[
-        int | None, typer.Option("--max-answers", min=0, help="Answers of each model a day, at most.")
+        int | None, typer.Option("--max-answers", min=0, help="Give at most N answers of each model a day.")
     ] = None,
     models: ModelOption = None,
     scopes: ScopeOption = None,
@@ -121,34 +132,49 @@ def _limit(text: str) -> int | None:
 
 
 @app.command("set")
+@shows_first("--max-bytes", "--max-bootstraps", "--max-queue", "--max-answers", "--model", "--scope", "--data")
 def change(
-    name: Annotated[str, typer.Argument(help="An existing tenant.")],
-    max_bytes: Annotated[str | None, typer.Option("--max-bytes", help=f"Stored bytes, or {_DEFAULT}.")] = None,
+    name: Annotated[str, typer.Argument(help="Name of the tenant.")],
+    max_bytes: Annotated[
+        str | None, typer.Option("--max-bytes", metavar=_LIMIT, help=f"Store at most N bytes, or {_DEFAULT}.")
+    ] = None,
     max_bootstraps: Annotated[
-        str | None, typer.Option("--max-bootstraps", help=f"Bootstraps a day, or {_DEFAULT}.")
+        str | None,
+        typer.Option("--max-bootstraps", metavar=_LIMIT, help=f"Compute at most N bootstraps a day, or {_DEFAULT}."),
     ] = None,
     max_queue: Annotated[
-        str | None, typer.Option("--max-queue", help=f"Requests and jobs waiting, or {_DEFAULT}.")
+        str | None,
+        typer.Option("--max-queue", metavar=_LIMIT, help=f"Let at most N requests and jobs wait, or {_DEFAULT}."),
     ] = None,
     max_answers: Annotated[
-        str | None, typer.Option("--max-answers", help=f"Answers of each model a day, or {_DEFAULT}.")
+        str | None,
+        typer.Option(
+            "--max-answers", metavar=_LIMIT, help=f"Give at most N answers of each model a day, or {_DEFAULT}."
+        ),
     ] = None,
     models: Annotated[
         list[str] | None,
-        typer.Option("--model", help="The models it may use, instead of those before; may be repeated."),
+        typer.Option("--model", metavar="NAME", help="Allow only this model from now on; may be repeated."),
     ] = None,
-    all_models: Annotated[bool, typer.Option("--all-models", help="It may use every model.")] = False,
-    no_models: Annotated[bool, typer.Option("--no-models", help="It may use none.")] = False,
+    all_models: Annotated[bool, typer.Option("--all-models", help="Allow every model.")] = False,
+    no_models: Annotated[bool, typer.Option("--no-models", help="Allow no model.")] = False,
     scopes: Annotated[
-        list[str] | None, typer.Option("--scope", help="Scopes of its valid API keys; may be repeated.")
+        list[str] | None,
+        typer.Option("--scope", metavar="SCOPE", help="Give its valid API keys this scope; may be repeated."),
     ] = None,
     identity: Annotated[
-        str | None, typer.Option("--api-key", help="Only of this API key (its public part: cw_THIS_..).")
+        str | None,
+        typer.Option(
+            "--api-key", metavar="ID", help="Change the scopes only of this API key (its public part: cw_THIS_..)."
+        ),
     ] = None,
     data: DataOption = None,
     database: DatabaseOption = None,
 ) -> None:
-    """Change limits, models and scopes of a tenant, within seconds in a running service; what is not named stays."""
+    """Change limits, models and scopes of a tenant.
+
+    What is not named stays as it is. A running service follows within seconds.
+    """
     limits = {
         "max_bytes": max_bytes,
         "max_bootstraps_per_day": max_bootstraps,
@@ -176,18 +202,21 @@ def change(
 
 @app.command()
 def suspend(
-    name: Annotated[str, typer.Argument(help="An existing tenant.")],
+    name: Annotated[str, typer.Argument(help="Name of the tenant.")],
     data: DataOption = None,
     database: DatabaseOption = None,
 ) -> None:
-    """Refuse a tenant's API keys, within seconds in a running service; what it stored stays, and jobs that were accepted end."""
+    """Refuse a tenant's API keys until 'resume'.
+
+    What the tenant stored stays, and jobs that were accepted are finished. A running service follows within seconds.
+    """
     _with_tenants(data, database, lambda tenants: tenants.change(name, {"suspended": True}))
     typer.echo(f"{name} is suspended; 'cloakwork tenants resume {name}' lets it in again")
 
 
 @app.command()
 def resume(
-    name: Annotated[str, typer.Argument(help="A suspended tenant.")],
+    name: Annotated[str, typer.Argument(help="Name of the tenant.")],
     data: DataOption = None,
     database: DatabaseOption = None,
 ) -> None:
@@ -198,14 +227,19 @@ def resume(
 
 @app.command()
 def usage(
-    name: Annotated[str | None, typer.Argument(help="A tenant. Default: all.")] = None,
-    since: Annotated[str | None, typer.Option("--since", help="First day (UTC), as 2026-11-01.")] = None,
-    until: Annotated[str | None, typer.Option("--until", help="Last day (UTC).")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of the tenant (default: all).")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="DAY", help="Begin with this day (UTC), such as 2026-11-01.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="DAY", help="End with this day (UTC).")] = None,
     data: DataOption = None,
     database: DatabaseOption = None,
     json_path: JsonOption = None,
 ) -> None:
-    """What tenants used, day by day: requests, samples, bootstraps, bytes of uploaded keys."""
+    """List what tenants used, day by day.
+
+    It counts requests, samples, bootstraps and bytes of uploaded keys.
+    """
     days = [_day(text) for text in (since, until)]
     found = _with_tenants(data, database, lambda tenants: tenants.usage(name, *days))
     if json_path is not None:
@@ -227,12 +261,15 @@ def _day(text: str | None) -> str | None:
 
 @app.command()
 def remove(
-    name: Annotated[str, typer.Argument(help="An existing tenant.")],
-    yes: Annotated[bool, typer.Option("--yes", help="That this is meant.")] = False,
+    name: Annotated[str, typer.Argument(help="Name of the tenant.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm the removal.")] = False,
     data: DataOption = None,
     database: DatabaseOption = None,
 ) -> None:
-    """Remove a tenant with its API keys, evaluation keys, jobs and results; a running service forgets them within seconds."""
+    """Remove a tenant with its API keys, evaluation keys, jobs and results.
+
+    A running service forgets them within seconds.
+    """
     if not yes:
         raise WrongCallError(f"this deletes everything that is stored for tenant '{name}', for good; add --yes")
 
@@ -249,9 +286,11 @@ def remove(
 
 @app.command()
 def key(
-    name: str,
+    name: Annotated[str, typer.Argument(help="Name of the tenant.")],
     scopes: ScopeOption = None,
-    days: Annotated[float | None, typer.Option("--days", min=0, help="It expires after so many.")] = None,
+    days: Annotated[
+        float | None, typer.Option("--days", min=0, metavar="N", help="Let it expire after N days (default: never).")
+    ] = None,
     data: DataOption = None,
     database: DatabaseOption = None,
     json_path: JsonOption = None,
@@ -266,27 +305,33 @@ def key(
 
 @app.command()
 def rotate(
-    identity: Annotated[str, typer.Argument(help="The API key's public part: cw_THIS_..")],
-    grace_hours: Annotated[float, typer.Option("--grace-hours", min=0, help="The old one works so long.")] = 24.0,
+    identity: Annotated[str, typer.Argument(help="Public part of the API key: cw_THIS_..")],
+    grace_hours: Annotated[
+        float, typer.Option("--grace-hours", min=0, metavar="N", help="Accept the old key for N hours more.")
+    ] = 24.0,
     data: DataOption = None,
     database: DatabaseOption = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Replace an API key by a new one with the same scopes."""
+    """Replace an API key with a new one of the same scopes."""
     token = _with_tenants(data, database, lambda tenants: tenants.rotate(identity, grace_hours * 3600))
     emit({"replaces": identity, "api_key": token}, json_path, "This is shown once")
 
 
 @app.command()
-def revoke(identity: str, data: DataOption = None, database: DatabaseOption = None) -> None:
-    """End an API key, within seconds in a running service."""
+def revoke(
+    identity: Annotated[str, typer.Argument(help="Public part of the API key: cw_THIS_..")],
+    data: DataOption = None,
+    database: DatabaseOption = None,
+) -> None:
+    """Revoke an API key; a running service follows within seconds."""
     _with_tenants(data, database, lambda tenants: tenants.revoke(identity))
     typer.echo(f"{identity} is revoked")
 
 
 @app.command("list")
 def list_tenants(data: DataOption = None, database: DatabaseOption = None, json_path: JsonOption = None) -> None:
-    """Tenants, limits, API keys without their secrets."""
+    """List the tenants, their limits and the public parts of their API keys."""
     found = _with_tenants(data, database, lambda tenants: tenants.overview())
     if json_path is not None:
         write_json({"tenants": found}, json_path)

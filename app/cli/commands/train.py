@@ -26,15 +26,26 @@ if TYPE_CHECKING:
 
 
 def train(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(RECIPES)}.")],
-    output: Annotated[Path | None, typer.Option("--out", "-o", help="The ONNX file; default NAME.onnx.")] = None,
-    device: Annotated[str, typer.Option("--device", help="As PyTorch calls it: cpu, cuda, cuda:1.")] = "cpu",
-    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="By default the recipe's own.")] = None,
-    compiled: Annotated[Path | None, typer.Option("--compiled", help="Write the compiled model too.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"Recipe: {', '.join(RECIPES)}.")],
+    output: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the network to this ONNX file (default: NAME.onnx).")
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", metavar="DEVICE", help="Train on this device of PyTorch: cpu, cuda, cuda:1.")
+    ] = "cpu",
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", min=1, help="Train for N epochs (default: as the recipe says).")
+    ] = None,
+    compiled: Annotated[
+        Path | None, typer.Option("--compiled", help="Write the compiled model to this file too.")
+    ] = None,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Train a model of the zoo with PyTorch, as its recipe says, and write it as ONNX."""
+    """Train a model of the zoo with PyTorch.
+
+    It follows the recipe of that name, and writes the network as ONNX.
+    """
     if name not in RECIPES:
         raise WrongCallError(f"expected one of {', '.join(RECIPES)}, got '{name}'")
     path = output or Path(f"{name}.onnx")

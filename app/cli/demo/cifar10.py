@@ -26,23 +26,30 @@ _LEVELS_PER_LEVEL = 257  # of 16 bits for one of 8
 def cifar10(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PICTURE]...", help="Pictures of your own (PNG, JPEG, ..), cut to squares of 32 x 32."),
+        typer.Argument(
+            metavar="[PICTURE]...", help="Use pictures of your own (PNG, JPEG, ..), cut to squares of 32 x 32."
+        ),
     ] = None,
     model_name: ModelOption = "cifar10-vgg",
     count: Annotated[
         int | None,
-        typer.Option("--images", min=1, max=10_000, help="Test images of CIFAR-10 to encrypt; default 2."),
+        typer.Option("--images", min=1, max=10_000, help="Encrypt N test images of CIFAR-10 (default: 2)."),
     ] = None,
     device: DeviceOption = "cpu",
     threads: ThreadsOption = 1,
-    shown: Annotated[int, typer.Option("--show", min=0, help="Images to show in the terminal.")] = 3,
+    shown: Annotated[int, typer.Option("--show", min=0, help="Show N images in the terminal.")] = 3,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", help=f"Write a picture here, .png or .svg; default {PICTURE}, with --json - none."),
+        typer.Option(
+            "--picture", help=f"Write a picture to this .png or .svg file (default: {PICTURE}; none with --json -)."
+        ),
     ] = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Encrypt photographs, let a server without the key say what they show, decrypt its answers. A GPU takes less than a second for one."""
+    """Let a server classify photographs that it cannot see.
+
+    An image takes less than a second on a GPU, and minutes on a CPU.
+    """
     checked_device(device)
     if files and count is not None:
         raise WrongCallError("--images: goes with the test images; leave it out for pictures of your own")

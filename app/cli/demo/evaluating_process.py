@@ -79,7 +79,7 @@ def serve(stream: IO[bytes], output: IO[bytes]) -> None:
         try:
             evaluation.answer(*frame)
         except (FheError, FrameError, MemoryError, KeyError, TypeError, ValueError) as error:
-            write_frame(output, {"answer": "error", "text": str(error) or type(error).__name__})
+            write_frame(output, {"answer": "error", "text": str(error) or "no reason given"})
 
 
 def main() -> None:

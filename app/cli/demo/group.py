@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import typer
-
 from cloakwork.app.cli.demo import cifar10, lookup, mnist, tabular, web
+from cloakwork.app.cli.shared.program import Program
 
-app = typer.Typer(
-    help="Demonstrations that encrypt, compute without the key, decrypt and compare.", no_args_is_help=False
-)
+app = Program("Run a demonstration of encrypted inference.")
 app.command("mnist")(mnist.mnist)
 app.command("cifar10")(cifar10.cifar10)
 app.command("lookup")(lookup.lookup)

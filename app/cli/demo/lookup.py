@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from cloakwork.app.cli.shared.console import MIB, FailureError, JsonOption, standard_output, write_json
+from cloakwork.app.cli.shared.device_options import ThreadsOption
 from cloakwork.app.cli.shared.parameter_sets import find_set
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededCiphertexts
 from cloakwork.fhe_core.client import ClientKey
@@ -38,11 +39,11 @@ def server_side(evaluation_keys: bytes, seeded: bytes, threads: int) -> tuple[by
 
 
 def lookup(
-    set_name: Annotated[str, typer.Option("--set", help="An exact parameter set.")] = "lut4",
-    threads: Annotated[int, typer.Option("--threads", min=1)] = 1,
+    set_name: Annotated[str, typer.Option("--set", metavar="SET", help="Use this exact parameter set.")] = "lut4",
+    threads: ThreadsOption = 1,
     json_path: JsonOption = None,
 ) -> None:
-    """Encrypt numbers, let a server without the key apply a function to each, decrypt, compare."""
+    """Apply a function to encrypted numbers, step by step."""
     parameters = find_set(set_name)
     if parameters.kind != "exact":
         raise FailureError(

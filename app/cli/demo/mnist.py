@@ -20,23 +20,30 @@ _SIDE = 28
 
 def mnist(
     model_name: ModelOption = "mnist-mlp-1x30",
-    count: Annotated[int, typer.Option("--images", min=1, help="Images to encrypt.")] = 20,
+    count: Annotated[int, typer.Option("--images", min=1, help="Encrypt N images.")] = 20,
     device: DeviceOption = "cpu",
     threads: ThreadsOption = 1,
     source: Annotated[
         str,
         typer.Option(
-            "--data", help=f"{' | '.join(SOURCES)}: MNIST, digits of our own, or the first that is to be had."
+            "--data",
+            metavar="|".join(SOURCES),
+            help="Use MNIST, or digits drawn by this program; auto: MNIST if it is here or can be fetched.",
         ),
     ] = "auto",
-    shown: Annotated[int, typer.Option("--show", min=0, help="Images to show in the terminal.")] = 3,
+    shown: Annotated[int, typer.Option("--show", min=0, help="Show N images in the terminal.")] = 3,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", help=f"Write a picture here, .png or .svg; default {PICTURE}, with --json - none."),
+        typer.Option(
+            "--picture", help=f"Write a picture to this .png or .svg file (default: {PICTURE}; none with --json -)."
+        ),
     ] = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Encrypt handwritten digits, let a server without the key read them, decrypt its answers."""
+    """Let a server read handwritten digits that it cannot see.
+
+    The digits are encrypted here; a process without the secret key computes; its answers are decrypted here.
+    """
     checked_device(device)
     model = find_model(model_name)
     found = digits(source)

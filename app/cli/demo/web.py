@@ -25,13 +25,14 @@ _STOP_SECONDS: Final = 30.0
 
 
 def web(
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0: a free one.")] = 0,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Listen on port N; 0 takes a free one.")] = 0,
     data: Annotated[
-        Path | None, typer.Option("--data", help="Folder of what the service keeps; without it, one that goes.")
+        Path | None,
+        typer.Option("--data", metavar="FOLDER", help="Keep the service's data here (default: a temporary folder)."),
     ] = None,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
-    """Serve the zoo's models and the page on this machine, and open it; Ctrl-C ends it."""
+    """Open the page with all models of the zoo; Ctrl-C ends it."""
     require_service()
     _require_free(port)
     console = standard_output()

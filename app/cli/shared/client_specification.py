@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cloakwork.app.cli.shared.console import FailureError, WrongCallError
+from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.cli.shared.model_files import find_model
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
@@ -16,12 +17,14 @@ from cloakwork.models.program.purpose import check_purpose
 
 ClientOption = Annotated[
     Path | None,
-    typer.Option("--client", help="Client specification of a model, as 'cloakwork inspect --client' writes it."),
+    typer.Option("--client", help="Use the client specification that 'cloakwork inspect --client' wrote."),
 ]
 ForModelOption = Annotated[
     str | None,
     typer.Option(
-        "--model", help="The model itself in place of its client specification: a zoo name or a compiled file."
+        "--model",
+        metavar="MODEL",
+        help="Use the model itself instead of its client specification: a name of the zoo or a compiled file.",
     ),
 ]
 
@@ -34,10 +37,8 @@ def find_specification(client: Path | None, model: str | None) -> ClientSpecific
         return find_model(model).client
     if client is None:
         return None
-    try:
+    with reading(client, "a client specification", "write one with 'cloakwork inspect MODEL --client FILE'"):
         return ClientSpecification.from_json(client.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise FailureError(f"{client}: expected a client specification (JSON), got another kind of file") from None
 
 
 def check_key(key: ClientKey, specification: ClientSpecification) -> None:

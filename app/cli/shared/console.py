@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cloakwork.models.errors import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 MIB = 2**20
 
@@ -23,7 +24,10 @@ ProgressCallback = Callable[[int, int], bool]
 JsonOption = Annotated[
     str | None,
     typer.Option(
-        "--json", metavar="PATH|-", help="Write one JSON object to PATH; with - nothing else goes to standard output."
+        "--json",
+        metavar="PATH|-",
+        callback=lambda value: _checked_destination(value),
+        help="Write the result as one JSON object to PATH; - prints only that.",
     ),
 ]
 
@@ -36,11 +40,25 @@ class FailureError(Exception):
     """The command was right and could not be carried out: exit status 1."""
 
 
+def _checked_destination(path: str | None) -> str | None:
+    """Of --json: said before the work, whose result would be lost."""
+    if path not in (None, "-"):
+        if Path(str(path)).is_dir():
+            raise WrongCallError(f"--json: expected the name of a file to write, got the folder '{path}'")
+        if not Path(str(path)).parent.is_dir():
+            raise WrongCallError(f"--json: there is no folder '{Path(str(path)).parent}' for '{path}'; make it first")
+    return path
+
+
 def standard_output() -> Console:
+    from rich.console import Console
+
     return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)  # names from outside are no markup
 
 
 def standard_error() -> Console:
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
@@ -64,6 +82,8 @@ def progress(label: str) -> Iterator[ProgressCallback]:
 @contextmanager
 def progress_of_stages(label: str) -> Iterator[Callable[[str, int, int], bool]]:
     """The same for work in several stages, each with its name."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     console = standard_error()
     bar = Progress(
         TextColumn("{task.description}"),

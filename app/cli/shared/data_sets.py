@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cloakwork.app.cli.shared.console import FailureError, WrongCallError
 from cloakwork.app.cli.shared.digits import digits
+from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.client.table import read_tensors
 from cloakwork.models import zoo
 from cloakwork.models.client_steps import named_inputs
@@ -95,10 +96,8 @@ def some_of(samples: Any, chosen: slice) -> Any:
 def load_array(path: Path, kinds: str = "biuf") -> NDArray[Any]:
     """Numbers of a .npy file, or what `kinds` of dtypes say; FailureError for anything else."""
     what = "integers or names" if "U" in kinds else "numbers"
-    try:
+    with reading(path, f"a .npy file of {what}", "write one with numpy.save"):
         array = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise FailureError(f"{path}: expected a .npy file of {what}: {error}") from error
     if not isinstance(array, np.ndarray) or array.dtype.kind not in kinds:
         raise FailureError(f"{path}: expected a .npy file of {what}, got another kind of content")
     return array

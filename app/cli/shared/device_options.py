@@ -9,8 +9,11 @@ import typer
 
 from cloakwork.app.cli.shared.console import WrongCallError
 
-DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N; 'cloakwork devices' lists them.")]
-ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of the CPU back end.")]
+DeviceOption = Annotated[
+    str,
+    typer.Option("--device", metavar="DEVICE", help="Compute on cpu, cuda or cuda:N; 'cloakwork devices' lists them."),
+]
+ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Use N threads of the CPU.")]
 
 
 def checked_device(device: str) -> str:

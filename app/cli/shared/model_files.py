@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cloakwork.app.cli.shared.console import WrongCallError
+from cloakwork.app.cli.shared.failures import reading
 from cloakwork.models import zoo
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.program.artefact import MAGIC
@@ -16,7 +17,10 @@ ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="A model of the zoo ('cloakwork zoo' lists them) or a compiled file.")
 ]
 ModelOption = Annotated[
-    str, typer.Option("--model", help="A model of the zoo ('cloakwork zoo' lists them) or a compiled file.")
+    str,
+    typer.Option(
+        "--model", metavar="MODEL", help="Name a model of the zoo ('cloakwork zoo' lists them) or a compiled file."
+    ),
 ]
 
 
@@ -30,9 +34,12 @@ def find_model(text: str) -> CompiledModel:
                     f"{text}: expected a compiled model, got another kind of file; make one with "
                     "'cloakwork compile MODEL.onnx --calibration DATA.npy -o MODEL.clkm'"
                 )
-        return CompiledModel.load(path)
+        with reading(path, "a compiled model"):
+            return CompiledModel.load(path)
     if text in zoo.names():
         return zoo.load_model(text)
+    if path.is_dir():
+        raise WrongCallError(f"{text}: expected a compiled model, got a folder; name a file in it")
     raise WrongCallError(
         f"there is no file '{text}', nor a model of that name in the zoo, which has {', '.join(zoo.names())}"
     )

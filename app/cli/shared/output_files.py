@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,15 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that e
 
 
 def refuse_overwriting(force: bool, *paths: Path) -> None:
+    """Says before any work is done what could not be written at its end."""
+    for path in paths:
+        folder = path.parent
+        if path.is_dir():
+            raise FailureError(f"{path}: expected the name of a file to write, got a folder")
+        if folder.exists() and not folder.is_dir():
+            raise FailureError(f"{path}: {folder} is a file; choose a name in a folder")
+        if folder.is_dir() and not os.access(folder, os.W_OK):
+            raise FailureError(f"{path}: you may not write to this folder; choose another place")
     existing = [str(path) for path in paths if path.exists()]
     if existing and not force:
         raise FailureError(f"{' and '.join(existing)} would be overwritten; choose another name, or pass --force")

@@ -18,13 +18,15 @@ from cloakwork.fhe_core.parameters import (
     upload_bytes,
 )
 
-SetOption = Annotated[str, typer.Option("--set", help="Parameter set; 'cloakwork params' lists them.")]
+SetOption = Annotated[
+    str, typer.Option("--set", metavar="SET", help="Use this parameter set; 'cloakwork params' lists them.")
+]
 
 StructuredKeysOption = Annotated[
     bool,
     typer.Option(
         "--structured-keys",
-        help="Sets whose small key is block-binary (.._block) may be taken: faster, and resting on more than LWE.",
+        help="Allow sets with a structured secret (.._block): they are faster, and their security rests on more than LWE.",
     ),
 ]
 
@@ -32,7 +34,7 @@ CommonMaskOption = Annotated[
     bool,
     typer.Option(
         "--common-mask",
-        help="Take sets of two samples to a ciphertext (.._cm2) and no others: for batches, of which a single sample pays for two.",
+        help="Use only sets that hold two samples in a ciphertext (.._cm2): batches take less time, a single sample costs as much as two.",
     ),
 ]
 

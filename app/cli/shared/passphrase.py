@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from cloakwork.app.cli.shared.console import WrongCallError, report_error
+from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.client.errors import WeakPassphraseError
 from cloakwork.app.client.passphrases import WEAK_VARIABLE, check_passphrase, weakness
 
@@ -21,13 +22,13 @@ PassphraseFileOption = Annotated[
     Path | None,
     typer.Option(
         "--passphrase-file",
-        help=f"File whose first line is the passphrase of the secret key. Otherwise {ENVIRONMENT_VARIABLE}, otherwise a prompt.",
+        help=f"Read the passphrase of the secret key from the first line of this file (default: {ENVIRONMENT_VARIABLE}, or a prompt).",
     ),
 ]
 
 WeakPassphraseOption = Annotated[
     bool,
-    typer.Option("--weak-passphrase", help="Take a passphrase for a new secret key that is easy to guess."),
+    typer.Option("--weak-passphrase", help="Accept a passphrase for a new secret key that is easy to guess."),
 ]
 
 
@@ -60,7 +61,7 @@ def read_passphrase(file: Path | None, *, confirm: bool, weak: bool = False) -> 
 
 
 def _first_line(file: Path) -> str:
-    with file.open(encoding="utf-8") as stream:
+    with reading(file, "a passphrase in its first line"), file.open(encoding="utf-8") as stream:
         return stream.readline().rstrip("\r\n")
 
 
@@ -79,7 +80,7 @@ def _prompt(confirm: bool, weak: bool) -> str:
         if reason is None:
             return passphrase
         report_error(f"{reason}; take four or more words that have nothing to do with each other")
-    raise WrongCallError("the passphrase is too easy to guess; --weak-passphrase takes it all the same")
+    raise WrongCallError("the passphrase is too easy to guess; --weak-passphrase accepts it all the same")
 
 
 def _asked(question: str) -> str:

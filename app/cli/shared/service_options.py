@@ -10,37 +10,44 @@ from typing import Annotated, Any
 import typer
 
 from cloakwork.app.cli.shared.console import WrongCallError, in_one_line
+from cloakwork.app.cli.shared.failures import reading
 
 API_KEY_VARIABLE = "CLOAKWORK_API_KEY"
 URL_VARIABLE = "CLOAKWORK_URL"
 
 UrlOption = Annotated[
-    str, typer.Option("--url", envvar=URL_VARIABLE, help="The server, such as http://127.0.0.1:8123.")
+    str,
+    typer.Option("--url", metavar="URL", envvar=URL_VARIABLE, help="Use this server, such as http://127.0.0.1:8123."),
 ]
 ApiKeyFileOption = Annotated[
     Path | None,
     typer.Option(
-        "--api-key-file", help=f"File whose first line is the API key. Otherwise {API_KEY_VARIABLE}, otherwise none."
+        "--api-key-file",
+        help=f"Read the API key from the first line of this file (default: {API_KEY_VARIABLE}, or no key).",
     ),
 ]
 HeaderOption = Annotated[
     bool | None,
-    typer.Option("--header/--no-header", help="Whether a .csv begins with names; without it, found out."),
+    typer.Option(
+        "--header/--no-header", help="Say whether a .csv begins with names of columns (default: as the file looks)."
+    ),
 ]
 LargeKeysOption = Annotated[
-    bool, typer.Option("--accept-large-keys", help="Make and send evaluation keys of more than 100 MB without asking.")
+    bool,
+    typer.Option("--accept-large-keys", help="Make and send evaluation keys of more than 100 MB without a question."),
 ]
 ChangeOption = Annotated[
-    bool, typer.Option("--accept-change", help="Take a model that is not what it was when it was first used.")
+    bool, typer.Option("--accept-change", help="Accept a model that has changed since it was first used.")
 ]
 ShareKeysOption = Annotated[
     bool,
     typer.Option(
-        "--share-keys", help="One key for all servers, which recognise you by it; also that of earlier releases."
+        "--share-keys",
+        help="Use one key for all servers, also one of an earlier release; servers can recognise you by it.",
     ),
 ]
 CaOption = Annotated[
-    Path | None, typer.Option("--certificates", help="Certificates (PEM) to trust instead of the system's.")
+    Path | None, typer.Option("--certificates", help="Trust these certificates (PEM) instead of the system's.")
 ]
 
 
@@ -48,7 +55,7 @@ def api_key(file: Path | None) -> str | None:
     """Never an argument: the list of processes would show it."""
     if file is None:
         return os.environ.get(API_KEY_VARIABLE) or None
-    with file.open(encoding="utf-8") as stream:
+    with reading(file, "an API key in its first line"), file.open(encoding="utf-8") as stream:
         key = stream.readline().strip()
     if not key:
         raise WrongCallError(f"{file}: expected an API key in its first line, it is empty")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from cloakwork.app.cli.main import application
+from cloakwork.app.cli.main import COMMANDS, application
 from cloakwork.app.cli.shared.console import report_error
 from cloakwork.models import zoo
 
@@ -29,6 +29,54 @@ def test_without_a_command_it_prints_help(call):
     result = call()
     assert result.returncode == 0
     assert "keygen" in result.stdout
+
+
+def test_help_has_a_line_for_each_command_that_begins_its_own(call):
+    """Within 80 columns; groups alone show the same help."""
+    page = call(environment={"COLUMNS": "80"})
+    assert page.stdout == call("-h", environment={"COLUMNS": "80"}).stdout
+    program = typer.main.get_command(application())
+    for name, (_, line) in COMMANDS.items():
+        assert f"\n  {name:<17}  {line}\n" in page.stdout
+        assert (program.commands[name].help or "").partition("\n\n")[0] == line
+    assert max(map(len, page.stdout.splitlines())) <= 80
+    for group in ("demo", "bench", "tenants", "batch", "index", "models", "keys", "jobs"):
+        alone = call(group)
+        assert alone.returncode == 0 and alone.stdout == call(group, "--help").stdout
+
+
+def test_compile_shows_eight_options_first(call):
+    def shown(*words: str) -> set[str]:
+        return set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", call(*words).stdout, re.MULTILINE))
+
+    few, every = shown("compile", "--help"), shown("compile", "--help-all")
+    assert len(few - {"--help", "--help-all"}) == 8 and "--help-all" in few
+    assert few - {"--help-all"} < every and len(every) > 20
+    assert "bool" not in call("compile", "--help-all").stdout
+
+
+def test_what_a_typo_meant_is_said(call, error_line):
+    assert "did you mean 'compile'?" in error_line(call("compil").stderr)
+    line = error_line(call("compile", "--calibratoin", "x").stderr)
+    assert "did you mean '--calibration'?" in line and line.endswith("See 'cloakwork compile --help'.")
+
+
+@pytest.mark.os_entropy
+def test_the_shell_is_told_commands_and_options(run):
+    def completed(words: str) -> list[str]:
+        count = str(words.count(" "))
+        environment = {"_CLOAKWORK_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": count}
+        return run(environment=environment).stdout.split()
+
+    assert completed("cloakwork comp") == ["compile"]
+    assert "--help-all" in completed("cloakwork serve --h")
+
+
+@pytest.mark.os_entropy
+def test_the_version_is_told_before_anything_is_imported():
+    code = "import sys; from cloakwork.app.cli.main import run; run(['--version']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert not {"typer", "rich", "numpy", "onnx"}.intersection(done.stdout.split())
 
 
 def test_wrong_calls_have_status_2_and_one_line(call, error_line):

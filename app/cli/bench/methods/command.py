@@ -41,28 +41,34 @@ def methods(
     device: DeviceOption = "cpu",
     batch: Annotated[
         int | None,
-        typer.Option("--batch", min=1, help="Values in one call; by default 8 on a CPU and 16384 on GPUs."),
+        typer.Option("--batch", min=1, help="Put N values into one call (default: 8 on a CPU, 16384 on a GPU)."),
     ] = None,
     threads: ThreadsOption = 1,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="Rows whose method, set or published name holds this text; may be repeated."),
+        typer.Option(
+            "--only", help="Measure only rows with this text in their method, set or published name; may be repeated."
+        ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small batches and, without --only, a row or two of each method.")
+        bool, typer.Option("--quick", help="Measure small batches and, without --only, one or two rows of each method.")
     ] = False,
     openfhe: Annotated[
         str | None,
         typer.Option(
-            "--openfhe", metavar="PYTHON", help="A Python with OpenFHE's wheel; its gates run on the CPU too."
+            "--openfhe", metavar="PYTHON", help="Measure the gates of OpenFHE too, with a Python that has its wheel."
         ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Write bars of the rows of 128 bits and more, as SVG.")
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw the rows of 128 bits and more as bars, in this SVG file."),
     ] = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Every bootstrapping method side by side, and the founding papers' own parameters (papers/.., most of them insecure)."""
+    """Measure every bootstrapping method in one table.
+
+    The founding papers' own parameters (papers/..) are in it too; most of them are insecure.
+    """
     effort = effort_for(checked_device(device), batch, threads, quick)
     cases = chosen_cases(only or [], quick)
     if not cases:

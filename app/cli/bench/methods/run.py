@@ -85,7 +85,7 @@ def measured(case: Case, effort: Effort, holder: KeyHolder, stage: Stage) -> dic
         return row | _figures(case, effort, holder, stage)
     except (FheError, MemoryError) as error:
         holder.drop()
-        return row | {"error": " ".join(str(error).split()) or type(error).__name__}
+        return row | {"error": " ".join(str(error).split()) or "no reason given"}
 
 
 def fixed_fields(case: Case) -> dict[str, Any]:

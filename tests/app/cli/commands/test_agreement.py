@@ -54,7 +54,7 @@ def test_a_terminal_asks_again(terminal: list[str], capsys: pytest.CaptureFixtur
     assert passphrase.read_passphrase(None, confirm=True) == STRONG
     assert "fewer than 12 characters" in capsys.readouterr().err
     terminal += ["short"] * 6
-    with pytest.raises(WrongCallError, match="--weak-passphrase takes it"):
+    with pytest.raises(WrongCallError, match="--weak-passphrase accepts it"):
         passphrase.read_passphrase(None, confirm=True)
     terminal += ["short", "short"]
     assert passphrase.read_passphrase(None, confirm=True, weak=True) == "short"
