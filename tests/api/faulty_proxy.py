@@ -46,7 +46,7 @@ class FaultyProxy:
         self._call(self._listen())
 
     def end(self) -> None:
-        self._call(self._change(REFUSED))
+        self._call(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -69,6 +69,16 @@ class FaultyProxy:
             for writer in list(self._writers):
                 writer.transport.abort()
             await asyncio.sleep(0.05)  # their tasks end
+
+    async def _close(self) -> None:
+        await self._change(REFUSED)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)  # their sockets close
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
