@@ -11,6 +11,11 @@ NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 """`OSError.errno` of a full disk."""
 
 
+AWAY: Final = "the database or the storage does not answer; try again"
+AWAY_SECONDS: Final = 5.0
+"""After which to try."""
+
+
 class ServiceError(FheError):
     """A request that cannot be served; `retry_after` in seconds where trying again makes sense."""
 

@@ -45,6 +45,11 @@ class Metrics:
         )
         self.rejected = Counter("fhe_rejected", "Requests refused, by reason.", ["reason"], registry=self._registry)
         self.jobs = Gauge("fhe_jobs", "Jobs by state.", ["state"], registry=self._registry)
+        self.database_up = Gauge(
+            "fhe_database_up",
+            "1: the database answers; 0: it does not, and fhe_jobs is left out.",
+            registry=self._registry,
+        )
         self.restarts = Gauge("fhe_engine_restarts", "Engine processes started again.", registry=self._registry)
         self.hangs = Gauge("fhe_engine_hangs", "Engine processes killed because they hung.", registry=self._registry)
         self.silent = Gauge("fhe_engines_silent", "Engines that do not answer now.", registry=self._registry)

@@ -16,13 +16,17 @@ from cloakwork.fhe_core.errors import ParameterError, how_to_install
 
 _DRIVERS: Final = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
 _BUSY_SECONDS: Final = 15
+_CONNECT_SECONDS: Final = 5.0
+_STATEMENT_SECONDS: Final = 10.0  # a server that was stopped takes statements and never answers
+_POOL_SECONDS: Final = 5.0  # until one of the connections is free
 _VALUES_AT_ONCE: Final = 1000
 
 
 class Database:
-    """`read` and `write` give a connection in a transaction that is committed when the block ends well."""
+    """`read` and `write` give a connection in a transaction that is committed when the block ends well. TimeoutError, which is an OSError: the
+    server does not answer. `patient`: for statements that may take as long as they need."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, patient: bool = False) -> None:
         try:
             parsed = make_url(url)
         except ArgumentError:
@@ -31,9 +35,10 @@ class Database:
         if family not in _DRIVERS:
             raise ParameterError(f"database: expected sqlite or postgresql, got '{family}'")
         self.is_sqlite = family == "sqlite"
-        options: dict[str, Any] = {} if self.is_sqlite else {"pool_pre_ping": True, "pool_size": 10}
-        if self.is_sqlite:
-            options["connect_args"] = {"timeout": _BUSY_SECONDS}
+        options: dict[str, Any] = {"connect_args": {"timeout": _BUSY_SECONDS if self.is_sqlite else _CONNECT_SECONDS}}
+        if not self.is_sqlite:
+            options |= {"pool_pre_ping": True, "pool_size": 10, "pool_timeout": _POOL_SECONDS}
+            options["connect_args"] |= {} if patient else {"command_timeout": _STATEMENT_SECONDS}
         try:
             self._engine = create_async_engine(parsed.set(drivername=_DRIVERS[family]), **options)
         except ImportError:

@@ -29,7 +29,7 @@ def migrate(connection: Connection) -> None:
 
 
 async def migrate_url(url: str) -> None:
-    database = Database(url)
+    database = Database(url, patient=True)
     try:
         async with database.write() as connection:
             await connection.run_sync(migrate)

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from cloakwork.api.errors import ServiceError, StorageFullError, UnavailableError
+from cloakwork.api.errors import AWAY, AWAY_SECONDS, StorageFullError, UnavailableError
 from cloakwork.api.http.descriptors import Exhaustion
 from cloakwork.api.http.methods import Methods
 from cloakwork.api.metrics import Metrics
@@ -61,7 +61,7 @@ class _ErrorAnswers:
         found = cast(FheError, error)
         if found.http_status == _TOO_MANY:
             await asyncio.sleep(_TOO_MANY_SECONDS)
-        retry = found.retry_after if isinstance(found, ServiceError) else None
+        retry: float | None = getattr(found, "retry_after", None)
         headers = {} if retry is None else {"Retry-After": str(max(1, math.ceil(retry)))}
         if found.http_status == 401:
             headers["WWW-Authenticate"] = "Bearer"
@@ -91,8 +91,7 @@ class _ErrorAnswers:
             return await self.known(request, StorageFullError(text))
         if not self._exhaustion.report(error):
             _log.error("storage or database failed", exc_info=error, extra=_identity(request))
-        text = "the database or the storage does not answer; try again"
-        return await self.known(request, UnavailableError(text, retry_after=5))
+        return await self.known(request, UnavailableError(AWAY, retry_after=AWAY_SECONDS))
 
     async def unexpected(self, request: Request, error: Exception) -> Response:
         _log.error("request failed", exc_info=error, extra=_identity(request))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -12,11 +13,12 @@ from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.clock import now, retention
 from cloakwork.api.service.fleet.fleet import Fleet
 from cloakwork.api.service.jobs.jobs import Jobs
-from cloakwork.api.service.jobs.store import JobStore
+from cloakwork.api.service.jobs.store import Job, JobStore
 from cloakwork.api.service.keys.keys import Keys
 from cloakwork.api.service.keys.uploads import Uploads
 from cloakwork.api.service.object_folders import object_folders
 from cloakwork.api.service.scoring.engines import Engines
+from cloakwork.api.service.storage.away import is_away
 from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.storage.pairing import Pairing
@@ -27,6 +29,8 @@ from cloakwork.api.settings import Settings
 _COUNTERS_SECONDS: Final = 1.0
 _ROOM_SECONDS: Final = 0.5
 _DEADLINES_SECONDS: Final = 1.0
+_OWED_SECONDS: Final = 5.0
+_REPORT_SECONDS: Final = 60.0  # between two lines about one chore
 _GONE_SECONDS: Final = 2.0  # until every service on a database has dropped a key that one of them deleted: below five
 _PING_SECONDS: Final = 1.0
 _SILENT_SECONDS: Final = 0.5  # until the work of one that is silent waits again
@@ -76,11 +80,12 @@ class Housekeeping:
             with self._disk.relieved():
                 await self._store.heartbeat()
             for job in await self._store.own_unfinished():
-                await self._jobs.resume(job)
+                await self._resume(job)
         chores: tuple[tuple[Callable[[], Awaitable[None]], float], ...] = (
             (self._counters, _COUNTERS_SECONDS),
             (self._room, _ROOM_SECONDS),
             (self._deadlines, _DEADLINES_SECONDS),
+            (self._owed, _OWED_SECONDS),
             (self._gone, _GONE_SECONDS),
             (
                 self._neighbours if self._fleet is None else self._others,
@@ -111,6 +116,18 @@ class Housekeeping:
     async def _room(self) -> None:
         self._disk.restore()
 
+    async def _owed(self) -> None:
+        """Objects that the storage did not delete when it was told to, unless they have come to be needed."""
+        owed = self._storage.owed
+        for folder in self._folders:
+            mine = [name for name in owed if name.partition("/")[0] == folder.name]
+            known = await folder.known(mine) if mine else set()
+            for name in mine:
+                if name in known:
+                    self._storage.excuse(name)
+                else:
+                    await self._storage.settle(name)
+
     async def _deadlines(self) -> None:
         for job in await self._store.past_deadline():
             await self._jobs.expire(job)
@@ -120,10 +137,19 @@ class Housekeeping:
         lost = [job for job in await self._store.own_unfinished() if job.created_at < now() - _LOST_SECONDS]
         for job in lost:
             if not self._jobs.in_hand(job):  # the database failed when its end was to be recorded
-                await self._jobs.resume(job)
+                await self._resume(job)
         for job in await self._store.adopt(self._settings.takeover_seconds):
             _log.warning("job taken over from a service that is gone", extra={"job": job.id})
+            await self._resume(job)
+
+    async def _resume(self, job: Job) -> None:
+        """What needs an object that cannot be had now begins later, and holds up no other."""
+        try:
             await self._jobs.resume(job)
+        except Exception as error:
+            if not is_away(error):
+                raise
+            _log.warning("job %s begins when the storage answers (%s)", job.id, error)
 
     async def _others(self) -> None:
         """The same, where the database hands out the work."""
@@ -203,6 +229,7 @@ class Housekeeping:
         await asyncio.to_thread(self._storage.sweep, ORPHAN_SECONDS)
 
     async def _every(self, seconds: float, chore: Callable[[], Awaitable[None]]) -> None:
+        reported = -_REPORT_SECONDS
         while not self._ending:  # asyncio.wait_for of Python 3.11 may swallow a cancellation
             await asyncio.sleep(seconds)
             try:
@@ -210,5 +237,10 @@ class Housekeeping:
             except Exception as error:
                 if is_full(error):
                     self._disk.report(error)
-                else:
-                    _log.exception("%s failed and is tried again", getattr(chore, "__name__", "a chore"))
+                    continue
+                name = getattr(chore, "__name__", "a chore")
+                if not is_away(error):
+                    _log.exception("%s failed and is tried again", name)
+                elif time.monotonic() - reported >= _REPORT_SECONDS:
+                    reported = time.monotonic()
+                    _log.warning("%s failed and is tried again (%s: %s)", name, type(error).__name__, error)

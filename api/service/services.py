@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from cloakwork.api.database.connection import Database
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
@@ -38,6 +40,7 @@ from cloakwork.api.service.readiness import Readiness
 from cloakwork.api.service.scoring.body_budget import BodyBudget
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.scoring import Scoring
+from cloakwork.api.service.storage.away import is_away
 from cloakwork.api.service.storage.damage import Damage
 from cloakwork.api.service.storage.disk import Disk
 from cloakwork.api.service.storage.node import Node
@@ -54,6 +57,7 @@ from cloakwork.models.audit.audit_key import AUDIT_KEY_FILE, AuditKey, load_audi
 
 _MIGRATIONS = Path(__file__).parents[1] / "database" / "migrations" / "versions"
 _PING_SECONDS = 5.0
+_BEGIN_AGAIN_SECONDS = 2.0
 
 _log = logging.getLogger("cloakwork.service")
 
@@ -211,13 +215,19 @@ class Services:
         self._opening = asyncio.create_task(self._open())
 
     async def _open(self) -> None:
-        try:
-            await self.models.begin()
-            await self._housekeeping.begin()
-            self.started = True
-        except Exception:
-            _log.exception("the service cannot get ready")
-            raise
+        """Again while the storage or the database, which were there a moment ago, are away."""
+        for begin in (self.models.begin, self._housekeeping.begin):
+            while True:
+                try:
+                    await begin()
+                    break
+                except Exception as error:
+                    if not is_away(error):
+                        _log.exception("the service cannot get ready")
+                        raise
+                    _log.warning("the service cannot get ready yet (%s: %s)", type(error).__name__, error)
+                    await asyncio.sleep(_BEGIN_AGAIN_SECONDS)
+        self.started = True
 
     async def opened(self) -> None:
         """Waits until the models are read."""
@@ -277,6 +287,22 @@ class Services:
         elif self.fleet is not None:
             self.fleet.require_worker()
 
+    async def _count_rows(self) -> None:
+        waiting = self.dispatcher.requests_waiting
+        try:
+            async with asyncio.timeout(_PING_SECONDS):
+                counts = await self.store.counts()
+                if self.fleet is not None:
+                    waiting = await self.fleet.queue.calls_waiting()
+        except (OSError, SQLAlchemyError):  # whoever looks wants to see the rest just then
+            self.metrics.database_up.set(0)
+            self.metrics.jobs.clear()
+            return
+        self.metrics.database_up.set(1)
+        self.metrics.waiting.set(waiting)
+        for state, count in counts.items():
+            self.metrics.jobs.labels(state).set(count)
+
     async def metrics_text(self, tenant: Tenant | None) -> bytes:
         """Of all models, or of those that a tenant sees."""
         try:
@@ -284,13 +310,10 @@ class Services:
         except UnavailableError:
             self.metrics.resident.labels("memory").set(0)
             self.metrics.resident.labels("device").set(0)
-        for state, count in (await self.store.counts()).items():
-            self.metrics.jobs.labels(state).set(count)
+        await self._count_rows()
         self.metrics.restarts.set(self.dispatcher.engines.restarts)
         self.metrics.hangs.set(self.dispatcher.engines.hangs)
         self.metrics.silent.set(self.dispatcher.engines.silent)
-        here = self.dispatcher.requests_waiting
-        self.metrics.waiting.set(here if self.fleet is None else await self.fleet.queue.calls_waiting())
         self.metrics.disk_free.set(self.disk.free_bytes())
         self.metrics.disk_total.set(self.disk.total_bytes())
         self.metrics.unknown_objects.set(self._housekeeping.unknown_objects)

@@ -7,7 +7,7 @@ a worker that was taken for dead cannot write over another.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -194,13 +194,20 @@ class WorkQueue:
 
     # --- workers ---
 
-    async def take(self, digests: list[str], slots: int, idle: bool, long: LongRuns = NO_LONG_RUNS) -> Taken:
-        """Leases work for so many runs, of models that this worker has; `long`: as far as this worker goes."""
+    async def take(
+        self,
+        digests: list[str],
+        slots: int,
+        idle: bool,
+        long: LongRuns = NO_LONG_RUNS,
+        may: Callable[[Head], bool] = lambda _: True,
+    ) -> Taken:
+        """Leases work for so many runs, of models that this worker has; `long`: as far as this worker goes; `may`: what it can run now."""
         calls: list[Call] = []
         jobs: list[Job] = []
         async with self._database.write() as connection:
             await connection.execute(text(_ONE_AT_A_TIME))
-            heads = await self._heads(connection, digests)
+            heads = [head for head in await self._heads(connection, digests) if may(head)]
             clocks = await clocks_of(connection, heads) if heads else {}
             charges: dict[tuple[int, str], tuple[float, float]] = {}
             if any(head.seconds > long.seconds for head in heads):
@@ -323,6 +330,14 @@ class WorkQueue:
         async with self._database.read() as connection:
             rows = await connection.execute(text(query), {"ids": identities, "me": self._node})
             return {row.id for row in rows.all()}
+
+    async def key_elsewhere(self, key: str) -> bool:
+        """Whether another worker has it."""
+        query = f"""SELECT EXISTS (SELECT 1 FROM resident_keys r JOIN nodes n ON n.id = r.node WHERE r.evaluation_key = :key AND n.id <> :me
+            AND NOT n.draining AND n.{BEATS})"""
+        async with self._database.read() as connection:
+            found = await connection.execute(text(query), {"key": key, "me": self._node, "silent": self._silent})
+            return bool(found.scalar())
 
     # --- anybody ---
 

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from cloakwork.api.engine.messages import Message
-from cloakwork.api.errors import GoneError, UnavailableError
+from cloakwork.api.errors import AWAY, GoneError, UnavailableError
 from cloakwork.api.service.fleet.calls import Call
-from cloakwork.api.service.fleet.choice import LongRuns
+from cloakwork.api.service.fleet.choice import Head, LongRuns
 from cloakwork.api.service.fleet.front import ROW_BYTES
 from cloakwork.api.service.fleet.members import Members
 from cloakwork.api.service.fleet.queue import WorkQueue
@@ -24,6 +26,7 @@ from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.scoring import Request, Scoring
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY
+from cloakwork.api.service.storage.away import is_away
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.storage.write import write_file
 from cloakwork.api.service.tenants.tenants import Tenant
@@ -33,6 +36,8 @@ from cloakwork.fhe_core.errors import FheError
 _POLL_SECONDS: Final = 1.0  # for work whose notice was lost
 _PATIENT_SECONDS: Final = 0.1  # while something waits that is left to the worker which has its key
 _RETRY_SECONDS: Final = (0.1, 0.5, 1.0, 3.0)
+_PAUSE_SECONDS: Final = 3.0  # after something that could not be begun
+_REMEMBERED: Final = 1000
 _RECORD_SECONDS: Final = 60.0  # that the end of a call is tried to be written
 _PING_SECONDS: Final = 2.0
 _COMING_SECONDS: Final = 10.0  # that a key of work which was taken counts as one that the engine has
@@ -60,11 +65,13 @@ class Worker:
         self._starting: dict[str, Job] = {}  # taken and not yet at the dispatcher
         self._ended_calls: set[str] = set()  # whose ends are being recorded
         self._coming: dict[str, float] = {}  # keys of what was taken, which the engine may not have yet
+        self._passed_on: dict[str, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
         self._bell = asyncio.Event()
         self.draining = False
         self._releasing = False
+        self._short_until = 0.0  # the storage did not give something: what has its key here goes on
         dispatcher.hung = self._hung
 
     def start(self) -> None:
@@ -141,7 +148,9 @@ class Worker:
         return call.attempts > 1 and call.attempts >= self._settings.max_attempts
 
     async def _take(self, slots: int) -> int:
-        taken = await self._queue.take(self._digests(), slots, self._in_hand() == 0, self._long_slots())
+        taken = await self._queue.take(
+            self._digests(), slots, self._in_hand() == 0, self._long_slots(), self._may_begin
+        )
         moment = time.monotonic()
         keys = {call.evaluation_key for call in taken.calls} | {job.evaluation_key for job in taken.jobs}
         self._coming |= dict.fromkeys(keys, moment)
@@ -157,6 +166,12 @@ class Worker:
         """Of every program that this worker has, also of versions that were retired since a job was accepted."""
         return sorted({model.digest for model, _ in self._models.every()})
 
+    def _may_begin(self, head: Head) -> bool:
+        """Not, for a moment after something could not be had, what needs an object that is not here."""
+        if time.monotonic() >= self._short_until:
+            return True
+        return not head.is_job and self._storage.place(f"keys/{head.key}").is_file()
+
     def starts(self, job: str) -> bool:
         """Whether it is taken and on its way to the dispatcher."""
         return job in self._starting
@@ -169,8 +184,12 @@ class Worker:
     async def _start_job(self, job: Job) -> None:
         try:
             await self._jobs.resume(job)
-        except Exception:
-            _log.exception("job %s could not be begun; it goes back", job.id)
+        except Exception as error:
+            if is_away(error):
+                _log.warning("job %s could not be begun; it goes back (%s: %s)", job.id, type(error).__name__, error)
+            else:
+                _log.exception("job %s could not be begun; it goes back", job.id)
+            self._short_until = time.monotonic() + _PAUSE_SECONDS
             with contextlib.suppress(Exception):
                 await self._queue.give_back([], [job.id])
         finally:
@@ -191,6 +210,11 @@ class Worker:
             await self._record(call, _failed(error.code, error.http_status, str(error)), None)
         except FileNotFoundError:
             await self._record(call, _failed("input_lost", 503, "the input is not in the storage any more"), None)
+        except (OSError, SQLAlchemyError) as error:
+            _log.warning("call %s could not be begun (%s: %s)", call.id, type(error).__name__, error)
+            self._short_until = time.monotonic() + _PAUSE_SECONDS
+            if not await self._left_to_another(call):
+                await self._record(call, _failed(UnavailableError.code, UnavailableError.http_status, AWAY), None)
         except Exception as error:
             _log.exception("call %s could not be begun", call.id)
             text = f"a worker failed with {type(error).__name__}; the operator's log has the rest"
@@ -198,6 +222,18 @@ class Worker:
         else:
             if call.id in self._calls and not self.draining:
                 self._dispatcher.submit(work)
+
+    async def _left_to_another(self, call: Call) -> bool:
+        """One that has its key needs no storage; each worker passes a call on once."""
+        if call.id in self._passed_on or call.input is None:
+            return False
+        with contextlib.suppress(Exception):
+            if await self._queue.key_elsewhere(call.evaluation_key):
+                self._passed_on = {call.id: None, **dict(list(self._passed_on.items())[:_REMEMBERED])}
+                await self._queue.give_back([call], [])
+                self._calls.pop(call.id, None)
+                return True
+        return False
 
     async def _read(self, name: str) -> bytes:
         body = await asyncio.to_thread((await self._storage.local(name)).read_bytes)

@@ -31,6 +31,7 @@ from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.scoring import Request, Scoring
 from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY
+from cloakwork.api.service.storage.away import is_away
 from cloakwork.api.service.storage.damage import Damage, has_digest
 from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.api.service.storage.objects import Storage
@@ -38,6 +39,10 @@ from cloakwork.api.service.storage.write import write_file
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.service.tenants.usage import DayWork, Usage
 from cloakwork.fhe_core.errors import FheError
+
+_RECORD_SECONDS: Final = 600.0  # that the result of a job is kept while it cannot be recorded
+_RECORD_AGAIN_SECONDS: Final = 0.5
+_RECORD_AGAIN_MOST: Final = 8.0
 
 _NOT_THE_INPUT: Final = (CANCELLED, "gone", "key_required", "out_of_memory", "storage_full", "engine_lost")
 """Codes of failures that say nothing about the ciphertexts."""
@@ -97,6 +102,7 @@ class Jobs:
         self._damage = damage
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._waiting: set[str] = set()  # jobs whose model cannot be served
+        self._ending = asyncio.Event()
         self._fleet: Fleet | None = None  # several processes: the database hands out what waits
         self.events = JobEvents()
 
@@ -117,7 +123,11 @@ class Jobs:
         name = f"inputs/{identity}"
         with self._disk.writing(name, size):
             await asyncio.to_thread(write_file, self._storage.place(name), body)
-            await self._storage.keep(name)
+            try:
+                await self._storage.keep(name)
+            except OSError:
+                await self._storage.drop_copy(name)
+                raise
             return await self.accept(request, identity, digest, len(body), wishes)
 
     async def known(self, tenant: Tenant, wishes: Wishes) -> Job | None:
@@ -156,7 +166,13 @@ class Jobs:
                 raise UnavailableError("the job could not be stored; try again", retry_after=1)
             return same_request(first, job.request_sha256)
         if self._fleet is None:
-            await self._enqueue(job, request)
+            try:
+                await self._enqueue(job, request)
+            except Exception as error:
+                if not is_away(error):
+                    raise
+                _log.warning("job %s begins when the storage answers (%s)", job.id, error)  # housekeeping sees to it
+                self._over(job.id)
         else:
             await self._fleet.job_waits()
         return job
@@ -232,19 +248,22 @@ class Jobs:
         task.add_done_callback(self._tasks.pop)
 
     async def _done(self, job: Job, request: Request, message: Message, attempt: _Attempt, waited: float) -> None:
-        """The result is durable before the row says that it is there."""
+        """The result is durable before the row says that it is there. While the storage or the database is away it is kept, not computed again."""
         try:
             name = _result_name(job)
-            await self._storage.keep(name)
-            with self._disk.relieved():
-                finished = await self._store.finish(
-                    job.id,
-                    attempt.number,
-                    run_seconds=message["seconds"],
-                    result_name=name,
-                    result_bytes=message["bytes"],
-                    result_sha256=message["sha256"],
-                )
+            end, pause = time.monotonic() + _RECORD_SECONDS, _RECORD_AGAIN_SECONDS
+            while True:
+                try:
+                    finished = await self._recorded(job, message, attempt, name)
+                    break
+                except Exception as error:
+                    if not is_away(error) or self._ending.is_set() or time.monotonic() > end:
+                        raise
+                    _log.warning("the result of job %s waits to be recorded (%s)", job.id, type(error).__name__)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._ending.wait()
+                pause = min(2 * pause, _RECORD_AGAIN_MOST)
             if finished:
                 self._scoring.account(request, message, waited)
                 if self._fleet is not None:
@@ -255,6 +274,21 @@ class Jobs:
         except Exception as error:
             self._not_recorded(job, error)
         self._over(job.id)
+
+    async def _recorded(self, job: Job, message: Message, attempt: _Attempt, name: str) -> bool:
+        """False when the row is another one's. A database that wrote it and could not say so is asked the second time."""
+        await self._storage.keep(name)
+        with self._disk.relieved():
+            if await self._store.finish(
+                job.id,
+                attempt.number,
+                run_seconds=message["seconds"],
+                result_name=name,
+                result_bytes=message["bytes"],
+                result_sha256=message["sha256"],
+            ):
+                return True
+        return await self._store.has_result(job.id, name)
 
     async def _broken(self, job: Job, request: Request, message: Message, attempt: _Attempt) -> None:
         try:
@@ -397,7 +431,11 @@ class Jobs:
         return self._dispatcher.knows(job.id) or job.id in self._tasks.values()
 
     async def resume(self, job: Job) -> None:
-        """Queues a job that was accepted before, perhaps by another service."""
+        """Queues a job that was accepted before, perhaps by another service.
+
+        Raises:
+            OSError, SQLAlchemyError: what it needs is away.
+        """
         try:
             model = self._models.accepted(job.model, job.version)
             if model.digest != job.program_digest:
@@ -434,7 +472,8 @@ class Jobs:
         self._over(job.id)
 
     async def drain(self) -> None:
-        """Waits for results that are being recorded."""
+        """Waits for results that are being recorded; one that cannot be now is computed again."""
+        self._ending.set()
         while self._tasks:
             with contextlib.suppress(Exception):
                 await asyncio.gather(*self._tasks)

@@ -125,6 +125,12 @@ class JobStore:
         """The attempt of this number ended well."""
         return await self._change(identity, (RUNNING,), attempts=attempts, state=DONE, finished_at=now(), **result)
 
+    async def has_result(self, identity: str, name: str) -> bool:
+        """Whether it is done, with the result of this name."""
+        query = select(table.c.id).where(table.c.id == identity, table.c.state == DONE, table.c.result_name == name)
+        async with self._database.read() as connection:
+            return (await connection.execute(query)).first() is not None
+
     async def fail(
         self, identity: str, code: str, message: str, *, attempts: int | None = None, own: bool = True
     ) -> bool:

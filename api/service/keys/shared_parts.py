@@ -8,6 +8,7 @@ each byte is written again some dozens of times at most.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 from collections.abc import AsyncIterator
@@ -36,11 +37,15 @@ from cloakwork.api.service.storage.object_store import ObjectStore
 from cloakwork.api.service.storage.objects import UPLOADS
 from cloakwork.api.service.storage.sweeping import Folder
 from cloakwork.api.service.tenants.usage import Usage
+from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.files import SECRET_MODE
 
 PART_BYTES: Final = 8 << 20
 _JOINED: Final = 2  # times as large as what follows, at most: sizes fall by that factor, so that parts are few
 _PUTS_AT_ONCE: Final = 4  # parts in memory
+_SLOT_SECONDS: Final = 30.0  # that a request waits to be one of them
+_log = logging.getLogger("cloakwork.storage")
+
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -143,15 +148,27 @@ class SharedParts:
             raise await self._rows.overtaken(record) from None  # another request has joined and deleted it
         start = joined[0].start if joined else saved
         part = Part(start, end - start, f"{UPLOADS}/{record.id}/{start}-{secrets.token_hex(8)}")
-        async with self._slots:
+        async with self._slot():
             await self._store.put(part.name, await asyncio.to_thread(os.pread, stream.fileno(), part.bytes, start))
         try:
             await self._rows.add(record, saved, part, joined)
-        except BaseException:
-            await self._store.delete(part.name)
-            raise
+        except FheError:
+            await self._delete([part])
+            raise  # any other error may have come after the row: then nothing goes, and the sweeper finds what is nobody's
         await self._delete(joined)
         return end
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(_SLOT_SECONDS):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise OSError("the object storage takes other parts, and no more") from None
+        try:
+            yield
+        finally:
+            self._slots.release()
 
     async def _fill(self, scratch: _Scratch, stream: FileIO, parts: list[Part]) -> None:
         """Parts before what the scratch file has, written where they belong; the file stands where it stood."""
@@ -198,8 +215,13 @@ class SharedParts:
         return await self._rows.names() & set(names)
 
     async def _delete(self, parts: list[Part]) -> None:
+        """No row names them any more: the sweeper finds those that the storage does not delete now."""
         for part in parts:
-            await self._store.delete(part.name)
+            try:
+                await self._store.delete(part.name)
+            except OSError as error:
+                _log.warning("a part cannot be deleted yet (%s)", error, extra={"object": part.name})
+                return
 
 
 def joinable(parts: list[Part], start: int, end: int) -> list[Part]:

@@ -12,7 +12,14 @@ from functools import partial
 from pathlib import Path
 
 from cloakwork.api.engine.messages import Message
-from cloakwork.api.errors import BusyError, KeyRequiredError, TooLongError, UnavailableError, WrongParametersError
+from cloakwork.api.errors import (
+    AWAY_SECONDS,
+    BusyError,
+    KeyRequiredError,
+    TooLongError,
+    UnavailableError,
+    WrongParametersError,
+)
 from cloakwork.api.metrics import Metrics
 from cloakwork.api.service.clock import new_id
 from cloakwork.api.service.keys.keys import KeyRecord, Keys
@@ -61,6 +68,7 @@ class RemoteError(FheError):
         super().__init__(message["message"])
         self.code = message["code"]  # type: ignore[misc]
         self.http_status = message["http_status"]  # type: ignore[misc]
+        self.retry_after = AWAY_SECONDS if self.code == UnavailableError.code else None
 
 
 class Scoring:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
+import time
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from cloakwork.api.service.clock import retention
 from cloakwork.api.service.storage.object_store import ObjectStore
@@ -20,8 +22,13 @@ OBJECTS = "objects"  # in the data folder
 UPLOADS = "uploads"
 FOLDERS = ("keys", "inputs", "results", UPLOADS)
 _MARK_CHARACTERS = 64
+_AWAY_SECONDS: Final = 10.0  # after a deletion that failed, in which nobody waits for one
+_MOST_OWED: Final = 100_000
 MARK = "identity"
 """The object that says which database the others belong to (`pairing.py`)."""
+
+
+_log = logging.getLogger("cloakwork.storage")
 
 
 class Storage(Protocol):
@@ -37,7 +44,17 @@ class Storage(Protocol):
     async def holds(self, name: str, byte_count: int) -> bool:
         """Whether the object is there with so many bytes."""
 
-    async def delete(self, name: str) -> None: ...
+    async def delete(self, name: str) -> None:
+        """What nobody needs any more. Where the storage does not answer it is owed: `owed` names it."""
+
+    @property
+    def owed(self) -> list[str]: ...
+
+    async def settle(self, name: str) -> None:
+        """Tries again. OSError: the storage does not answer yet."""
+
+    def excuse(self, name: str) -> None:
+        """It is needed after all."""
 
     async def names(self, folder: str, older_than: float = 0.0) -> list[str]:
         """Of objects and of uploads that nobody has written to for so many seconds."""
@@ -90,6 +107,16 @@ class FileStorage:
     async def delete(self, name: str) -> None:
         await asyncio.to_thread(self.place(name).unlink, missing_ok=True)
 
+    @property
+    def owed(self) -> list[str]:
+        return []
+
+    async def settle(self, name: str) -> None:
+        return None
+
+    def excuse(self, name: str) -> None:
+        return None
+
     async def names(self, folder: str, older_than: float = 0.0) -> list[str]:
         return await asyncio.to_thread(self.local_names, folder, older_than)
 
@@ -136,12 +163,15 @@ class ObjectStorage:
         self.store = ObjectStore(url)
         self.where = without_credentials(url)
         self._files = FileStorage(cache)
+        self._owed: dict[str, None] = {}
+        self._away_until = 0.0
 
     def place(self, name: str) -> Path:
         return self._files.place(name)
 
     async def keep(self, name: str) -> None:
         await self.store.put(name, self.place(name))
+        self._owed.pop(name, None)
 
     async def local(self, name: str) -> Path:
         path = self.place(name)
@@ -157,7 +187,26 @@ class ObjectStorage:
 
     async def delete(self, name: str) -> None:
         await self._files.delete(name)
+        try:
+            if time.monotonic() >= self._away_until:
+                await self.store.delete(name)
+                return
+        except OSError as error:
+            self._away_until = time.monotonic() + _AWAY_SECONDS
+            _log.warning("objects cannot be deleted yet (%s)", error, extra={"object": name})
+        if len(self._owed) < _MOST_OWED:  # else the sweeper finds it
+            self._owed[name] = None
+
+    @property
+    def owed(self) -> list[str]:
+        return list(self._owed)
+
+    async def settle(self, name: str) -> None:
         await self.store.delete(name)
+        self._owed.pop(name, None)
+
+    def excuse(self, name: str) -> None:
+        self._owed.pop(name, None)
 
     async def names(self, folder: str, older_than: float = 0.0) -> list[str]:
         if folder == UPLOADS:  # parts that others go on with are in the database (`keys/shared_parts.py`)
