@@ -82,7 +82,8 @@ class _ErrorAnswers:
         if found.status_code == _NO_SUCH_METHOD:
             headers["Allow"] = self._methods.of(request.scope)
         answer = self._answer(request, found.status_code, code, str(found.detail), headers)
-        return not_found(request) if found.status_code == _NO_SUCH_PAGE and asks_for_page(request) else answer
+        is_page = found.status_code == _NO_SUCH_PAGE and self._methods.has_page and asks_for_page(request)
+        return not_found(request) if is_page else answer
 
     async def gone(self, request: Request, error: Exception) -> Response:
         return Response(status_code=CLIENT_GONE)  # nobody reads it; the log has it

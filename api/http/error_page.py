@@ -7,7 +7,6 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
 
 from cloakwork.api.http.page_content import policy
 
@@ -36,23 +35,19 @@ _HTML: Final = """\
 
 
 def asks_for_page(request: Request) -> bool:
-    """Whether somebody opened an address outside the API in a browser, and the service has a start page to go on to."""
+    """Whether somebody opened an address outside the API in a browser."""
     return (
         request.method in ("GET", "HEAD")
         and "text/html" in request.headers.get("accept", "")
         and not request.url.path.startswith("/v2/")
-        and any(isinstance(route, Route) and route.path == "/" for route in _routes(request))
     )
 
 
 def not_found(request: Request) -> Response:
+    """Says it in a sentence, with a link to the start page."""
     # Relative, as a proxy may serve this service below a path of its own.
     raw = request.scope.get("raw_path") or request.url.path.encode()
     start = "../" * (raw.partition(b"?")[0].count(b"/") - 1) or "./"
     content = _HTML.format(start=start, request_id=html.escape(getattr(request.state, "request_id", "")))
     headers = {"Cache-Control": "no-store", "Content-Security-Policy": _POLICY, "Vary": "Accept"}
     return HTMLResponse(content, 404, headers)
-
-
-def _routes(request: Request) -> list[object]:
-    return list(request.app.routes)
