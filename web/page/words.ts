@@ -27,7 +27,7 @@ export function inWords(error: unknown): string {
   return BY_SERVICE_CODE[failure.serviceCode] ?? byClass(failure);
 }
 
-function byClass({ name, code, message }: Failure): string {
+function byClass({ code, message }: Failure): string {
   if (code === "connection_lost") return "The service does not answer. Is it running, and are you connected?";
   if (code === "key_mismatch" && message.includes("passphrase"))
     return "The passphrase is wrong: it does not open the key that this browser keeps.";
@@ -36,7 +36,7 @@ function byClass({ name, code, message }: Failure): string {
   if (code === "parameter_error" && message.includes("nobody agreed"))
     return "The keys that this model needs were not made: you did not agree.";
   if (code === "unsupported") return `This browser cannot do that: ${message}`;
-  return `${name}: ${message}.`.replace(/([.?!])\.$/, "$1");
+  return `${message.charAt(0).toUpperCase()}${message.slice(1)}.`.replace(/([.?!])\.$/, "$1");
 }
 
 export function bytes(count: number): string {
