@@ -18,12 +18,14 @@ from starlette.responses import Response
 
 from cloakwork.api.errors import AWAY, AWAY_SECONDS, StorageFullError, UnavailableError
 from cloakwork.api.http.descriptors import Exhaustion
+from cloakwork.api.http.error_page import asks_for_page, not_found
 from cloakwork.api.http.methods import Methods
 from cloakwork.api.metrics import Metrics
 from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.fhe_core.errors import FheError
 
 _CODES = {404: "not_found", 405: "method_not_allowed", 400: "bad_request", 416: "range_not_satisfiable"}
+_NO_SUCH_PAGE = 404
 _NO_SUCH_METHOD = 405
 CLIENT_GONE = 499
 _TOO_MANY = 429
@@ -79,7 +81,9 @@ class _ErrorAnswers:
         headers = dict(found.headers or {})
         if found.status_code == _NO_SUCH_METHOD:
             headers["Allow"] = self._methods.of(request.scope)
-        return self._answer(request, found.status_code, code, str(found.detail), headers)
+        answer = self._answer(request, found.status_code, code, str(found.detail), headers)
+        is_page = found.status_code == _NO_SUCH_PAGE and self._methods.has_page and asks_for_page(request)
+        return not_found(request) if is_page else answer
 
     async def gone(self, request: Request, error: Exception) -> Response:
         return Response(status_code=CLIENT_GONE)  # nobody reads it; the log has it

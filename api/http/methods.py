@@ -30,6 +30,7 @@ def answer_head(router: APIRouter) -> None:
 class Methods:
     def __init__(self, routes: Iterable[BaseRoute]) -> None:
         self._routes = [route for route in routes if isinstance(route, Route)]
+        self.has_page = any(route.path == "/" for route in self._routes)
 
     def of(self, scope: Scope) -> str:
         """All that the path of a request has, as `Allow` lists them."""

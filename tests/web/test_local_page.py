@@ -115,4 +115,4 @@ def test_a_page_that_the_service_does_not_know_is_refused_in_words(opened: Opene
         )
         page.goto(f"{local.url}/")
         page.get_by_role("alert").wait_for()
-        assert page.get_by_role("alert").inner_text().startswith("The service answers its own page alone.")
+        assert page.get_by_role("alert").inner_text().startswith("The service answers only its own page.")

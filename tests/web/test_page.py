@@ -51,6 +51,29 @@ def test_a_table_is_scored(opened: Opened):
         )
 
 
+def test_an_answer_takes_the_focus_and_goes_with_its_sample(opened: Opened):
+    page = opened(viewport=PHONE)
+    choose(page, TREE)
+    assert ask(page) == "setosa"
+    assert page.evaluate("document.activeElement.id") == "answer"
+    assert page.locator("#label").evaluate("(each) => each.getBoundingClientRect().bottom <= innerHeight")
+    page.get_by_label("petal width").fill("2")
+    shown = ("#answer", "#ciphertext", "#audit")
+    assert not any(page.locator(each).is_visible() for each in shown) and page.locator("#nothing").is_visible()
+    ask(page)
+    choose(page, "wine-boosting")
+    assert not any(page.locator(each).is_visible() for each in shown)
+
+
+def test_the_list_tells_accuracy_and_seconds(opened: Opened):
+    page = opened()
+    page.locator("#model option[value=wine-boosting]", has_text="about").wait_for(state="attached")
+    listed = page.locator(f"#model option[value={TREE}]").inner_text()
+    assert re.fullmatch(r"Iris: which species\? 96\.0 % right, about [\d.]+ m?s \(iris-tree\)", listed)
+    choose(page, TREE)
+    assert "Right for 96.0 % of 50 samples" in page.locator("#about").inner_text()
+
+
 def test_a_table_takes_values_beyond_its_data_and_says_so(opened: Opened):
     page = opened()
     choose(page, TREE)

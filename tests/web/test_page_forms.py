@@ -92,7 +92,7 @@ def ask(page: Any) -> str:
 
 
 def test_a_table_with_categories(page: Any, models: dict[str, CompiledModel]) -> None:
-    choose(page, "people", "feature 0 (may stay empty)")
+    choose(page, "people", "feature 0")
     for row in ([33.5, 2.5, "Graz"], [np.nan, 8.5, "Ulm"]):
         page.get_by_label("feature 0").fill("" if np.isnan(row[0]) else str(row[0]))
         page.get_by_label("feature 1").fill(str(row[1]))
@@ -101,10 +101,22 @@ def test_a_table_with_categories(page: Any, models: dict[str, CompiledModel]) ->
         assert page.locator("#warnings").is_hidden()
 
 
+def test_no_category_is_chosen_silently(page: Any) -> None:
+    choose(page, "people", "feature 0")
+    page.get_by_label("feature 1").fill("2")
+    page.get_by_role("button", name="Encrypt and ask").click()
+    town = page.get_by_label("feature 2")
+    assert page.get_by_role("alert").inner_text() == "feature 2: choose one of the list."
+    assert town.evaluate("(field) => field === document.activeElement") and town.get_attribute("aria-invalid") == "true"
+    town.select_option("Ulm")
+    assert page.get_by_role("alert").count() == 0 and town.get_attribute("aria-invalid") is None
+
+
 def test_values_beyond_the_range_are_told_beside_the_answer(page: Any) -> None:
-    choose(page, "people", "feature 0 (may stay empty)")
+    choose(page, "people", "feature 0")
     page.get_by_label("feature 0").fill("950")
     page.get_by_label("feature 1").fill("2")
+    page.get_by_label("feature 2").select_option("Bern")
     ask(page)
     told = page.locator("#warnings").inner_text()
     assert "1 of 1 samples have values beyond the calibrated range" in told and "950" not in told
@@ -118,7 +130,7 @@ def test_a_text(page: Any, models: dict[str, CompiledModel]) -> None:
 
 
 def test_several_inputs_and_outputs(page: Any, models: dict[str, CompiledModel]) -> None:
-    choose(page, "several", "table, 3 numbers [3]")
+    choose(page, "several", "table, 3 numbers")
     x = samples(np.random.default_rng(8), 1)
     for name, array in x.items():
         page.get_by_label(f"{name},").fill(" ".join(map(str, array.ravel().tolist())))
@@ -129,4 +141,4 @@ def test_several_inputs_and_outputs(page: Any, models: dict[str, CompiledModel])
     assert np.abs(found - models["several"].predict(x)["probabilities"][0]).max() < 0.2
     page.get_by_label("table,").fill("1 2")
     page.get_by_role("button", name="Encrypt and ask").click()
-    assert page.get_by_role("alert").inner_text() == "table: 3 numbers are needed."
+    assert page.get_by_role("alert").inner_text() == "table: 3 numbers are needed, and there are 2."

@@ -24,6 +24,7 @@ TABLES = {
     "wine-boosting": "Wine: which cultivar?",
 }
 BITMAPS = "digits-logistic"
+TEST_IMAGES = 10_000  # of MNIST and of CIFAR-10
 WINE = (
     "alcohol", "malic acid", "ash", "alkalinity of ash", "magnesium", "phenols", "flavonoids", "non-flavonoid phenols",
     "proanthocyanins", "colour intensity", "hue", "OD280/OD315 of diluted wines", "proline",
@@ -67,8 +68,20 @@ def bitmaps() -> dict[str, Any]:
     return {"model": BITMAPS, "source": source, "examples": samples.x[first].astype(int).tolist()}
 
 
-def expected() -> dict[str, Any]:
+def accuracy(name: str) -> dict[str, Any]:
+    """The share of held-out samples that the compiled model gets right, and how many there are."""
+    facts = zoo.card(name).facts
+    share = facts.get("accuracy_quantised", facts.get("accuracy_simulated"))
+    return {"share": round(share, 4), "samples": facts.get("samples", TEST_IMAGES)}
+
+
+def digest(name: str) -> str:
+    return zoo.load_model(name).program.digest.hex()[:16]
+
+
+def expected(accuracies: dict[str, Any]) -> dict[str, Any]:
     return {
+        "accuracy": accuracies,
         "tables": {name: table(name) for name in TABLES},
         "digits": [lines(digit) for digit in sample_digits.STROKES],
         "bitmaps": bitmaps(),
@@ -80,7 +93,20 @@ def expected() -> dict[str, Any]:
 
 def test_samples_are_those_of_the_zoo():
     pytest.importorskip("sklearn", reason="scikit-learn is not installed: it has the data sets")
-    assert json.loads(FILE.read_text(encoding="utf-8")) == json.loads(json.dumps(expected()))
+    written = json.loads(FILE.read_text(encoding="utf-8"))
+    assert sorted(written["accuracy"].values(), key=str) == sorted(map(accuracy, zoo.names()), key=str)
+    assert written == json.loads(json.dumps(expected(written["accuracy"])))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in (*TABLES, BITMAPS, "mnist-mlp-1x30") else pytest.mark.tier("release"))
+        for name in zoo.names()
+    ],
+)
+def test_the_accuracy_is_told_of_the_program_that_has_it(name: str):
+    assert json.loads(FILE.read_text(encoding="utf-8"))["accuracy"][digest(name)] == accuracy(name)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -103,4 +129,5 @@ def test_a_drawn_digit_is_the_image_that_python_makes_of_it(evaluated: Callable[
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps(expected(), separators=(",", ":")) + "\n", encoding="utf-8")
+    every = {digest(name): accuracy(name) for name in zoo.names()}
+    FILE.write_text(json.dumps(expected(every), separators=(",", ":")) + "\n", encoding="utf-8")

@@ -4,7 +4,7 @@ import type { Load } from "./admin/answers.js";
 import { makeLists } from "./admin/lists.js";
 import { LoadView } from "./admin/load.js";
 import { RefusedError, Service } from "./admin/service.js";
-import { found } from "./elements.js";
+import { found, reveal } from "./elements.js";
 
 const PAUSE_MS = 3000;
 const JOBS_TURNS = 2; // every so many looks at the load, the jobs
@@ -35,6 +35,7 @@ async function attempt(work: () => Promise<void>): Promise<void> {
     await work();
   } catch (error) {
     fail(error);
+    if (access.hidden) reveal(problem);
   }
 }
 
@@ -93,7 +94,7 @@ async function open(): Promise<void> {
   apiKey.value = "";
   access.hidden = true;
   content.hidden = places.hidden = false;
-  say("Shown; looked at every few seconds.");
+  say("This page refreshes every few seconds.");
   turn = 0;
   start();
 }

@@ -1,6 +1,7 @@
 // An answer in words, where it is more than scores.
 
 import { type Answer, type Expected, isNumbers, type Tensor } from "../src/index.js";
+import { shortly } from "./words.js";
 
 const MOST_SHOWN = 6;
 
@@ -17,5 +18,5 @@ export function labelOf(answer: Answer, expected: Expected): string | null {
 
 function inWords({ data }: Tensor): string {
   const more = data.length > MOST_SHOWN ? [`and ${data.length - MOST_SHOWN} more`] : [];
-  return [...Array.from(data.subarray(0, MOST_SHOWN), (value) => String(Number(value.toFixed(3)))), ...more].join(", ");
+  return [...Array.from(data.subarray(0, MOST_SHOWN), shortly), ...more].join(", ");
 }

@@ -1,7 +1,7 @@
 // What an audit of the last answer needs: a file to download, the digests of what is in it, and the command that computes it again.
 
 import type { AuditFile, AuditManifest } from "../src/audit.js";
-import { found, made } from "./elements.js";
+import { found, made, reveal } from "./elements.js";
 import type { Scorer } from "./scorer.js";
 import { bytes, inWords } from "./words.js";
 
@@ -16,7 +16,7 @@ export function offerAudit(scorer: Scorer, facts: Record<string, unknown>): void
   const stated = facts["evaluation_key_bytes"];
   const size = typeof stated === "number" ? stated : NaN;
   found("audit-size", HTMLSpanElement).textContent =
-    `With the evaluation keys (${bytes(size)}); without them the file names them, and the service's copy is taken while it is there`;
+    `Put the evaluation keys into the file (${bytes(size)}). Without them the audit uses the copy of the service, as long as the service keeps it.`;
   found("audited", HTMLDivElement).hidden = true;
   found("audit-error", HTMLParagraphElement).hidden = true;
   const button = found("audit-download", HTMLButtonElement);
@@ -36,6 +36,7 @@ async function download(scorer: Scorer, button: HTMLButtonElement): Promise<void
   } catch (error) {
     problem.textContent = inWords(error);
     problem.hidden = false;
+    reveal(problem);
   } finally {
     button.disabled = false;
   }
@@ -64,7 +65,9 @@ function show(name: string, manifest: AuditManifest): void {
   found("audit-digests", HTMLDListElement).replaceChildren(...rows);
   found("audit-note", HTMLParagraphElement).textContent = manifest.keys.included
     ? "The evaluation keys are in the file."
-    : "The evaluation keys are not in the file: the service's copy is taken, which without a passphrase is gone when this page is left.";
+    : "The evaluation keys are not in the file, so the audit uses the copy of the service. Without a passphrase that copy is deleted when you leave this page.";
   found("audit-command", HTMLPreElement).textContent = `cloakwork replay ${name} --data FOLDER`;
-  found("audited", HTMLDivElement).hidden = false;
+  const audited = found("audited", HTMLDivElement);
+  audited.hidden = false;
+  reveal(audited);
 }

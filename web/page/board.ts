@@ -1,8 +1,8 @@
 // The board a digit is drawn on: mouse, finger or pen; the keyboard chooses a digit that is there already.
 
 import { type Point, type Stroke } from "./digit_image.js";
-import { context, made } from "./elements.js";
-import type { Form } from "./forms.js";
+import { changed, context, made } from "./elements.js";
+import { type Form, Missing } from "./missing.js";
 
 /** What a model reads of a drawing. */
 export interface Reading {
@@ -27,7 +27,7 @@ const MARGIN = 40;
 export function board({ image: read, side, most, encrypted, samples }: Reading): Omit<Form, "isLogits"> {
   const canvas = made("canvas", { width: PIXELS, height: PIXELS, className: "board" });
   canvas.setAttribute("role", "img");
-  canvas.setAttribute("aria-label", "Board: draw a digit with mouse or finger, or choose one below");
+  canvas.setAttribute("aria-label", "Board: draw a digit with the mouse or a finger, or choose one below");
   const seen = made("canvas", { width: side, height: side });
   seen.setAttribute("aria-hidden", "true");
   let strokes: Point[][] = [];
@@ -47,7 +47,10 @@ export function board({ image: read, side, most, encrypted, samples }: Reading):
     canvas,
     (point, begins) => {
       chosen = null;
-      if (begins) strokes.push([]);
+      if (begins) {
+        strokes.push([]);
+        changed(canvas);
+      }
       strokes.at(-1)?.push(point);
       drawStrokes(canvas, strokes);
     },
@@ -58,6 +61,7 @@ export function board({ image: read, side, most, encrypted, samples }: Reading):
     strokes = sample !== null && "strokes" in sample ? fitted(sample.strokes) : [];
     chosen = sample !== null && "numbers" in sample ? sample.numbers : null;
     show();
+    changed(canvas);
   };
   const buttons = samples.map((sample) => made("button", { type: "button", textContent: sample.name, onclick: () => choose(sample) }));
   buttons.forEach((button) => button.setAttribute("aria-label", `Sample digit ${button.textContent}`));
@@ -66,15 +70,15 @@ export function board({ image: read, side, most, encrypted, samples }: Reading):
     "div",
     {},
     canvas,
-    made("div", { className: "seen" }, seen, made("p", { className: "quiet", textContent: `What is encrypted: ${encrypted}.` })),
+    made("div", { className: "seen" }, seen, made("p", { className: "quiet", textContent: `This picture is encrypted, as ${encrypted}.` })),
     made("p", { className: "quiet", textContent: "Draw a digit, or choose one:" }),
     made("div", { className: "digits" }, ...buttons, clear),
   );
   show();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
-  const numbers = (): number[] | string => {
+  const numbers = (): number[] | Missing => {
     const found = image();
-    return found === null ? "Draw a digit first, or choose one." : [...found];
+    return found === null ? new Missing("Draw a digit first, or choose one.") : [...found];
   };
   return { element, numbers, classes: DIGITS };
 }

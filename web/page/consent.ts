@@ -25,9 +25,9 @@ export function confirmed(request: ConsentQuestion): Promise<boolean> {
 
 function ofKeys({ bytes: count, makingSeconds, sendingSeconds }: Extract<ConsentQuestion, { kind: "keys" }>): Choice {
   const text =
-    `This model needs evaluation keys of ${bytes(count)}: about ${makingSeconds} seconds to make in this browser, and ${sendingSeconds} seconds to ` +
-    "send over 10 Mbit/s.";
-  return { text, agree: "Make and send them", refuse: "Do not" };
+    `This model needs evaluation keys of ${bytes(count)}. This browser makes them in about ${makingSeconds} seconds; ` +
+    `sending them takes about ${sendingSeconds} seconds at 10 Mbit/s.`;
+  return { text, agree: "Make and send them", refuse: "Do not make them" };
 }
 
 function ofModel({ message }: Extract<ConsentQuestion, { kind: "model" }>): Choice {

@@ -74,7 +74,9 @@ function route(
     {},
     made("summary", {}, made("code", { textContent: `${method.toUpperCase()} ${path}` })),
     made("p", { textContent: description ?? summary ?? "" }),
-    ...(security === undefined ? [] : [made("p", { className: "quiet", textContent: "Needs an API key: Authorization: Bearer cw_.." })]),
+    ...(security === undefined
+      ? []
+      : [made("p", { className: "quiet", textContent: "Needs an API key, in the header Authorization: Bearer cw_.." })]),
     ...table("Parameters", asked),
     ...body,
     ...table("Answers", answers),

@@ -17,6 +17,18 @@ export function made<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** Tells the page that code has changed the input, as typing does by itself. */
+export function changed(element: Element): void {
+  element.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+/** Shows an element to everybody: it takes the focus, and the window moves if the element lies outside. */
+export function reveal(element: HTMLElement): void {
+  if (element.tabIndex < 0) element.tabIndex = -1; // text takes the focus only from code
+  element.focus({ preventScroll: true });
+  element.scrollIntoView({ block: "nearest" });
+}
+
 /** What a canvas is drawn on; its pixels are read again and again. */
 export function context(canvas: HTMLCanvasElement): CanvasRenderingContext2D {
   const drawing = canvas.getContext("2d");

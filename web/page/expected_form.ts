@@ -2,12 +2,13 @@
 
 import type { Expected, ExpectedColumn } from "../src/index.js";
 import { made } from "./elements.js";
-import type { Form } from "./forms.js";
+import { fieldOf, numbersArea, numbersIn } from "./fields.js";
 import type { WholeSample } from "./messages.js";
+import { type Form, Missing } from "./missing.js";
 
 const MOST_FIELDS = 200; // beyond it the numbers of a table go in one field
 
-type Field = { element: HTMLElement; value(): unknown; problem(): string | null };
+type Field = { element: HTMLElement; value(): unknown; problem(): Missing | null };
 
 type Plain = Omit<Form, "isLogits">;
 
@@ -18,62 +19,69 @@ export function expectedForm(expected: Expected): Plain | null {
     return formOf(
       expected.inputs.map(({ name, shape }, i) => numbersField(name, shape, i)),
       (values) => ({ x: Object.fromEntries(expected.inputs.map(({ name }, i) => [name, values[i]])) }),
+      "fields wide",
     );
   if (expected.kind === "numbers") return null;
   const { columns, missing } = expected;
   if (columns.length > MOST_FIELDS && columns.every(({ categories }) => categories === undefined)) return null;
-  return formOf(
+  const form = formOf(
     columns.map((column, i) => columnField(column, missing, i)),
     (values) => ({ x: [values] }),
   );
+  const note = made("p", { className: "quiet", textContent: "Leave a number empty if you do not know it." });
+  const mayMiss = missing && columns.some(({ categories, ignored }) => categories === undefined && ignored !== true);
+  return mayMiss ? { ...form, element: made("div", {}, note, form.element) } : form;
 }
 
-function formOf(fields: Field[], sample: (values: unknown[]) => WholeSample): Plain {
+function formOf(fields: Field[], sample: (values: unknown[]) => WholeSample, className = "fields"): Plain {
   return {
-    element: made("div", { className: "fields" }, ...fields.map(({ element }) => element)),
+    element: made("div", { className }, ...fields.map(({ element }) => element)),
     numbers: () => fields.map((field) => field.problem()).find((found) => found !== null) ?? sample(fields.map((field) => field.value())),
     classes: [],
   };
 }
 
 function textForm(): Plain {
-  const area = made("textarea", { id: "text", rows: 4 });
-  const element = made("div", {}, made("label", { htmlFor: "text", textContent: "Text" }), area);
-  return { element, numbers: () => ({ x: [area.value] }), classes: [] };
+  const area = made("textarea", { id: "text", rows: 4, required: true });
+  const element = made("div", { className: "fields wide" }, fieldOf("Text", area));
+  const numbers = (): WholeSample | Missing => (area.value.trim() === "" ? new Missing("Write a text first.", area) : { x: [area.value] });
+  return { element, numbers, classes: [] };
 }
 
 function columnField({ name, categories, ignored }: ExpectedColumn, missing: boolean, i: number): Field {
   const id = `column-${i}`;
-  const label = made("label", { htmlFor: id, textContent: missing && categories === undefined ? `${name} (may stay empty)` : name });
   if (ignored === true) return { element: made("div", { hidden: true }), value: () => 0, problem: () => null };
   if (categories !== undefined) {
-    const select = made(
-      "select",
-      { id },
-      ...categories.map((each, at) => made("option", { value: String(at), textContent: each === null ? "(missing)" : String(each) })),
+    const options = categories.map((each, at) =>
+      made("option", { value: String(at), textContent: each === null ? "(missing)" : String(each) }),
     );
-    return { element: made("div", {}, label, select), value: () => categories[select.selectedIndex], problem: () => null };
+    const select = made("select", { id, required: true }, made("option", { value: "", textContent: "Choose one" }), ...options);
+    return {
+      element: fieldOf(name, select),
+      value: () => categories[Number(select.value)],
+      problem: () => (select.value === "" ? new Missing(`${name}: choose one of the list.`, select) : null),
+    };
   }
   const input = made("input", { id, type: "number", step: "any", required: !missing, inputMode: "decimal" });
   return {
-    element: made("div", {}, label, input),
+    element: fieldOf(name, input),
     value: () => input.valueAsNumber, // NaN where nothing is filled in
-    problem: () => (input.checkValidity() ? null : `${name}: a number is needed.`),
+    problem: () => (input.checkValidity() ? null : new Missing(`${name}: a number is needed.`, input)),
   };
 }
 
 /** Numbers of one tensor, as a sample. */
 function numbersField(name: string, shape: readonly number[], i: number): Field {
   const size = shape.reduce((product, extent) => product * extent, 1);
-  const id = `input-${i}`;
-  const area = made("textarea", { id, rows: 3, value: Array.from({ length: size }, () => "0").join(", ") });
-  const numbers = (): number[] => area.value.split(/[\s,;]+/).flatMap((word) => (word === "" ? [] : [Number(word)]));
+  const area = numbersArea(`input-${i}`, 3);
+  const ordered = shape.length > 1 ? `${size} numbers (shape ${shape.join(" x ")})` : `${size} numbers`;
   return {
-    element: made("div", {}, made("label", { htmlFor: id, textContent: `${name}, ${size} numbers [${shape.join(", ")}]` }), area),
-    value: () => ({ shape: [1, ...shape], data: Float64Array.from(numbers()) }),
+    element: fieldOf(`${name}, ${ordered}`, area),
+    value: () => ({ shape: [1, ...shape], data: Float64Array.from(numbersIn(area) as number[]) }),
     problem: () => {
-      const found = numbers();
-      return found.length === size && found.every(Number.isFinite) ? null : `${name}: ${size} numbers are needed.`;
+      const found = numbersIn(area);
+      if (typeof found === "string") return new Missing(`${name}: ${found} is not a number.`, area);
+      return found.length === size ? null : new Missing(`${name}: ${size} numbers are needed, and there are ${found.length}.`, area);
     },
   };
 }

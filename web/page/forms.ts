@@ -3,23 +3,13 @@
 import { bitmapImage, BLOCKS, MOST } from "./bitmap_image.js";
 import { board, type Reading } from "./board.js";
 import { digitImage, SIDE, type Stroke } from "./digit_image.js";
-import { made } from "./elements.js";
+import { changed, made } from "./elements.js";
 import { expectedForm } from "./expected_form.js";
-import type { Description, WholeSample } from "./messages.js";
+import { fieldOf, numbersIn, numbersArea } from "./fields.js";
+import type { Description } from "./messages.js";
+import { type Form, Missing } from "./missing.js";
 import { photograph } from "./photograph.js";
 import samples from "./samples.json" with { type: "json" };
-
-export interface Form {
-  element: HTMLElement;
-  /** The sample, or what is missing. */
-  numbers(): number[] | WholeSample | string;
-  /** What the answer to the sample may be wrong for, told with it; never the values. */
-  doubts?(): string[];
-  /** Names of the model's outputs, as far as they are known. */
-  classes: readonly string[];
-  /** Whether the scores are logarithms of odds: the model was trained so that their softmax gives probabilities. */
-  isLogits: boolean;
-}
 
 interface Table {
   title: string;
@@ -44,14 +34,14 @@ const BITMAPS: Reading = {
   image: bitmapImage,
   side: BLOCKS,
   most: MOST,
-  encrypted: `${BLOCKS} x ${BLOCKS} numbers from 0 to ${MOST}, pixels of ink in each block of a bitmap of 32 x 32. Data: ${bitmaps.source}`,
+  encrypted: `${BLOCKS} x ${BLOCKS} numbers from 0 to ${MOST}. Each counts the inked pixels in one block of a bitmap of 32 x 32. Data: ${bitmaps.source}`,
   samples: bitmaps.examples.map((numbers, digit) => ({ name: String(digit), numbers })),
 };
 
 const TITLES: readonly (readonly [string, string])[] = [
   ["mnist", "Digits: which one is it?"],
   [bitmaps.model, "Digits as 8 x 8 blocks: which one is it?"],
-  ["cifar10", "Photographs: what is on it?"],
+  ["cifar10", "Photographs: what do they show?"],
 ];
 
 /** What people read in the list of models. */
@@ -61,7 +51,8 @@ export function titleOf(model: string): string {
 }
 
 export function formOf(model: string, description: Description): Form {
-  return { ...formFor(model, description), isLogits: LOGITS.includes(model) };
+  const form = formFor(model, description);
+  return { ...form, classes: form.classes.length > 0 ? form.classes : description.labels, isLogits: LOGITS.includes(model) };
 }
 
 function formFor(model: string, { inputShape, expected }: Description): Omit<Form, "isLogits"> {
@@ -80,28 +71,31 @@ function tableForm({ features, examples, classes, source }: Table): Omit<Form, "
   const inputs = features.map((_, i) =>
     made("input", { id: `feature-${i}`, type: "number", step: "any", required: true, inputMode: "decimal" }),
   );
-  const fields = features.map(({ name, low, high }, i) =>
-    made("div", {}, made("label", { htmlFor: `feature-${i}`, textContent: `${name}, ${low} to ${high}` }), inputs[i] as HTMLInputElement),
+  const fields = features.map(({ name, low, high }, i) => fieldOf(name, inputs[i] as HTMLInputElement, `${low} to ${high}`));
+  const element = made("div");
+  const press = (pressed: number): void => buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === pressed)));
+  const fill = (example: number): void => {
+    inputs.forEach((input, i) => (input.value = String(examples[example]?.values[i])));
+    changed(element);
+    press(example);
+  };
+  const buttons = examples.map((each, i) =>
+    made("button", { type: "button", textContent: `Example: ${each.class}`, onclick: () => fill(i) }),
   );
-  const fill = (values: number[]): void => inputs.forEach((input, i) => (input.value = String(values[i])));
-  const buttons = examples.map((each) =>
-    made("button", { type: "button", textContent: `Example: ${each.class}`, onclick: () => fill(each.values) }),
-  );
-  fill(examples[0]?.values ?? []);
-  const element = made(
-    "div",
-    {},
+  element.addEventListener("input", () => press(-1)); // typed over: no example any more
+  fill(0);
+  element.append(
+    made("p", { className: "quiet", textContent: "Choose an example, or type your own values." }),
     made("div", { className: "digits" }, ...buttons),
     made("div", { className: "fields" }, ...fields),
     made("p", { className: "quiet", textContent: `Data: ${source}` }),
   );
-  const numbers = (): number[] | string => {
+  const numbers = (): number[] | Missing => {
     const values = inputs.map((input) => input.valueAsNumber); // NaN for what is none, and for more than a number holds
     const wrong = values.findIndex((value) => !Number.isFinite(value));
     if (wrong < 0) return values;
-    inputs[wrong]?.focus();
     const { name, low, high } = features[wrong] as Table["features"][number];
-    return `${name}: a number is needed; the data set has ${low} to ${high}.`;
+    return new Missing(`${name}: a number is needed; the data set has ${low} to ${high}.`, inputs[wrong]);
   };
   const doubts = (): string[] => {
     const values = inputs.map((input) => input.valueAsNumber);
@@ -113,20 +107,14 @@ function tableForm({ features, examples, classes, source }: Table): Omit<Form, "
 }
 
 function numbersForm(inputShape: number[], size: number): Omit<Form, "isLogits"> {
-  const area = made("textarea", { id: "numbers", rows: 6, value: Array.from({ length: size }, () => "0").join(", ") });
-  const text = `The numbers of one sample, separated by commas or spaces. ${size} numbers [${inputShape.join(", ")}] are encrypted; a model of tables makes them from its columns.`;
-  const element = made(
-    "div",
-    {},
-    made("label", { htmlFor: "numbers", textContent: "Numbers" }),
-    area,
-    made("p", { className: "quiet", textContent: text }),
-  );
-  const numbers = (): number[] | string => {
-    const values = area.value.split(/[\s,;]+/).filter((word) => word !== "");
-    if (values.length === 0) return "Numbers are needed.";
-    const wrong = values.find((word) => !Number.isFinite(Number(word)));
-    return wrong === undefined ? values.map(Number) : `'${wrong.slice(0, 20)}' is not a number.`;
+  const area = numbersArea("numbers", 6);
+  const shape = inputShape.length > 1 ? ` (shape ${inputShape.join(" x ")})` : "";
+  const hint = `One sample, with commas or spaces between its numbers. ${size} numbers${shape} are encrypted; a model of tables makes them from its columns.`;
+  const element = made("div", { className: "fields wide" }, fieldOf("Numbers", area, hint));
+  const numbers = (): number[] | Missing => {
+    const values = numbersIn(area);
+    if (typeof values === "string") return new Missing(`${values} is not a number.`, area);
+    return values.length > 0 ? values : new Missing(`Numbers are needed, ${size} of them.`, area);
   };
   return { element, numbers, classes: [] };
 }

@@ -19,6 +19,8 @@ export type Question =
   /** `service`: whose page it is, where another program passes it on. */
   | { kind: "open"; url: string; service?: string; access: Access }
   | { kind: "describe"; model: string }
+  /** What the server says of a model, for the list. */
+  | { kind: "facts"; model: string }
   /** `structuredKeys`: the person has agreed to keys of a set with a structured secret. */
   | { kind: "score"; model: string; numbers: number[] | WholeSample; structuredKeys: boolean }
   /** Of the last answer. */
@@ -28,6 +30,8 @@ export type Question =
 export interface Description {
   inputShape: number[];
   expected: Expected;
+  /** Of each score of a classifier. */
+  labels: string[];
   /** Whether its keys have a structured secret, which a person is asked for first. */
   structuredSecret: boolean;
   facts: Record<string, unknown>;
@@ -71,6 +75,7 @@ export interface Failure {
 export interface Answers {
   open: string[];
   describe: Description;
+  facts: Record<string, unknown>;
   score: Scored;
   audit: AuditFile;
   close: null;

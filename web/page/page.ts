@@ -2,19 +2,22 @@
 
 import { hideAudit, offerAudit } from "./audit.js";
 import { agreedInDialog, confirmed } from "./consent.js";
-import { found, made } from "./elements.js";
-import { type Form, formOf, titleOf } from "./forms.js";
+import { found, reveal } from "./elements.js";
+import { formOf } from "./forms.js";
 import type { Access, Description, News } from "./messages.js";
+import { type Form, Missing } from "./missing.js";
+import { about, complete, fill } from "./model_list.js";
 import { weakness } from "./passphrases.js";
 import { FailedError, Scorer } from "./scorer.js";
 import { sayWhoServed } from "./served.js";
-import { showAnswer, showCiphertext, showWarnings } from "./shown.js";
-import { bytes, inWords, saidOf, seconds } from "./words.js";
+import { hideShown, showAnswer, showCiphertext, showWarnings } from "./shown.js";
+import { bytes, inWords } from "./words.js";
 
 const FIRST = "mnist-mlp-1x30"; // the model that is shown first, where the service has it
 const PAUSE_MS = 2000; // between looks for models
-const LONG_SECONDS = 5; // estimates beyond it are told before
+const LONG_FORM = 12; // fields; a form with more has the whole width
 const CHANGED = ["wrong_model", "gone", "unknown_model"]; // what is known of the service's models is old
+const READY = "Ready.";
 const STEPS: Readonly<Record<News["step"], string>> = {
   waits: "Another tab makes the keys and sends them. This one waits",
   keys: "Making keys in this browser",
@@ -26,6 +29,7 @@ const STEPS: Readonly<Record<News["step"], string>> = {
 
 const status = found("status", HTMLParagraphElement);
 const problem = found("error", HTMLParagraphElement);
+const inputs = found("inputs", HTMLDivElement);
 const models = found("model", HTMLSelectElement);
 const ask = found("ask", HTMLButtonElement);
 const access = found("access", HTMLFormElement);
@@ -58,7 +62,7 @@ async function open(): Promise<string[]> {
 /** Runs what a person asked for; says so when it fails. */
 async function attempt(work: () => Promise<void>): Promise<void> {
   const mine = ++attempts;
-  problem.hidden = true;
+  forgive();
   ask.disabled = true;
   try {
     await work();
@@ -68,13 +72,47 @@ async function attempt(work: () => Promise<void>): Promise<void> {
       apiKey.focus();
     }
     if (error instanceof FailedError && CHANGED.includes(error.failure.serviceCode)) opened = ""; // the next question asks anew
+    if (mine !== attempts) return; // the person has gone on to something else
     status.textContent = "No answer.";
-    problem.textContent = inWords(error);
-    problem.hidden = false;
+    say(inWords(error));
+    if (access.hidden) reveal(problem);
   } finally {
-    found("work", HTMLDivElement).hidden = true;
-    if (mine === attempts) ask.disabled = shown === null; // a later one enables it itself
+    if (mine === attempts) {
+      found("work", HTMLDivElement).hidden = true;
+      ask.disabled = shown === null; // a later one enables it itself
+      inputs.inert = false;
+    }
   }
+}
+
+/** Puts what went wrong at the field that it is about, before the button that led to it, or below the status. */
+function say(text: string, field: HTMLElement | null = null, place: Element | null = null): void {
+  problem.textContent = text;
+  if (field !== null) {
+    field.closest("details")?.setAttribute("open", "");
+    (field.closest("label") ?? field).after(problem);
+    field.setAttribute("aria-invalid", "true");
+    field.setAttribute("aria-describedby", problem.id);
+  } else if (place !== null) place.before(problem);
+  else status.after(problem);
+  problem.hidden = false;
+}
+
+function forgive(): void {
+  problem.hidden = true;
+  status.after(problem); // out of a form that may be replaced
+  for (const field of document.querySelectorAll("[aria-invalid]")) {
+    field.removeAttribute("aria-invalid");
+    field.removeAttribute("aria-describedby");
+  }
+}
+
+/** What is shown belongs to the sample that was sent. */
+function clear(): void {
+  forgive();
+  hideShown();
+  hideAudit();
+  if (shown !== null && status.textContent !== READY) status.textContent = READY;
 }
 
 /** A service that has just started compiles its models first. */
@@ -90,64 +128,70 @@ async function preparedModels(): Promise<string[]> {
 
 async function listModels(): Promise<void> {
   const names = await preparedModels();
-  models.replaceChildren(...names.map((name) => made("option", { value: name, textContent: titleOf(name) })));
+  fill(models, names);
   models.disabled = false;
   models.value = names.includes(FIRST) ? FIRST : (names[0] as string);
-  await choose();
+  try {
+    await choose();
+  } finally {
+    void complete(models, scorer); // after what the person waits for
+  }
 }
 
 async function choose(): Promise<void> {
   const model = models.value;
   const mine = ++choices;
   shown = null;
+  inputs.inert = false;
+  clear();
+  status.textContent = "Loading the model";
   const description = await scorer.ask({ kind: "describe", model });
   if (mine !== choices) return; // chosen again meanwhile, whose form is filled in
   const form = formOf(model, description);
-  found("inputs", HTMLDivElement).replaceChildren(form.element);
-  const { facts, structuredSecret } = description;
-  found("about", HTMLParagraphElement).textContent =
-    `${saidOf(facts["security_bits"])} bits of security; keys and ciphertexts of parameter set ${saidOf(facts["parameter_set"])}.${patience(facts)}`;
-  found("structured", HTMLFieldSetElement).hidden = !structuredSecret;
+  inputs.replaceChildren(form.element);
+  document.body.classList.toggle("long", form.element.querySelectorAll(".field").length > LONG_FORM);
+  found("about", HTMLParagraphElement).textContent = about(description.facts);
+  found("structured", HTMLFieldSetElement).hidden = !description.structuredSecret;
   consent.checked = false;
-  found("answer", HTMLDivElement).hidden = true;
-  hideAudit();
   shown = { model, form, description };
-  status.textContent = "Ready.";
+  status.textContent = READY;
 }
 
-function patience({ estimated_seconds: estimate }: Description["facts"]): string {
-  return typeof estimate === "number" && estimate > LONG_SECONDS ? ` The service expects to compute for ${seconds(estimate)}.` : "";
-}
-
-function refuse(reason: string): void {
-  status.textContent = "Not asked.";
-  problem.textContent = reason;
-  problem.hidden = false;
+/** Nothing is sent before the person has changed something. */
+function refuse(reason: string, field: HTMLElement | null = null): void {
+  status.textContent = "Nothing was sent.";
+  say(reason, field, ask);
+  reveal(field ?? problem);
 }
 
 async function score(): Promise<void> {
   if (shown === null) return;
   const { model, form, description } = shown;
+  const mine = attempts;
   const numbers = form.numbers();
-  if (typeof numbers === "string") return refuse(numbers);
+  if (numbers instanceof Missing) return refuse(numbers.text, numbers.field);
   const doubts = form.doubts?.() ?? [];
   const structuredKeys = description.structuredSecret && consent.checked;
-  if (description.structuredSecret && !structuredKeys) {
-    consent.focus();
-    return refuse("This model needs keys with a structured secret. Read what that means and agree to it, or choose another model.");
-  }
-  if (!(await passphraseStands())) return refuse("Choose another passphrase, or none: then the secret key ends with this page.");
-  found("answer", HTMLDivElement).hidden = true;
-  hideAudit();
+  if (description.structuredSecret && !structuredKeys)
+    return refuse(
+      "This model needs keys with a structured secret. Read what that means and agree to it, or choose another model.",
+      consent,
+    );
+  if (!(await passphraseStands()))
+    return refuse("Choose another passphrase, or leave it empty: then the secret key ends with this page.", passphrase);
+  clear();
+  inputs.inert = true; // an answer is about what is shown
   status.textContent = "Opening the key";
+  status.scrollIntoView({ block: "nearest" });
   if (opened !== JSON.stringify(wantedAccess())) await open();
-  const answer = await scorer.ask({ kind: "score", model, numbers, structuredKeys }, report);
+  const answer = await scorer.ask({ kind: "score", model, numbers, structuredKeys }, (news) => mine === attempts && report(news));
   temporaryKeys = answer.temporaryKeys;
-  if (shown?.model !== model) return;
+  if (mine !== attempts) return; // another model was chosen meanwhile
   showAnswer(answer, form, description.facts);
   showWarnings([...doubts, ...answer.warnings]);
   offerAudit(scorer, description.facts);
   status.textContent = `Answered: ${found("label", HTMLElement).textContent}.`;
+  reveal(found("answer", HTMLDivElement));
 }
 
 /** Whether it is strong, or the person wants it all the same. */
@@ -156,12 +200,9 @@ async function passphraseStands(): Promise<boolean> {
   const reason = word === "" || accepted.has(word) ? null : weakness(word);
   if (reason === null) return true;
   const text =
-    `This passphrase protects the secret key in this browser, and ${reason}: whoever gets this browser's files can guess it. ` +
+    `This passphrase protects the secret key in this browser, and ${reason}. Anybody who gets this browser's files can guess it. ` +
     "Four or more words that have nothing to do with each other are hard to guess.";
-  if (!(await agreedInDialog({ text, agree: "Use it all the same", refuse: "Choose another one" }))) {
-    passphrase.focus();
-    return false;
-  }
+  if (!(await agreedInDialog({ text, agree: "Use it all the same", refuse: "Choose another one" }))) return false;
   accepted.add(word);
   return true;
 }
@@ -196,5 +237,6 @@ found("sample", HTMLFormElement).addEventListener("submit", (event) => {
   event.preventDefault();
   if (!ask.disabled) void attempt(score);
 });
+inputs.addEventListener("input", clear);
 models.addEventListener("change", () => void attempt(choose));
 void attempt(listModels);

@@ -1,7 +1,7 @@
 // Pictures for models of photographs: a file or the clipboard, cut to the square in its middle, as app/cli/demo/cifar10.py does.
 
-import { context, made } from "./elements.js";
-import type { Form } from "./forms.js";
+import { changed, context, made } from "./elements.js";
+import { type Form, Missing } from "./missing.js";
 import { boxed } from "./photograph_image.js";
 
 const LARGEST = 1024; // pixels a side that are averaged; larger pictures are made smaller by the browser first
@@ -15,7 +15,7 @@ export function photograph(side: number, classes: readonly string[]): Omit<Form,
   seen.setAttribute("aria-label", "No picture yet");
   const note = made("p", {
     className: "quiet",
-    textContent: `What is encrypted: 3 x ${side} x ${side} numbers, the colours of this square.`,
+    textContent: `The square in the middle of your picture is encrypted, as 3 x ${side} x ${side} numbers.`,
   });
   note.setAttribute("role", "status");
 
@@ -23,12 +23,17 @@ export function photograph(side: number, classes: readonly string[]): Omit<Form,
     try {
       image = await read(file, side);
     } catch {
+      image = null; // the picture before it is not what the person chose
+      context(seen).clearRect(0, 0, side, side);
+      seen.setAttribute("aria-label", "No picture yet");
       note.textContent = `${file.name.slice(0, 40) || "This"} is no picture that this browser can read.`;
       return;
+    } finally {
+      changed(seen);
     }
     show(seen, side, image);
     seen.setAttribute("aria-label", `The picture as it is encrypted: ${file.name.slice(0, 40)}`);
-    note.textContent = `What is encrypted: 3 x ${side} x ${side} numbers, the colours of this square.`;
+    note.textContent = `This square is encrypted, as 3 x ${side} x ${side} numbers.`;
   };
   const chooser = made("input", { id: "photograph", type: "file", accept: "image/*" });
   chooser.addEventListener("change", () => {
@@ -40,17 +45,17 @@ export function photograph(side: number, classes: readonly string[]): Omit<Form,
     { className: "seen-large" },
     made("label", { htmlFor: "photograph", textContent: `A picture of one of these: ${classes.join(", ")}` }),
     chooser,
-    made("p", { className: "quiet", textContent: "Or paste one. It does not leave this browser as it is." }),
+    made("p", { className: "quiet", textContent: "You can also paste a picture. Only its encrypted form leaves this browser." }),
     seen,
     note,
   );
   const pasted = (event: ClipboardEvent): void => {
     if (!element.isConnected) return document.removeEventListener("paste", pasted); // another model was chosen
     const file = [...(event.clipboardData?.files ?? [])].find((each) => each.type.startsWith("image/"));
-    if (file !== undefined) void take(file);
+    if (file !== undefined && element.closest("[inert]") === null) void take(file); // not while an answer is on its way
   };
   document.addEventListener("paste", pasted);
-  return { element, numbers: () => (image === null ? "Choose a picture first, or paste one." : [...image]), classes };
+  return { element, numbers: () => (image === null ? new Missing("Choose a picture first, or paste one.", chooser) : [...image]), classes };
 }
 
 /** [3, side, side] in [0, 1]. */

@@ -16,7 +16,7 @@ export class FailedError extends Error {
 interface Waiting {
   resolve: (answer: never) => void;
   reject: (error: Error) => void;
-  report: (news: News) => void;
+  report: (news: News) => unknown;
 }
 
 export class Scorer {
@@ -33,7 +33,7 @@ export class Scorer {
     this.#worker.onerror = () => this.#fail("the part of the page that encrypts did not start");
   }
 
-  ask<Q extends Question>(question: Q, report: (news: News) => void = () => undefined): Promise<Answers[Q["kind"]]> {
+  ask<Q extends Question>(question: Q, report: (news: News) => unknown = () => undefined): Promise<Answers[Q["kind"]]> {
     const id = ++this.#asked;
     return new Promise((resolve, reject) => {
       this.#waiting.set(id, { resolve, reject, report });
@@ -49,7 +49,7 @@ export class Scorer {
     }
     const waiting = this.#waiting.get(reply.id);
     if (waiting === undefined) return;
-    if ("news" in reply) return waiting.report(reply.news);
+    if ("news" in reply) return void waiting.report(reply.news);
     this.#waiting.delete(reply.id);
     if ("failure" in reply) waiting.reject(new FailedError(reply.failure));
     else waiting.resolve(reply.answer as never);

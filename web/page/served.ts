@@ -6,5 +6,5 @@ export function sayWhoServed(): void {
   const { service } = document.documentElement.dataset;
   if (service === undefined) return;
   found("trust", HTMLParagraphElement).textContent =
-    `This page came from this machine, where cloakwork is installed, and not from the service. The service is ${service}; it gets what the table says, passed on by the program that served the page.`;
+    `This page came from this machine, where cloakwork is installed, and not from the service. The service is ${service}. It gets what the table says, through the program that served the page.`;
 }

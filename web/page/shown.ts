@@ -1,10 +1,10 @@
 // What is shown of ciphertexts and answers.
 
 import { context, found, made } from "./elements.js";
-import type { Form } from "./forms.js";
+import type { Form } from "./missing.js";
 import type { Scored } from "./messages.js";
 import { softmax } from "./softmax.js";
-import { bytes, saidOf, seconds } from "./words.js";
+import { bytes, percent, saidOf, seconds, shortly } from "./words.js";
 
 const NOISE_WIDTH = 64; // pixels
 const MOST_ROWS = 96;
@@ -21,24 +21,32 @@ export function showCiphertext(sent: Uint8Array): void {
   const words = [...sent.subarray(0, MOST_BYTES_AS_TEXT)].map((byte) => byte.toString(16).padStart(2, "0"));
   found("bytes", HTMLPreElement).textContent = `${words.join(" ")} ..`;
   found("sent", HTMLParagraphElement).textContent =
-    `${bytes(sent.length)} of ciphertexts. This is all that the server sees of your data; plain rows are the header and bits that are always zero.`;
+    `${bytes(sent.length)} of ciphertexts. This is all that the server sees of your data. Rows of one colour are the header and bits that are always zero.`;
   found("nothing", HTMLParagraphElement).hidden = true;
   found("ciphertext", HTMLDivElement).hidden = false;
+}
+
+/** Nothing of an earlier sample stays: neither its ciphertext nor its answer. */
+export function hideShown(): void {
+  found("nothing", HTMLParagraphElement).hidden = false;
+  found("ciphertext", HTMLDivElement).hidden = found("answer", HTMLDivElement).hidden = true;
+  found("bytes", HTMLPreElement).textContent = found("label", HTMLElement).textContent = "";
+  found("scores", HTMLDivElement).replaceChildren();
 }
 
 /** The answer, its scores as bars, and what it cost. */
 export function showAnswer(answer: Scored, { classes, isLogits }: Form, facts: Record<string, unknown>): void {
   const shares = isLogits ? softmax(answer.scores) : answer.scores;
   const best = answer.scores.indexOf(Math.max(...answer.scores));
-  const name = (i: number): string => classes[i] ?? String(i);
-  const isIndex = answer.label !== null && /^\d+$/.test(answer.label);
+  const name = (i: number): string => classes[i] ?? `output ${i}`;
+  const isIndex = answer.label !== null && /^\d+$/.test(answer.label) && !classes.includes(answer.label);
   const label =
     answer.label === null
       ? answer.scores.length > 1
         ? name(best)
         : shortly(answer.scores[0] ?? NaN)
       : isIndex
-        ? name(Number(answer.label))
+        ? (classes[Number(answer.label)] ?? answer.label)
         : (classes.find((each) => each === answer.label?.replaceAll("_", " ")) ?? answer.label);
   found("label", HTMLElement).textContent = label;
   found("scores", HTMLDivElement).replaceChildren(
@@ -46,10 +54,11 @@ export function showAnswer(answer: Scored, { classes, isLogits }: Form, facts: R
   );
   found("scale", HTMLParagraphElement).hidden = !isLogits;
   const costs: [string, string][] = [
-    ["Encrypted, answered, decrypted in", seconds(answer.seconds)],
-    ["of which the server computed", seconds(answer.computeSeconds)],
+    ["Time for everything", seconds(answer.seconds)],
+    ["Time on the server", seconds(answer.computeSeconds)],
     ["Evaluation keys sent", answer.uploadBytes === 0 ? "none: the server has them" : bytes(answer.uploadBytes)],
-    ["Ciphertexts out, back", `${bytes(answer.sent.length)}, ${bytes(answer.receivedBytes)}`],
+    ["Encrypted data sent", bytes(answer.sent.length)],
+    ["Encrypted answer received", bytes(answer.receivedBytes)],
     ["Security", `${saidOf(facts["security_bits"])} bits, parameter set ${saidOf(facts["parameter_set"])}`],
   ];
   const rows = costs.flatMap(([term, value]) => [made("dt", { textContent: term }), made("dd", { textContent: value })]);
@@ -68,7 +77,7 @@ export function showWarnings(warnings: readonly string[]): void {
 function bar(name: string, scores: number[], i: number, isBest: boolean, isLogits: boolean): HTMLElement {
   const value = scores[i] as number;
   const [low, high] = isLogits ? [0, 1] : [Math.min(0, ...scores), Math.max(...scores)];
-  const text = isLogits ? `${(100 * value).toFixed(1)} %` : shortly(value);
+  const text = isLogits ? percent(value) : value.toFixed(2);
   const meter = made("meter", { min: low, max: high > low ? high : low + 1, value });
   meter.setAttribute("aria-label", `${name}: ${text}`);
   return made(
@@ -78,8 +87,4 @@ function bar(name: string, scores: number[], i: number, isBest: boolean, isLogit
     meter,
     made("span", { textContent: text }),
   );
-}
-
-function shortly(value: number): string {
-  return value.toFixed(2);
 }

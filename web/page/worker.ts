@@ -76,6 +76,8 @@ async function answer(question: Question, report: (news: News) => void): Promise
       return open(question);
     case "describe":
       return describe(question.model);
+    case "facts":
+      return opened().client.facts(question.model);
     case "score":
       return score(question, report);
     case "audit":
@@ -119,6 +121,7 @@ async function describe(model: string): Promise<Description> {
   return {
     inputShape: [...specification.inputShape],
     expected: specification.expected,
+    labels: specification.labels.map(String),
     structuredSecret: specification.parameters.structuredSecret,
     facts,
   };

@@ -124,6 +124,11 @@ export class Client {
     return found;
   }
 
+  /** What the server says of a model's newest version (`parameters.fhe`), for lists: no specification is read, and nothing is pinned. */
+  async facts(name: string, signal?: AbortSignal): Promise<Record<string, unknown>> {
+    return (await this.#metadata(name, undefined, signal)).facts;
+  }
+
   /** Takes a model that is not what it was: the next use pins it as it is then. */
   async accept(name: string): Promise<void> {
     await this.#pins?.forget(name);
@@ -224,13 +229,8 @@ export class Client {
   }
 
   async #describe(name: string, version: string | undefined, signal?: AbortSignal): Promise<RemoteModel> {
-    const metadata = jsonOf(await this.#ask({ method: "GET", path: modelPath(name, version) }, signal));
-    const [versions, parameters] = [metadata["versions"], metadata["parameters"] as Record<string, unknown> | null | undefined];
-    const facts = parameters?.["fhe"];
-    const chosen = version ?? (Array.isArray(versions) ? textOf(versions.at(-1)) : null);
-    if (chosen === null || typeof facts !== "object" || facts === null)
-      throw new ServiceError(`model '${name}': the server's description lacks its versions or parameters.fhe`);
-    if ((facts as Record<string, unknown>)["kind"] === "index")
+    const { chosen, facts } = await this.#metadata(name, version, signal);
+    if (facts["kind"] === "index")
       throw new UnsupportedError(
         `model '${name}' is an index of nearest neighbours, which this client does not ask; take Python's, or 'cloakwork score'`,
       );
@@ -238,10 +238,20 @@ export class Client {
     const { body } = await this.#ask({ method: "GET", path, mostBytes: MOST_SPECIFICATION_BYTES }, signal);
     const specification = new ClientSpecification(new TextDecoder().decode(body), this.#engine ?? (await defaultEngine()));
     requireSecure(specification.parameters);
-    largestBatch(facts as Record<string, unknown>);
+    largestBatch(facts);
     const offered = { program: hexadecimal(specification.program), specification: hexadecimal(await digestOf(body)) };
     await this.#pins?.require(this.#confirm, name, chosen, version === undefined, offered);
-    return { name, version: chosen, specification, facts: facts as Record<string, unknown> };
+    return { name, version: chosen, specification, facts };
+  }
+
+  async #metadata(name: string, version?: string, signal?: AbortSignal): Promise<{ chosen: string; facts: Record<string, unknown> }> {
+    const metadata = jsonOf(await this.#ask({ method: "GET", path: modelPath(name, version) }, signal));
+    const [versions, parameters] = [metadata["versions"], metadata["parameters"] as Record<string, unknown> | null | undefined];
+    const facts = parameters?.["fhe"];
+    const chosen = version ?? (Array.isArray(versions) ? textOf(versions.at(-1)) : null);
+    if (chosen === null || typeof facts !== "object" || facts === null)
+      throw new ServiceError(`model '${name}': the server's description lacks its versions or parameters.fhe`);
+    return { chosen, facts: facts as Record<string, unknown> };
   }
 
   // --- keys ---

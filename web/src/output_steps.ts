@@ -37,6 +37,8 @@ export interface OutputStep {
   name: string;
   stage: Stage;
   run: (x: Tensor) => Answer;
+  /** Of each score, if the step takes one score for each label. */
+  labels?: readonly Label[];
 }
 
 const MOST_STEPS = 1000;
@@ -69,7 +71,7 @@ export function outputSteps(last: unknown, answers: unknown, shape: readonly num
 function outputStep(given: Fields): OutputStep {
   const name = text(given["step"]);
   const { stage, make } = chosen(KINDS, name, "known steps");
-  return { name, stage, run: make(given) };
+  return { name, stage, run: make(given), ...(name === "Labels" && { labels: labels(given["labels"]) }) };
 }
 
 /** Stops before the first step of a later stage. Labels come from scores, so that saturated probabilities are no ties. */

@@ -6,7 +6,7 @@ import type { ClientKey } from "./client_key.js";
 import { clip, type Expected, type Given } from "./columns.js";
 import type { Engine } from "./engine.js";
 import { FheError, KeyMismatchError, ParameterError, SerializationError, ShapeError } from "./errors.js";
-import { demand, entries, MOST_NUMBERS, parsedObject, real, reals, shape, text } from "./fields.js";
+import { demand, entries, type Label, MOST_NUMBERS, parsedObject, real, reals, shape, text } from "./fields.js";
 import { columnLabels, inputSteps, type InputSteps, runInputSteps } from "./input_steps.js";
 import { MOST_BATCH_BYTES } from "./limits.js";
 import { type Answer, type OutputStep, outputSteps, runOutputSteps, type Stage, STAGES } from "./output_steps.js";
@@ -106,6 +106,11 @@ export class ClientSpecification {
   /** What the user is asked for: a table with its columns, texts, several tensors, or numbers of one shape. */
   get expected(): Expected {
     return this.#inputSteps.first?.expected ?? { kind: "numbers", shape: this.inputShape };
+  }
+
+  /** The labels of a classifier, one for each of its scores or probabilities; empty for all other models. */
+  get labels(): readonly Label[] {
+    return this.#outputSteps.find((step) => step.labels !== undefined)?.labels ?? [];
   }
 
   /** How many numbers of a sample are encrypted. */

@@ -39,7 +39,8 @@ def serve(
         Path | None, typer.Option("--data", metavar="FOLDER", help="Keep everything of the service here.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", help="Read settings from this TOML file; docs/howto/service.md lists them.")
+        Path | None,
+        typer.Option("--config", help="Read settings from this TOML file; docs/howto/service.md lists them."),
     ] = None,
     devices: Annotated[
         str | None,

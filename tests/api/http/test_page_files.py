@@ -116,7 +116,30 @@ def test_a_link_of_another_site_opens_the_page_and_nothing_else(server: Server):
         assert http.get("/", headers={**link, "Host": "evil.example"}).status_code == 403
 
 
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+@pytest.mark.parametrize(
+    ("path", "start"), [("/nowhere", "./"), ("/a/b/c", "../../"), ("/a%2Fb/c?d=/e", "../"), ("/page/x", "../")]
+)
+def test_a_person_reads_that_a_page_is_not_there(server: Server, path: str, start: str):
+    with server.client() as http:
+        answer = http.get(httpx.URL(http.base_url).copy_with(raw_path=path.encode()), headers=BROWSER)
+    assert answer.status_code == 404 and answer.headers["content-type"].startswith("text/html")
+    assert f'<a href="{start}">' in answer.text and "no page at this address" in answer.text
+    assert "style-src 'self'" in answer.headers["content-security-policy"] and answer.headers["vary"] == "Accept"
+    assert answer.headers["x-request-id"] in answer.text
+
+
+@pytest.mark.parametrize(("path", "headers"), [("/nowhere", {}), ("/nowhere", {"Accept": "*/*"}), ("/v2/no", BROWSER)])
+def test_a_program_reads_the_same_as_json(server: Server, path: str, headers: dict[str, str]):
+    with server.client() as http:
+        answer = http.get(path, headers=headers)
+    assert answer.status_code == 404 and answer.json()["code"] == "not_found"
+
+
 def test_a_service_without_a_page(tmp_path: Path):
     with serving(tmp_path, environment={"PAGE": "false"}) as server, server.client() as http:
         assert [http.get(path).status_code for path in ("/", "/docs", "/admin", "/page/app.js")] == [404] * 4
+        assert http.get("/nowhere", headers=BROWSER).json()["code"] == "not_found"
         assert http.get("/openapi.json").status_code == 200

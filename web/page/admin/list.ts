@@ -57,7 +57,7 @@ export class ListView<R> implements Refreshable {
     this.#table = new LiveTable(caption, columns, identity, actions);
     this.#form.append(
       ...filters.map((filter) => field(id, filter)),
-      made("button", { type: "submit", textContent: filters.length > 0 ? "Show" : "Look again" }),
+      made("button", { type: "submit", textContent: filters.length > 0 ? "Show" : "Refresh" }),
     );
     this.#form.setAttribute("aria-label", `Filter: ${title}`);
     this.#form.addEventListener("submit", (event) => {

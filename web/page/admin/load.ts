@@ -13,15 +13,15 @@ const COLUMNS = [
   { title: "Run", kind: "name", text: (run: Run) => run.id },
   { title: "For", text: (run: Run) => `${run.tenant} (${run.kind === "job" ? "a job" : "waits for it"})` },
   { title: "Model", text: (run: Run) => `${run.model}, version ${run.version}` },
-  { title: "Set", text: (run: Run) => run.parameter_set },
+  { title: "Parameter set", text: (run: Run) => run.parameter_set },
   { title: "Samples", kind: "number", text: (run: Run) => count(run.samples) },
   { title: "Waited", kind: "number", text: (run: Run) => seconds(run.waited_seconds) },
-  { title: "Runs for", kind: "number", text: (run: Run) => (run.seconds === null ? "not yet" : seconds(run.seconds)) },
+  { title: "Running for", kind: "number", text: (run: Run) => (run.seconds === null ? "not yet" : seconds(run.seconds)) },
   { title: "Device", text: (run: Run) => run.device ?? "" },
 ] as const;
 
 export class LoadView {
-  readonly #runs = new LiveTable<Run>("Runs that the engine has", COLUMNS, (run) => run.id, [], "Nothing runs.");
+  readonly #runs = new LiveTable<Run>("Runs in progress", COLUMNS, (run) => run.id, [], "Nothing runs.");
   readonly #requests = new Chart(2);
   readonly #work = new Chart(2);
   readonly #gauges = new Map<string, { meter: HTMLMeterElement; value: HTMLElement }>();
@@ -47,9 +47,9 @@ export class LoadView {
       );
     this.#gauge("Keys in memory", keys.memory_bytes, keys.memory_limit_bytes, part(keys.memory_bytes, keys.memory_limit_bytes));
     this.#gauge("Keys on devices", keys.device_bytes, keys.device_limit_bytes, part(keys.device_bytes, keys.device_limit_bytes));
-    this.#gauge("Bodies in memory", bodies.held_bytes, bodies.limit_bytes, part(bodies.held_bytes, bodies.limit_bytes));
+    this.#gauge("Request bodies in memory", bodies.held_bytes, bodies.limit_bytes, part(bodies.held_bytes, bodies.limit_bytes));
     const [room, used] = [Math.max(0, disk.room_bytes), Math.max(0, disk.free_bytes - disk.room_bytes)];
-    this.#gauge("Disk: reserved or promised", used, used + room, `${size(room)} left beyond ${size(disk.reserve_bytes)}`);
+    this.#gauge("Disk: used or reserved", used, used + room, `${size(room)} free, ${size(disk.reserve_bytes)} kept in reserve`);
     this.#runs.show(load.runs);
   }
 
@@ -66,9 +66,9 @@ export class LoadView {
       ["Service", `${service.slice(0, 8)}, version ${version}, up for ${duration(uptime_seconds)}`],
       [
         "Engine",
-        `${engine.answers ? `on ${engine.devices.join(", ")}, ${engine.workers} runs at a time` : "does not answer"}; started again ${engine.restarts} times`,
+        `${engine.answers ? `on ${engine.devices.join(", ")}, ${engine.workers} runs at a time` : "does not answer"}; restarted ${engine.restarts} times`,
       ],
-      ["Keys", `${keys.resident} loaded; ${keys.hits} of ${runs} runs found theirs on the device`],
+      ["Keys", `${keys.resident} loaded; ${keys.hits} of ${runs} runs found their keys on the device`],
       [
         "Jobs",
         Object.entries(jobs)
