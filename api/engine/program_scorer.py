@@ -16,14 +16,13 @@ from cloakwork.models.audit.audit_key import AuditKey, Transcript
 from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import program_from_bytes
 
-_PROGRAM_BYTES: Final = 1 << 30
 _PARALLEL_BOOTSTRAPS: Final = 4  # per thread; with fewer, more threads cost more than they bring
 
 
 class ProgramScorer:
-    def __init__(self, residency: Residency) -> None:
+    def __init__(self, residency: Residency, program_bytes: int) -> None:
         self._residency = residency
-        self._programs: LeastRecentlyUsed[Program] = LeastRecentlyUsed(_PROGRAM_BYTES)
+        self._programs: LeastRecentlyUsed[Program] = LeastRecentlyUsed(program_bytes, residency.forget_program)
         self.audit_key: AuditKey | None = None  # the web process says it before anything is run
 
     def read(self, request: Request) -> SeededPackedCiphertexts:
