@@ -10,7 +10,7 @@ from typing import Final
 
 from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, Request, shares
 from cloakwork.api.engine.residency import LeastRecentlyUsed, Residency
-from cloakwork.api.errors import DamagedModelError
+from cloakwork.api.errors import DamagedModelError, UnavailableError
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
 from cloakwork.models.audit.audit_key import AuditKey, Transcript
 from cloakwork.models.program import Program
@@ -65,6 +65,7 @@ class ProgramScorer:
 def _load(place: ModelPlace) -> Program:
     """Raises:
     DamagedModelError: the file is gone, or has other bytes than when it was described.
+    UnavailableError: it does not fit memory.
     """
     try:
         data = place.path.read_bytes()
@@ -72,4 +73,10 @@ def _load(place: ModelPlace) -> Program:
         data = b""
     if hashlib.sha256(data).hexdigest() != place.digest:
         raise DamagedModelError("the model's file is damaged; its operator has to repair or remove it", retry_after=30)
-    return program_from_bytes(data)
+    try:
+        return program_from_bytes(data)
+    except MemoryError:
+        raise UnavailableError(
+            f"the engine has not enough memory to read this model of {len(data) >> 20} MiB; its operator has to give the service more",
+            retry_after=60,
+        ) from None
