@@ -51,6 +51,11 @@ class Metrics:
             registry=self._registry,
         )
         self.restarts = Gauge("fhe_engine_restarts", "Engine processes started again.", registry=self._registry)
+        self.memory_kills = Gauge(
+            "fhe_engine_memory_kills",
+            "Engine processes that the kernel killed for want of memory.",
+            registry=self._registry,
+        )
         self.hangs = Gauge("fhe_engine_hangs", "Engine processes killed because they hung.", registry=self._registry)
         self.silent = Gauge("fhe_engines_silent", "Engines that do not answer now.", registry=self._registry)
         self.waiting = Gauge(

@@ -106,9 +106,15 @@ class Settings(BaseSettings):
         "`cuda:0 cuda:1`, `cuda:0,1` (two GPUs as one device).",
     )
     threads: int = Field(0, ge=0, description="CPU threads of the engine; 0: as many as the process may use.")
-    memory_key_bytes: Positive = Field(1 << 30, description="Evaluation keys kept in memory as they travel, bytes.")
+    memory_key_bytes: Positive = Field(
+        1 << 30,
+        description="Evaluation keys kept in memory as they travel, bytes. Not set: less where there is "
+        "[little memory](operations.md#little-memory).",
+    )
     device_key_bytes: Positive = Field(
-        4 << 30, description="Expanded keys, and prepared tables of indices, kept on each device, bytes."
+        4 << 30,
+        description="Expanded keys, and prepared tables of indices, kept on each device, bytes. Not set: all CPU engines together have no "
+        "more, and less where there is [little memory](operations.md#little-memory).",
     )
     engine_ping_seconds: Seconds = Field(1.0, description="How often each engine is asked whether it answers.")
     engine_missed_pings: int = Field(
@@ -143,7 +149,9 @@ class Settings(BaseSettings):
     max_queue: Positive = Field(1000, description="Requests and jobs waiting, all tenants together; beyond it 429.")
     max_tenant_queue: Positive = Field(200, description="The same for one tenant.")
     body_memory_bytes: Positive = Field(
-        256 << 20, description="Bodies of inference requests and their answers in memory, all together; beyond it 429."
+        256 << 20,
+        description="Bodies of inference requests and their answers in memory, all together; beyond it 429. Not set: less where "
+        "there is [little memory](operations.md#little-memory).",
     )
     tenant_body_memory_bytes: Positive = Field(64 << 20, description="The same for one tenant.")
     max_connections: Positive = Field(

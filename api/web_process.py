@@ -42,6 +42,7 @@ def serve(settings: Settings) -> int:
     require_port(settings.host, settings.port)
     room = allow_connections(settings.max_connections)
     services = Services(settings)
+    services.budgets.tell()
     asyncio.run(prepare(settings, services.node.name, services.storage))
     connections = Connections(room.connections, settings.max_address_connections, settings.max_tenant_connections)
     config = uvicorn.Config(

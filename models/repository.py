@@ -20,6 +20,7 @@ from typing import Any, Final
 from cloakwork.fhe_core import parameters
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.fhe_core.memory import memory_bytes
 from cloakwork.models.neighbours.facts import index_facts
 from cloakwork.models.neighbours.index_file import load_index
 from cloakwork.models.program import Program
@@ -48,6 +49,7 @@ __all__ = ["ARTEFACT", "INDEX", "add_zoo", "artefacts", "describe", "facts_of", 
 # for each of its own, a program of 3 MB 20, because integers of one byte become eight.
 _MEMORY_FOR_EACH_BYTE: Final = {ARTEFACT: 32, INDEX: 4}
 _MEMORY_BYTES: Final = 1 << 30
+_OTHERS_BYTES: Final = 512 << 20  # of the service's other processes
 _SECONDS_FOR_EACH_MIB: Final = 1
 _SECONDS: Final = 60
 _LONGEST_LINE: Final = 500
@@ -131,14 +133,17 @@ def describe_foreign(artefact: Path) -> str | None:
     The limit of seconds is the kernel's, which ends the process (SIGXCPU).
     """
     size = artefact.stat().st_size
-    memory = _MEMORY_BYTES + _MEMORY_FOR_EACH_BYTE[artefact.suffix] * size
+    explained = _MEMORY_BYTES + _MEMORY_FOR_EACH_BYTE[artefact.suffix] * size
+    memory = min(explained, _usable_memory())
     seconds = _SECONDS + _SECONDS_FOR_EACH_MIB * (size >> 20)
     _lower(resource.RLIMIT_DATA, memory)
     _lower(resource.RLIMIT_CPU, seconds)
     try:
         describe(artefact)
     except MemoryError:
-        return f"reading it takes more than {memory >> 20} MiB; it is made up"
+        return (
+            f"reading it takes more than {memory >> 20} MiB; it is made up" if memory == explained else _too_large(size)
+        )
     except FheError as error:
         return " ".join(str(error).removeprefix(f"{artefact}: ").split())[:_LONGEST_LINE]
     except OSError:
@@ -146,6 +151,18 @@ def describe_foreign(artefact: Path) -> str | None:
     except Exception:  # of a file that is made up with care: its reader has met something that no compiler writes
         return "it cannot be described; it is made up"
     return None
+
+
+def _usable_memory() -> int:
+    """Of a process that reads a model: what is here less what the service has for itself."""
+    return max(_MEMORY_BYTES, memory_bytes() - _OTHERS_BYTES)
+
+
+def _too_large(size: int) -> str:
+    return (
+        f"reading its {size >> 20} MiB takes more than {_usable_memory() >> 20} MiB of memory, all that there is for it here; "
+        "give the service more memory, or compile a smaller model"
+    )
 
 
 def _lower(kind: int, limit: int) -> None:
@@ -178,6 +195,9 @@ def main() -> int:
         return _foreign(Path(sys.argv[2]))
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     repository, status = Path(sys.argv[1]), 0
+    _lower(
+        resource.RLIMIT_DATA, _usable_memory()
+    )  # a model that is too large is told so, instead of a kernel that ends processes
     if "--zoo" in sys.argv[2:]:
         add_zoo(repository)
     for artefact in (each for model in by_model(repository) for each in model):
@@ -194,6 +214,11 @@ def main() -> int:
         try:
             describe(artefact)
             artefact.with_suffix(FAULT).unlink(missing_ok=True)
+        except MemoryError:
+            refusal = _too_large(artefact.stat().st_size)
+            _keep_fault(artefact, MemoryError(refusal))
+            _log.error("%s: %s", place, refusal)
+            status = 1
         except (FheError, OSError) as error:
             _keep_fault(artefact, error)
             _log.error("%s: %s", place, error)

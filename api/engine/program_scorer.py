@@ -10,20 +10,19 @@ from typing import Final
 
 from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, Request, shares
 from cloakwork.api.engine.residency import LeastRecentlyUsed, Residency
-from cloakwork.api.errors import DamagedModelError
+from cloakwork.api.errors import DamagedModelError, UnavailableError
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
 from cloakwork.models.audit.audit_key import AuditKey, Transcript
 from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import program_from_bytes
 
-_PROGRAM_BYTES: Final = 1 << 30
 _PARALLEL_BOOTSTRAPS: Final = 4  # per thread; with fewer, more threads cost more than they bring
 
 
 class ProgramScorer:
-    def __init__(self, residency: Residency) -> None:
+    def __init__(self, residency: Residency, program_bytes: int) -> None:
         self._residency = residency
-        self._programs: LeastRecentlyUsed[Program] = LeastRecentlyUsed(_PROGRAM_BYTES)
+        self._programs: LeastRecentlyUsed[Program] = LeastRecentlyUsed(program_bytes, residency.forget_program)
         self.audit_key: AuditKey | None = None  # the web process says it before anything is run
 
     def read(self, request: Request) -> SeededPackedCiphertexts:
@@ -66,6 +65,7 @@ class ProgramScorer:
 def _load(place: ModelPlace) -> Program:
     """Raises:
     DamagedModelError: the file is gone, or has other bytes than when it was described.
+    UnavailableError: it does not fit memory.
     """
     try:
         data = place.path.read_bytes()
@@ -73,4 +73,10 @@ def _load(place: ModelPlace) -> Program:
         data = b""
     if hashlib.sha256(data).hexdigest() != place.digest:
         raise DamagedModelError("the model's file is damaged; its operator has to repair or remove it", retry_after=30)
-    return program_from_bytes(data)
+    try:
+        return program_from_bytes(data)
+    except MemoryError:
+        raise UnavailableError(
+            f"the engine has not enough memory to read this model of {len(data) >> 20} MiB; its operator has to give the service more",
+            retry_after=60,
+        ) from None

@@ -15,10 +15,15 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from cloakwork.api.engine.resident import ResidentKey
 from cloakwork.api.errors import DamagedKeyError
-from cloakwork.fhe_core.errors import FheError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.errors import DeviceError, FheError
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
+from cloakwork.fhe_core.parameters import (
+    ParameterSet,
+    expanded_bootstrap_key_bytes,
+    expanded_keyswitch_key_bytes,
+)
 from cloakwork.models.neighbours.prepared import PreparedTable
 
 _TABLE: Final = "table "  # before the digest, so that no key has such a name
@@ -40,8 +45,9 @@ class LeastRecentlyUsed(Generic[T]):
     Dropping forgets the cache's reference; a run that still uses the value keeps it until it ends.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, dropped: Callable[[str], None] = lambda _: None) -> None:
+        """`dropped`: what made room, by name."""
+        self._limit, self._dropped = limit, dropped
         self._entries: OrderedDict[str, _Entry[T]] = OrderedDict()
         self._lock = threading.Lock()
         self.hits = 0
@@ -65,6 +71,22 @@ class LeastRecentlyUsed(Generic[T]):
         self._evict((name, beside))
         return value
 
+    def reserve(self, name: str, nbytes: int, beside: str | None = None) -> None:
+        """Room for a value that is being made, before it takes it."""
+        with self._lock:
+            if name in self._entries:
+                self._entries[name].nbytes = nbytes
+        self._evict((name, beside))
+
+    def drop_others(self, name: str) -> None:
+        """All that is kept for later."""
+        with self._lock:
+            others = [each for each, entry in self._entries.items() if each != name and entry.value is not None]
+            for each in others:
+                del self._entries[each]
+        for each in others:
+            self._dropped(each)
+
     def __contains__(self, name: str) -> bool:
         with self._lock:
             entry = self._entries.get(name)
@@ -82,13 +104,21 @@ class LeastRecentlyUsed(Generic[T]):
         with self._lock:
             return sum(entry.nbytes for entry in self._entries.values())
 
+    def values(self) -> list[T]:
+        with self._lock:
+            return [entry.value for entry in self._entries.values() if entry.value is not None]
+
     def _evict(self, keep: tuple[str | None, ...]) -> None:
+        dropped: list[str] = []
         with self._lock:
             total = sum(entry.nbytes for entry in self._entries.values())
             for name in [name for name, entry in self._entries.items() if name not in keep and entry.value is not None]:
                 if total <= self._limit:
                     break
                 total -= self._entries.pop(name).nbytes
+                dropped.append(name)
+        for name in dropped:
+            self._dropped(name)
 
 
 @dataclass(frozen=True)
@@ -128,11 +158,21 @@ class Residency:
         def expand() -> ResidentKey:
             loaded = self._loaded(place, EvaluationKeys.load)
             assert isinstance(loaded.keys, EvaluationKeys)
-            return ResidentKey(loaded.keys.expand(self.device), loaded.sha256)
+            self._expanded.reserve(place.name, _expanded_bytes(loaded.keys.parameters))
+            return ResidentKey(self._expand(place.name, loaded.keys), loaded.sha256)
 
         found = self._expanded.get(place.name, expand, _nbytes)
         assert isinstance(found, ResidentKey)
         return found
+
+    def _expand(self, name: str, keys: EvaluationKeys) -> ExpandedKey:
+        """With all room there is, when what is kept for later leaves too little of it."""
+        try:
+            return keys.expand(self.device)
+        except (DeviceError, MemoryError):
+            self._expanded.drop_others(name)
+            self._memory.drop_others(name)
+        return keys.expand(self.device)
 
     def table_and_key(
         self, digest: str, prepare: Callable[[], PreparedTable], place: KeyPlace, threads: int
@@ -168,6 +208,12 @@ class Residency:
         self._memory.drop(name)
         self._expanded.drop(name)
 
+    def forget_program(self, digest: str) -> None:
+        """What keys on the device keep of it: it is not in memory any more, or not needed there."""
+        for value in self._expanded.values():
+            if isinstance(value, ResidentKey):
+                value.forget_program(digest)
+
     def names(self) -> list[str]:
         """Of every key that is in memory or on the device."""
         every = self._memory.names() | self._expanded.names()
@@ -190,3 +236,8 @@ def one_device(device: str) -> str:
 
 def _nbytes(resident: Resident) -> int:
     return resident.nbytes
+
+
+def _expanded_bytes(parameters: ParameterSet) -> int:
+    """About: a back end has its own layout."""
+    return expanded_bootstrap_key_bytes(parameters) + expanded_keyswitch_key_bytes(parameters)

@@ -35,7 +35,7 @@ class ResidentKey:
         with self._lock:
             idle = self._idle.get(kind)
             runtime = idle.pop() if idle else None
-        if runtime is None:
+        if runtime is None or runtime.program is not program:  # of a program that was dropped, and read again
             runtime = Runtime(program, Session(self._key, threads=threads))
         try:
             yield runtime
@@ -45,3 +45,9 @@ class ResidentKey:
                 self._idle.move_to_end(kind)
                 while len(self._idle) > _KINDS_KEPT:
                     self._idle.popitem(last=False)
+
+    def forget_program(self, digest: str) -> None:
+        """Idle runtimes would keep it in memory."""
+        with self._lock:
+            for kind in [kind for kind in self._idle if kind[0] == digest]:
+                del self._idle[kind]

@@ -24,7 +24,7 @@ class Runner:
         self.workers = worker_count(options.device, options.threads)
         self.spread = run_spread(options.device, options.threads)
         self.residency = Residency(options.device, options.memory_key_bytes, options.device_key_bytes)
-        self._programs = ProgramScorer(self.residency)
+        self._programs = ProgramScorer(self.residency, options.program_bytes)
         self._scorers: dict[str, Scorer[Any]] = {"program": self._programs, "index": IndexScorer(self.residency)}
         self._active = 0
         self._lock = threading.Lock()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from cloakwork.api.budgets import Budgets
 from cloakwork.api.database.connection import Database
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
@@ -62,14 +63,17 @@ _BEGIN_AGAIN_SECONDS = 2.0
 _log = logging.getLogger("cloakwork.service")
 
 
-def engine_options(settings: Settings) -> EngineOptions:
+def engine_options(settings: Settings, budgets: Budgets) -> EngineOptions:
     """Of all engines together."""
     threads = settings.threads or usable_cores()
     return EngineOptions(
         threads=threads,
-        memory_key_bytes=settings.memory_key_bytes,
-        device_key_bytes=settings.device_key_bytes,
+        memory_key_bytes=budgets.memory_key_bytes,
+        device_key_bytes=budgets.device_key_bytes,
         log_level=settings.log_level,
+        cpu_key_bytes=budgets.cpu_key_bytes,
+        program_bytes=budgets.program_bytes,
+        data_bytes=budgets.data_bytes,
     )
 
 
@@ -99,7 +103,7 @@ class Services:
     """Everything that the routes call."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+        self.settings, self.budgets = settings, Budgets.of(settings)
         own_folder(settings.data_folder)
         self.node = Node(settings.data_folder)
         self.audit_key = audit_key(settings)
@@ -119,7 +123,7 @@ class Services:
         self.model_uploads = ModelUploads(self.models, self.disk, settings.max_model_bytes, settings.structured_keys)
         self.keys = Keys(self.database)
         self.usage = Usage(self.database, settings)
-        self.dispatcher = Dispatcher(settings, engine_options(settings), self.audit_key)
+        self.dispatcher = Dispatcher(settings, engine_options(settings, self.budgets), self.audit_key)
         self.fleet = self._fleet() if settings.shared else None
         damage = Damage(self.storage, lambda kind: self.metrics.damaged_objects.labels(kind).inc())
         self.uploads = Uploads(
@@ -160,7 +164,7 @@ class Services:
             [] if self.models.shared is None else [self.models.shared.folder()],
         )
         self._opening: asyncio.Task[None] | None = None
-        self.bodies = BodyBudget(settings.body_memory_bytes, settings.tenant_body_memory_bytes)
+        self.bodies = BodyBudget(self.budgets.body_memory_bytes, self.budgets.tenant_body_memory_bytes)
         self._readiness = Readiness(self._check_ready)
         self.administration = self._administration()
         self.started = False
@@ -195,7 +199,7 @@ class Services:
     def _administration(self) -> Administration:
         settings, activity = self.settings, self.metrics.activity
         return Administration(
-            Load(settings, self.dispatcher, self.store, self.bodies, self.disk, activity, self.fleet),
+            Load(self.budgets, settings, self.dispatcher, self.store, self.bodies, self.disk, activity, self.fleet),
             Listings(
                 settings,
                 self.database,
@@ -312,6 +316,7 @@ class Services:
             self.metrics.resident.labels("device").set(0)
         await self._count_rows()
         self.metrics.restarts.set(self.dispatcher.engines.restarts)
+        self.metrics.memory_kills.set(self.dispatcher.engines.memory_kills)
         self.metrics.hangs.set(self.dispatcher.engines.hangs)
         self.metrics.silent.set(self.dispatcher.engines.silent)
         self.metrics.disk_free.set(self.disk.free_bytes())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
 from cloakwork.fhe_core.errors import ShapeError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.memory import memory_bytes
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.program.artefact import program_from_bytes
 from cloakwork.models.program.purpose import check_purpose
@@ -60,4 +61,4 @@ class Evaluator:
 def _memory_bytes(threads: int) -> int:
     """This worker's share, where every CPU of the machine belongs to one."""
     workers = max(1, (os.cpu_count() or 1) // threads)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // workers
+    return memory_bytes() // workers

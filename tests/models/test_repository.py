@@ -17,7 +17,7 @@ from cloakwork.models import zoo
 from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.program.artefact import MAGIC, VERSION, save_program
 from cloakwork.models.repository import describe
-from cloakwork.models.repository_files import RETIRED, is_described, next_version, release
+from cloakwork.models.repository_files import RETIRED, fault_of, is_described, next_version, release
 
 pytestmark = pytest.mark.os_entropy  # processes, which compare nothing of chance
 
@@ -88,6 +88,22 @@ def test_a_header_that_grows_in_memory_meets_the_limit(tmp_path: Path):
     result = described(artefact, SMALL)
     assert result.returncode == 1 and "made up" in result.stderr and "MiB" in result.stderr, result.stderr
     assert list(tmp_path.iterdir()) == [artefact]
+
+
+def test_a_model_that_is_too_large_for_the_machine_is_told_so(tmp_path: Path):
+    """As one that was sent, and as one of the folder."""
+    artefact = tmp_path / "sent.clkm"
+    artefact.write_bytes(header_of(b"[" + b"[]," * (3 << 20) + b"1]"))
+    little = "repository.memory_bytes = lambda: 1; repository._MEMORY_BYTES = 200 << 20;"
+    result = described(artefact, little)
+    assert result.returncode == 1 and "give the service more memory" in result.stderr, result.stderr
+    (tmp_path / "model").mkdir()
+    placed = artefact.rename(tmp_path / "model" / "1.clkm")
+    script = f"import sys; from cloakwork.models import repository; {little} sys.exit(repository.main())"
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 1 and "give the service more memory" in result.stderr, result.stderr
+    assert "more memory" in fault_of(placed)["reason"]
 
 
 def test_seconds_are_the_kernels_to_count(tmp_path: Path):

@@ -6,6 +6,7 @@ import time
 from typing import Any, Final
 
 from cloakwork.api.activity import STEP_SECONDS, Activity
+from cloakwork.api.budgets import Budgets
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.fleet.fleet import Fleet
@@ -24,6 +25,7 @@ class Load:
 
     def __init__(
         self,
+        budgets: Budgets,
         settings: Settings,
         dispatcher: Dispatcher,
         store: JobStore,
@@ -32,7 +34,7 @@ class Load:
         activity: Activity,
         fleet: Fleet | None = None,
     ) -> None:
-        self._settings = settings
+        self._budgets, self._settings = budgets, settings
         self._dispatcher = dispatcher
         self._store = store
         self._bodies = bodies
@@ -114,9 +116,9 @@ class Load:
         return {
             "resident": len(engines.resident_keys) if facts else 0,
             "memory_bytes": every("memory_bytes"),
-            "memory_limit_bytes": self._settings.memory_key_bytes,
+            "memory_limit_bytes": self._budgets.memory_key_bytes,
             "device_bytes": every("device_bytes"),
-            "device_limit_bytes": self._settings.device_key_bytes * max(1, len(engines.devices)),
+            "device_limit_bytes": engines.device_key_bytes or self._budgets.device_key_bytes,
             "hits": every("hits"),
             "misses": every("misses"),
         }

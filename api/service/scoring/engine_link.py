@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import socket
 import sys
 import time
@@ -16,6 +17,7 @@ from cloakwork.api.engine.messages import Message, pack, receive
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.clock import new_id
+from cloakwork.fhe_core.memory import memory_kills
 from cloakwork.models.audit.audit_key import AuditKey
 
 RESTART_SECONDS: Final = (0.0, 0.2, 1.0, 5.0)
@@ -46,6 +48,8 @@ class EngineLink:
         self._began = 0.0  # the process, by the monotonic clock
         self.facts: Message = {}
         self.restarts = 0
+        self.memory_kills = 0  # processes that the kernel ended for want of memory
+        self._killed = False  # this process, by us
         self.words = 0  # messages that came: signs of life
 
     @property
@@ -57,12 +61,17 @@ class EngineLink:
         return self._process.pid if self._process is not None and self.up else None
 
     @property
+    def device_key_bytes(self) -> int:
+        return self._options.device_key_bytes
+
+    @property
     def starting_seconds(self) -> float:
         """That the process which has not answered yet has had."""
         return 0.0 if self.up or self._transport is None else time.monotonic() - self._began
 
     def kill(self) -> None:
         """One that hangs. Its connection is given up, so that nothing waits for a process that no signal ends."""
+        self._killed = True
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -103,10 +112,31 @@ class EngineLink:
         failures = 0
         while True:
             await asyncio.sleep(RESTART_SECONDS[min(failures, len(RESTART_SECONDS) - 1)])
+            kills, self._killed = memory_kills(), False
             answered = await self._run_once()
             failures = 0 if answered else failures + 1
             self.restarts += 1
-            _log.warning("the engine process ended and is started again", extra={"restarts": self.restarts})
+            _log.warning(
+                "the engine process ended and is started again",
+                extra={"restarts": self.restarts, **self._ending(kills)},
+            )
+
+    def _ending(self, kills: int) -> dict[str, object]:
+        """How the process ended, with what to do about it. `kills`: of the kernel in this cgroup, when it began."""
+        status = None if self._process is None else self._process.returncode
+        if status is None or status >= 0:
+            return {"status": status}
+        number = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
+        if status != -signal.SIGKILL or self._killed:
+            return {"signal": number}
+        if memory_kills() > kills:
+            self.memory_kills += 1
+            hint = "the kernel ended it because memory was at an end: lower device_key_bytes, memory_key_bytes or max_samples, or give more memory"
+            return {"signal": number, "out_of_memory": True, "hint": hint}
+        return {
+            "signal": number,
+            "hint": "somebody killed it, or the kernel did for want of memory: see the kernel's log",
+        }
 
     async def _run_once(self) -> bool:
         """Until the process is gone; whether it said hello."""

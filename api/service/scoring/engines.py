@@ -167,13 +167,17 @@ class Engines:
 
     def make(self, devices: tuple[str, ...]) -> None:
         """One for each; what is the process's own, memory and CPU threads, is shared among them."""
-        processors = max(1, devices.count("cpu"))
+        processors, given = max(1, devices.count("cpu")), self._options
+        cpu_key_bytes = given.device_key_bytes if given.cpu_key_bytes is None else given.cpu_key_bytes // processors
         for number, device in enumerate(devices):
             options = replace(
                 self._options,
                 device=device,
                 threads=max(1, self._options.threads // (processors if device == "cpu" else 1)),
                 memory_key_bytes=self._options.memory_key_bytes // len(devices),
+                device_key_bytes=cpu_key_bytes if device == "cpu" else given.device_key_bytes,
+                program_bytes=given.program_bytes // len(devices),
+                data_bytes=given.data_bytes // processors if device == "cpu" else 0,
             )
             name = device if devices.count(device) == 1 else f"{device}#{number}"
             self.all.append(Engine(name, options, self._audit_key, self._events))
@@ -237,6 +241,15 @@ class Engines:
     @property
     def restarts(self) -> int:
         return sum(engine.link.restarts for engine in self.all)
+
+    @property
+    def memory_kills(self) -> int:
+        return sum(engine.link.memory_kills for engine in self.all)
+
+    @property
+    def device_key_bytes(self) -> int:
+        """Expanded keys that all of them keep, at most."""
+        return sum(engine.link.device_key_bytes for engine in self.all)
 
     @property
     def hangs(self) -> int:

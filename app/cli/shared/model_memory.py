@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from cloakwork.app.cli.shared.console import FailureError
+from cloakwork.fhe_core.memory import memory_bytes
 from cloakwork.models.program import Program
 from cloakwork.models.runtime import samples_in_memory
 
@@ -20,4 +20,5 @@ def check_memory(program: Program, shape: tuple[int, ...], source: Path) -> None
 
 
 def physical_memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Of this machine, or of the container."""
+    return memory_bytes()

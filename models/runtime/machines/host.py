@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +27,34 @@ PACKED_WEIGHT_BYTES: Final = 1 << 27
 GATHERED_BYTES = 1 << 28
 
 
-class HostProgram:
-    """A program on a session: what is made once for all runs."""
+class _Prepared:
+    """What is made once of a program, for all keys; it does not keep the program."""
 
-    def __init__(self, program: Program, session: Session) -> None:
-        self.schedule, self.session, self.bootstraps = program.schedule, session, program.bootstraps
+    def __init__(self, program: Program) -> None:
         self.tables = batch_tables(program.graph, program.schedule, program.parameters)
         self.bias = {step.writes: program.phase_bias(step.node) for step in program.schedule.products}
         self.packed_weights = {step.writes: packed_weights(step) for step in packed_products(program.schedule)}
+
+
+_prepared: Final[WeakKeyDictionary[Program, _Prepared]] = WeakKeyDictionary()
+_preparing: Final = threading.Lock()
+
+
+def _prepared_of(program: Program) -> _Prepared:
+    with _preparing:
+        known = _prepared.get(program)
+        if known is None:
+            known = _prepared[program] = _Prepared(program)
+        return known
+
+
+class HostProgram:
+    """A program on a session. What does not depend on the key is made once for all sessions."""
+
+    def __init__(self, program: Program, session: Session) -> None:
+        self.schedule, self.session, self.bootstraps = program.schedule, session, program.bootstraps
+        prepared = _prepared_of(program)
+        self.tables, self.bias, self.packed_weights = prepared.tables, prepared.bias, prepared.packed_weights
 
     def run(self, inputs: Sequence[Packed], progress: Progress = None) -> Ciphertexts:
         """Each [samples, numbers] -> [samples of all, outputs]"""
