@@ -24,10 +24,12 @@ _HTML: Final = """\
     </head>
     <body>
         <main>
-            <h1>Page not found</h1>
-            <p>This service has no page at this address. The link may be old, or the address may have a typing error.</p>
-            <p><a href="{start}">Go to the start page</a></p>
-            <p class="quiet">Request {request_id}</p>
+            <div>
+                <h1>Page not found</h1>
+                <p>This service has no page at this address. The link may be old, or the address may have a typing error.</p>
+                <p><a href="{start}">Go to the start page</a></p>
+                <p class="quiet">Request {request_id}</p>
+            </div>
         </main>
     </body>
 </html>
