@@ -68,7 +68,7 @@ def ways_of(estimator: Any, data: Any, names: list[str]) -> dict[str, Way]:
     found = {}
     for name in names:
         comparisons, *bits = name.split()
-        options = {"grid_bits": int(bits[0])} if bits else {}
+        options: dict[str, Any] = {"grid_bits": int(bits[0])} if bits else {}
         model = compile_estimator(estimator, data.train_x, thresholds=comparisons, **options)
         params = model.program.parameters
         if params.name not in keys:

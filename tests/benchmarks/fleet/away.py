@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -220,12 +221,18 @@ def new_key(http: httpx.Client, parts: int) -> tuple[User, str]:
     return user, identity
 
 
+def _state_of(http: httpx.Client, job: str) -> str:
+    state: str = http.get(f"/v2/jobs/{job}").json()["state"]
+    return state
+
+
 def measure(made: Place, what: str, how: str, seconds: float, number: int) -> Outcome:
     wait = seconds + 60
     customers = Customers(made, wait)
     one, two = customers.one, customers.two
     done = [customers.job(one).raise_for_status().json()["id"] for _ in range(6)]
-    assert all(becomes(lambda job=job: one.get(f"/v2/jobs/{job}").json()["state"], "done") for job in done)
+    for job in done:
+        assert becomes(partial(_state_of, one, job), "done")
     uploads = [new_key(one, 1) for _ in range(4)]
     cold = [new_key(one, 2) for _ in range(2)]
     spare = [new_key(one, 2) for _ in range(2)]
@@ -290,11 +297,11 @@ def measure(made: Place, what: str, how: str, seconds: float, number: int) -> Ou
         new = start.result()
     # --- afterwards ---
     assert eventually(
-        lambda: all(asked(lambda http=http: http.get("/v2/health/ready"))["status"] == 200 for http in (one, two)),
+        lambda: all(asked(partial(http.get, "/v2/health/ready"))["status"] == 200 for http in (one, two)),
         _RETURN_SECONDS,
     )
     ready = time.monotonic() - over
-    accepted = under_way + [json.loads(each) for each in ()]
+    accepted = list(under_way)
     lost: list[str] = []
 
     def check(name: str, holds: Callable[[], bool]) -> None:
@@ -314,7 +321,7 @@ def measure(made: Place, what: str, how: str, seconds: float, number: int) -> Ou
     lost += [f"key {user}" for user, identity in [*cold, *uploads] if identity not in keys]
     check("cold keys", lambda: all(cold_infer(user).status_code == 200 for user, _ in cold))
     for user, identity in uploads:
-        check("upload goes on", lambda user=user, identity=identity: goes_on(user, identity))
+        check("upload goes on", partial(goes_on, user, identity))
     assert made.servers[0].process is not None
     return {
         "what": what,
