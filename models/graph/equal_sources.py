@@ -98,12 +98,12 @@ class _Search:
         return self._found
 
     def _linear(self, node: Linear) -> None:
-        weights, constants = _scrambled(node.weights), _constants(self._graph, node)
+        constants = _constants(self._graph, node)
         hashes = np.empty((len(node.gather), node.weights.shape[1], 2), dtype=np.uint64)
-        for block in range(len(weights)):
-            chosen = np.flatnonzero(node.block == block)
+        for block in np.unique(node.block):
+            chosen, weights = np.flatnonzero(node.block == block), _scrambled(node.weights[block]).T
             for part in range(2):
-                hashes[chosen, :, part] = self._hash[node.gather[chosen], part] @ weights[block].T
+                hashes[chosen, :, part] = self._hash[node.gather[chosen], part] @ weights
         own, flat = wires(node), hashes.reshape(-1, 2)
         turn = np.where(flat[:, 0] <= _negated(flat[:, 0]), 1, -1)
         self._hash[own] = flat

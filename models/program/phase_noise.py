@@ -42,14 +42,14 @@ def squared_norms(graph: Graph, node: Linear, zero_counts: bool = False) -> tupl
     """[P, R] each: of the integer rows, on the input and on results of look-ups. Args: zero_counts: with the input, where the node reads that."""
     from_input = np.append(graph.owners()[:-1] == 0, False)
     from_input[-1] = zero_counts and bool(from_input[node.gather].any())
-    squares = np.square(node.weights.astype(np.float64))
-    on_input, on_lookups = np.zeros((2, len(node.gather), squares.shape[1]))
+    on_input, on_lookups = np.zeros((2, len(node.gather), node.weights.shape[1]))
     for block in np.unique(node.block):
         chosen = node.block == block
         gather = node.gather[chosen]
         fresh = from_input[gather]
-        on_input[chosen] = fresh @ squares[block].T
-        on_lookups[chosen] = (~fresh & (gather >= 0)) @ squares[block].T
+        squares = np.square(node.weights[block].astype(np.float64)).T
+        on_input[chosen] = fresh @ squares
+        on_lookups[chosen] = (~fresh & (gather >= 0)) @ squares
     return on_input, on_lookups
 
 
