@@ -15,7 +15,6 @@ from onnx import TensorProto, helper
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.models import zoo
 from cloakwork.models.neighbours.index import NeighbourIndex
-from cloakwork.models.neighbours.index_file import save_index
 
 MODEL = "iris-tree"
 PASSPHRASE = {"CLOAKWORK_PASSPHRASE": "x", "CLOAKWORK_API_KEY": ""}
@@ -83,7 +82,7 @@ def folder(tmp_path: Path) -> Path:
     key.save(tmp_path / "good.key", "x")
     zoo.load_model(MODEL).client.encrypt(key, x[:2]).save(tmp_path / "good.bin")
     np.save(tmp_path / "iris.npy", x)
-    save_index(tmp_path / "good.clkn", NeighbourIndex.build(x[:9], np.arange(9), n_neighbors=1))
+    NeighbourIndex.build(x[:9], np.arange(9), n_neighbors=1).save(tmp_path / "good.clkn")
     return tmp_path
 
 

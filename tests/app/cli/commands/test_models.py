@@ -78,7 +78,7 @@ def test_trees_of_a_file_are_compared_as_is_asked_for(call, tmp_path):
     assert report["grid"]["sent"] == 2 * -(-8 // report["grid"]["digit_bits"])
     assert report["discloses"][0] == {"what": "ends and steps of public grids", "count": 4}
     wrong = call(*calibrated, "--comparisons", "nobody", "-o", "wrong.clkm")
-    assert wrong.returncode in (1, 2) and "expected one of grid, client, server" in wrong.stderr
+    assert wrong.returncode in (1, 2) and "expected one of 'grid', 'client', 'server'" in wrong.stderr
 
 
 def test_labels_alone(call, tmp_path):
