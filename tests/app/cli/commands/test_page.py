@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import socket
@@ -424,11 +425,15 @@ def test_it_serves_until_it_is_told_to_end(built: None, ending: signal.Signals):
         "http://127.0.0.1:1",
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().split()[0]
-        assert url.startswith("http://127.0.0.1:") and httpx.get(url, trust_env=False).status_code == 200
-        process.send_signal(ending)
-        output, errors = process.communicate(timeout=60)
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            url = re.search(r"http://127\.0\.0\.1:\d+/", said)
+            assert url is not None and httpx.get(url[0], trust_env=False).status_code == 200, said
+            process.send_signal(ending)
+            output, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (process.returncode, output, errors) == (0, "", "")
 
 
