@@ -12,7 +12,7 @@ from cloakwork.models.compile import options as networks
 from cloakwork.models.compile.options import DEFAULT_ACCURACY, ExactSettings, Ranges
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.noise_limits import AUTO, Profile
-from cloakwork.models.criteria.tree_comparisons import Comparisons, Grids, TreeComparisons
+from cloakwork.models.criteria.tree_comparisons import Comparisons, Grids
 from cloakwork.models.criteria.verdicts import Task
 from cloakwork.models.errors import CompileError
 from cloakwork.models.onnx_import.context import Rounding
@@ -99,7 +99,7 @@ class Options:
 
     Keys:
         sets: parameter sets to choose from, by name. None: every standard one.
-        structured: also sets with a block-binary key: faster, with a further assumption (docs/reference/parameters.md).
+        structured: take sets with a block-binary key too: faster, with a further assumption (docs/reference/parameters.md).
         bodies: (networks) samples in one ciphertext, 1 or 2.
         packing: (batches) "slots", one sample a slot, or "ciphertexts", one ciphertext a sample. None: the cheaper.
         cells, probes: (nearest neighbours) minimum number of cells of the table, or "auto", and cells that a query asks for. None: no cells.
@@ -203,11 +203,6 @@ class Options:
         if "parameters" in found:
             (found["parameters"],) = self._one_set(found["parameters"])
         return found
-
-    def of_trees(self) -> TreeComparisons | None:
-        """For trees of a file."""
-        found = TreeComparisons(self.thresholds, self.grid, self.grid_bits)
-        return None if found == TreeComparisons() else found
 
     def _one_set(self, sets: Sequence[Any]) -> Sequence[Any]:
         if len(sets) != 1:

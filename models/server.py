@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys, SeededLevelledCiphertexts
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.index import NeighbourIndex
@@ -30,6 +31,7 @@ class Server:
         """
         self.model = model
         if isinstance(model, NeighbourIndex):
+            keys = LevelledEvaluationKeys.from_bytes(keys) if isinstance(keys, bytes) else keys
             self._scorer = model.scorer(keys, threads, device)
         elif hasattr(model, "program"):
             keys = EvaluationKeys.from_bytes(keys) if isinstance(keys, bytes) else keys
@@ -49,6 +51,8 @@ class Server:
             ShapeError: another number of values than the model takes.
         """
         if isinstance(self.model, NeighbourIndex):
+            if isinstance(request, bytes):
+                request = SeededLevelledCiphertexts.from_bytes(request)
             return self._scorer.score(request, progress)
         if isinstance(request, bytes):
             request = SeededPackedCiphertexts.from_bytes(request)

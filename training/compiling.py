@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ import onnx
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core.errors import how_to_install
+from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.compile.pipeline import OnStep
 from cloakwork.models.compiler import compile_file
 from cloakwork.models.errors import CompileError, ImportFaultError
@@ -44,7 +46,8 @@ def compile(
         on_step: called with the name of each step of the compiler, and the graph after it.
 
     Returns:
-        A model with `predict`, `save`, `client` and `report`. With `batch=` a model for many samples at once; of nearest neighbours an index.
+        A `cloakwork.Model`; of nearest neighbours an index. With `batch=`, and of kernel machines, a model for many samples at once, which has no
+        file yet.
 
     Raises:
         UnsupportedOperatorError: a part of the model has no encrypted counterpart; names it.
@@ -113,7 +116,7 @@ def exported(module: Any, samples: Any) -> onnx.ModelProto:
 
     if samples is None or isinstance(samples, dict):
         raise CompileError("samples: expected typical inputs of the module, an array or a tuple of arrays, got none")
-    if hasattr(module, "to_onnx") and hasattr(module, "noise"):  # of `prepare`, which exports itself
+    if _is_prepared(module):
         return module.to_onnx()  # type: ignore[no-any-return]
     parts = samples if isinstance(samples, tuple) else (samples,)
     kind = next((each.dtype for each in module.parameters() if each.is_floating_point()), torch.float32)
@@ -209,13 +212,16 @@ def _numbers(samples: Any) -> Any:
     return found
 
 
+def _is_prepared(module: Any) -> bool:
+    """Whether it is of `prepare`, which exports itself."""
+    from cloakwork.training.preparation import Prepared
+
+    return isinstance(module, Prepared)
+
+
 def _for_module(module: Any, options: Options) -> Options:
     """With the parameter set that a prepared module was trained for."""
-    if options.sets is not None or not hasattr(module, "parameter_set"):
+    if options.sets is not None or not _is_prepared(module):
         return options
-    from dataclasses import replace
-
-    from cloakwork.fhe_core.parameters import parameter_set
-
     name = str(module.parameter_set)
     return replace(options, sets=(name,), structured=options.structured or parameter_set(name).structured_secret)
