@@ -34,6 +34,7 @@ from cloakwork.fhe_core.encoding import Encoding, default_encoding
 from cloakwork.fhe_core.files import locked_folder
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps.running import FROM_SCORES
+from cloakwork.models.graph.last_steps import LogSoftmax, Softmax
 from cloakwork.models.program.client_specification import ClientSpecification
 
 _FOREIGN = "note: whoever made these ciphertexts learns parts of your secret key if told what they decrypt to; keep values and noise to yourself"
@@ -187,7 +188,7 @@ def decrypt(
     """Decrypt a file of ciphertexts.
 
     With --client or --model the values are the answers of that model, a line for each sample: the class that a classifier decides for, or numbers.
-    A network with several numbers for each sample counts as a classifier; --scores prints the numbers too.
+    A network without Softmax may be a regression: its numbers are printed.
 
     Whoever made ciphertexts and then learns what they decrypt to, or whether they decrypt at all, learns parts of your secret key. Decrypt the
     ciphertexts of somebody else only if they never hear of the result.
@@ -261,12 +262,12 @@ class _ModelAnswer:
 
 
 def _model_answer(values: Any, scores: Callable[[], Any], specification: ClientSpecification) -> _ModelAnswer:
-    """Labels as the model has them; of a network with several numbers for each sample the number of the largest, as `simulate` counts."""
+    """Labels as the model has them; the number of the largest after a Softmax. Other networks may be regressions, and answer numbers."""
     if isinstance(values, dict):
         return _ModelAnswer(values, None, None)
     if values.ndim == 1 and any(isinstance(step, FROM_SCORES) for step in specification.output_steps):
         return _ModelAnswer(values, values, scores())
-    if values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind == "f":
+    if values.ndim == 2 and any(isinstance(step, Softmax | LogSoftmax) for step in specification.output_steps):
         return _ModelAnswer(values, classes_of(values), values)
     return _ModelAnswer(values, None, None)
 

@@ -101,4 +101,6 @@ def report_defect(error: Exception) -> None:
         "w", prefix="cloakwork-error-", suffix=".txt", delete=False, encoding="utf-8"
     ) as file:
         file.writelines(traceback.format_exception(error))
-    report_error(f"a defect of cloakwork ended the command; please report it, with the file {file.name}")
+    report_error(
+        f"a defect of cloakwork ended the command; please report it, with the file {file.name}, which may quote values of yours: read it before"
+    )

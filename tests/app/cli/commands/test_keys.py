@@ -8,12 +8,17 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from cloakwork.app.cli.commands.keys import _model_answer
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.models.client_steps import Labels
+from cloakwork.models.graph.last_steps import Softmax
 
 PASSPHRASE = {"CLOAKWORK_PASSPHRASE": "correct horse"}
 
@@ -162,3 +167,21 @@ def test_new_evaluation_keys_for_a_key_that_is_there(call, tmp_path, toy_key, er
     assert toy_key.read_bytes() == before and (tmp_path / "evaluation.keys").read_bytes() != old
     key = ClientKey.load(toy_key, PASSPHRASE["CLOAKWORK_PASSPHRASE"])
     assert EvaluationKeys.load(tmp_path / "evaluation.keys").key_id == key.key_id
+
+
+@pytest.mark.parametrize(
+    ("steps", "shown"),
+    [
+        ((), ["0.25 3", "-1 0.5"]),  # may be a regression of two outputs
+        ((Softmax(-1),), ["1", "1"]),
+        ((Labels(np.array(["no", "yes"]), 0.5),), ["yes", "no"]),
+    ],
+    ids=["numbers", "softmax", "labels"],
+)
+def test_classes_only_of_what_says_that_it_is_a_classifier(
+    steps: Any, shown: list[str], capsys: pytest.CaptureFixture[str]
+):
+    numbers = np.array([[0.25, 3], [-1, 0.5]])
+    values = np.array(["yes", "no"]) if steps and isinstance(steps[0], Labels) else numbers
+    _model_answer(values, lambda: numbers, SimpleNamespace(output_steps=steps)).show(with_scores=False)  # type: ignore[arg-type]
+    assert capsys.readouterr().out.splitlines() == shown
