@@ -360,7 +360,7 @@ def test_encrypted_in_node_and_answered(name: str, several: CompiledModel, party
     else:
         estimator, data = PIPELINES[name]
         y = np.arange(len(data)) % 2 if isinstance(data, list) else (data.sum(axis=1) > 3.7).astype(int)
-        options: dict[str, Any] = {"comparisons": "client"} if name == "quantiles" else {}
+        options: dict[str, Any] = {"thresholds": "client"} if name == "quantiles" else {}
         model = compile_estimator(estimator.fit(data, y), data, accuracy=0.9, **options)
         x = data[:5]
         lists = x if isinstance(x, list) else x.tolist()

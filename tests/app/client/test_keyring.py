@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import keys_at_once
 import pytest
 
 from cloakwork.app.client.keyring import Keyring, TemporaryKeyring, default_folder, sha256_of
-from cloakwork.fhe_core import keystore
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
@@ -149,16 +149,7 @@ def test_evaluation_keys_that_do_not_belong_are_made_again(tmp_path: Path, troub
 
 # --- several at once --------------------------------------------------------------------------------------------------------------
 
-ROUNDS, PROCESSES = 8, 3
-
-
-def make_at_once(folder: Path, barrier: Any, found: Any) -> None:
-    keystore.save_secret.__defaults__ = (keystore.ScryptCost(log2_n=10),)
-    for number in range(ROUNDS):
-        barrier.wait()
-        keyring = Keyring(folder / str(number), "word")
-        key = keyring.key("toy")
-        found.put((number, key.key_id, sha256_of(keyring.evaluation_keys("toy"))))
+PROCESSES = 3
 
 
 @pytest.mark.tier("all")
@@ -166,14 +157,14 @@ def make_at_once(folder: Path, barrier: Any, found: Any) -> None:
 def test_processes_that_make_a_key_at_once_end_with_one_pair(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     barrier, found = context.Barrier(PROCESSES), context.Queue()
-    started = [context.Process(target=make_at_once, args=(tmp_path, barrier, found)) for _ in range(PROCESSES)]
+    started = [context.Process(target=keys_at_once.make, args=(tmp_path, barrier, found)) for _ in range(PROCESSES)]
     for process in started:
         process.start()
-    seen = [found.get(timeout=120) for _ in range(ROUNDS * PROCESSES)]
+    seen = [found.get(timeout=120) for _ in range(keys_at_once.ROUNDS * PROCESSES)]
     for process in started:
         process.join(30)
         assert process.exitcode == 0
-    for number in range(ROUNDS):
+    for number in range(keys_at_once.ROUNDS):
         pairs = {(key_id, digest) for each, key_id, digest in seen if each == number}
         assert len(pairs) == 1, f"round {number}: {len(pairs)} pairs"
         folder = tmp_path / str(number)
