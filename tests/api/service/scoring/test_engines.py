@@ -182,7 +182,14 @@ def test_one_that_does_not_answer_does_not_hide_the_others():
 
 # --- real ones, on the CPU ---
 
-TWO = {"DEVICES": "cpu cpu", "THREADS": "2", "MAX_ATTEMPTS": "5", "SYNCHRONOUS_SECONDS": "60"}
+# Not watched: engines that are held on purpose are silent, and get nothing new after two seconds.
+TWO = {
+    "DEVICES": "cpu cpu",
+    "THREADS": "2",
+    "MAX_ATTEMPTS": "5",
+    "SYNCHRONOUS_SECONDS": "60",
+    "ENGINE_MISSED_PINGS": "0",
+}
 
 
 def attempts(server: Server, job: str) -> int:
