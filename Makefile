@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-com
 PACKAGES := fhe_core models training api app
 PYTHON_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.py' '*.pyi')
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
-SOURCES := $(shell find cloakwork $(PACKAGES) -type f -not -path '*/__pycache__/*' -not -name '*.so' 2>/dev/null) pyproject.toml constraints.txt README.md
+SOURCES := $(shell find cloakwork $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
 
 .PHONY: help demo web site notebooks check test test-all test-rest test-more test-release test-emulated sanitize lint-ruff lint-mypy lint-imports lint-links \
 	lint-clang-format lint-web lint-workflows format bench bench-openfhe tools build-tools engine deploy-tools system-tools image wheels test-wheels install clean
@@ -228,10 +228,9 @@ $(BUILD)/wheel/.built: $(SOURCES) | $(VENV)/.build-tools
 	@export CLOAKWORK_PAGE=off; $(call shown,wheel --no-deps --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} --wheel-dir $(BUILD)/wheel .,wheel)
 	@touch $@
 
-# Not editable: the tests see what a user installs. The engine in fhe_core/ is for whoever imports the checkout itself: an IDE, a debugger.
+# Not editable: the tests see what a user installs.
 $(VENV)/.installed: $(BUILD)/wheel/.built | $(VENV)/.dependencies
 	@$(PIP) --no-deps --force-reinstall $(BUILD)/wheel/*.whl
-	@cp $(BUILD)/cp*/_engine*.so fhe_core/
 	@rm -f $(VENV)/.demo-installed
 	@touch $@
 

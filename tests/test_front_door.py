@@ -21,6 +21,7 @@ import cloakwork as cw
 from cloakwork.errors import CompileError, ImportFaultError
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 
+ROOT = Path(__file__).resolve().parents[1]
 X, Y = load_iris(return_X_y=True)
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -30,6 +31,13 @@ def test_importing_imports_nothing_else() -> None:
     code = "import sys, cloakwork; print(sorted(n for n in sys.modules if n.startswith(('cloakwork.', 'numpy', 'onnx', 'torch'))))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert result.stdout == "[]\n", result.stderr
+
+
+@pytest.mark.os_entropy
+def test_the_checkout_takes_the_installed_engine() -> None:
+    code = "from cloakwork.fhe_core import _engine, parameters; print(parameters.__file__, parameters.parameter_set('toy').name)"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert result.stdout.split() == [str(ROOT / "cloakwork" / "fhe_core" / "parameters.py"), "toy"], result.stderr
 
 
 def test_every_name_is_there() -> None:
