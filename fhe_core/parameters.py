@@ -148,7 +148,7 @@ def is_paper_set(params: ParameterSet) -> bool:
     return params.name.startswith(_PAPER_PREFIX)
 
 
-def offered_sets(structured_keys: bool = False, common_mask: bool = False) -> list[ParameterSet]:
+def offered_sets(structured: bool = False, common_mask: bool = False) -> list[ParameterSet]:
     """What programs choose from where no sets are named: every secure one, those with a structured secret where they were asked for, and where
     they were asked for those with several values to a ciphertext alone.
 
@@ -163,7 +163,7 @@ def offered_sets(structured_keys: bool = False, common_mask: bool = False) -> li
     ]
     secure = [params for params in unasked if not is_insecure(params)]
     coarse = [params for params in secure if not has_fine_outputs(params) and (params.lane_count > 1) == common_mask]
-    return [params for params in coarse if structured_keys or not params.structured_secret]
+    return [params for params in coarse if structured or not params.structured_secret]
 
 
 def has_fine_outputs(params: ParameterSet) -> bool:
@@ -203,16 +203,16 @@ def products_of(params: ParameterSet) -> str:
     return "rounded products: double precision in one order of roundings, the same words on processors with AVX2 and FMA and on GPUs"
 
 
-def require_structured_keys(params: ParameterSet, structured_keys: bool, how: str = "structured_keys=True") -> None:
+def require_structured_keys(params: ParameterSet, structured: bool, how: str = "structured=True") -> None:
     """ParameterError for a set with a structured secret that nobody asked for; `how` says how it is asked for."""
-    if params.structured_secret and not structured_keys:
+    if params.structured_secret and not structured:
         raise ParameterError(
             f"parameter set '{params.name}' has a {structure_of(params)}, which no estimator covers in full (docs/reference/parameters.md); it is "
             f"taken only when asked for: pass {how}, or choose another set"
         )
 
 
-def require_common_mask(params: ParameterSet, common_mask: bool, how: str = "common_mask=True") -> None:
+def require_common_mask(params: ParameterSet, common_mask: bool, how: str = "bodies=2") -> None:
     """ParameterError for a set of several values to a ciphertext that nobody asked for, and for one of a single value where they were asked for."""
     if params.lane_count > 1 and not common_mask:
         raise ParameterError(

@@ -7,7 +7,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 import onnx
@@ -31,6 +31,19 @@ _OPSET: Final = 17
 _TRIED: Final = 8  # samples with which an exported module is tried, other than the one that it was exported with
 
 
+@overload
+def compile(
+    model: onnx.ModelProto | str | Path | bytes,
+    samples: Any = None,
+    options: Options | None = None,
+    *,
+    on_step: OnStep | None = None,
+    **named: Any,
+) -> CompiledModel: ...
+@overload
+def compile(
+    model: Any, samples: Any = None, options: Options | None = None, *, on_step: OnStep | None = None, **named: Any
+) -> Any: ...
 def compile(
     model: Any, samples: Any = None, options: Options | None = None, *, on_step: OnStep | None = None, **named: Any
 ) -> CompiledModel | BatchModel | NeighbourIndex:

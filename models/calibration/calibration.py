@@ -98,14 +98,14 @@ def observe(graph: Graph, samples: ArrayLike) -> Calibration:
     """Runs samples [samples, ..] through the graph in clear."""
     array, size = real_numbers(samples), samples_at_once(graph)
     if array.ndim == 0 or len(array) == 0:
-        raise ShapeError("calibration: expected at least one sample, got none; pass a few hundred typical inputs")
+        raise ShapeError("samples: expected at least one sample, got none; pass a few hundred typical inputs")
     low, high = np.full(graph.input.size, math.inf), np.full(graph.input.size, -math.inf)
     rows = [_Rows(node) for node in graph.linears]
     for start in range(0, len(array), size):
         values = wire_values(graph, array[start : start + size])
         if not np.isfinite(values).all():
             raise CompileError(
-                "calibration: the model gives values that are not finite; check the data and the model's functions"
+                "samples: the model gives values that are not finite; check the data and the model's functions"
             )
         inputs = values[:, wires(graph.input)]
         low, high = np.minimum(low, inputs.min(axis=0)), np.maximum(high, inputs.max(axis=0))

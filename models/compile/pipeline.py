@@ -242,7 +242,6 @@ def restructure(graph: Graph) -> Graph:
 
 def compiled(model: onnx.ModelProto, given: Any, options: NetworkOptions, on_step: OnStep | None = None) -> Compilation:
     """Runs the pipeline of the profile. Args: on_step: is told the name of every step, and the graph after it."""
-    options.check()
     begun = begin(model, given, options)
     if options.is_exact:
         return _cheapest_order(model, begun, EXACT, on_step)
@@ -256,7 +255,7 @@ def compiled(model: onnx.ModelProto, given: Any, options: NetworkOptions, on_ste
     if refused is None and found.loss is None:
         return found
     try:
-        layered = replace(options, profile="exact", allow_loss=False)
+        layered = replace(options, precision="exact", allow_loss=False)
         return _cheapest_order(model, begin(model, given, layered), BY_LAYERS, on_step)
     except CompileError:
         if refused is None:
@@ -267,7 +266,7 @@ def compiled(model: onnx.ModelProto, given: Any, options: NetworkOptions, on_ste
 def _has_layers_to_choose(begun: Compilation) -> bool:
     """Whether some layers may be exact where no approximate program is accurate enough: of a network of integers, with samples to check it."""
     options, graph = begun.options, begun.graph
-    checked = options.profile == AUTO and options.accuracy is not None and not options.common_mask
+    checked = options.precision == AUTO and options.accuracy > 0 and options.bodies == 1
     sampled = begun.given is not None and not isinstance(begun.given, Calibration)
     return checked and sampled and _requantises(graph) and graph.bootstraps <= _MOST_LAYERED
 

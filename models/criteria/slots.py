@@ -31,7 +31,7 @@ def check_classes(classes: int) -> None:
     """CompileError for more classes than an encrypted arg-max takes."""
     if classes > MOST_CLASSES:
         raise CompileError(
-            f"encrypted_argmax: expected at most {MOST_CLASSES} classes, got {classes}: every pair is compared; let the client decrypt the scores"
+            f"tell='labels': expected at most {MOST_CLASSES} classes, got {classes}: every pair is compared; let the client decrypt the scores"
         )
 
 

@@ -52,12 +52,12 @@ def client_ranges(
 def _check(samples: Reals, count: int) -> None:
     if samples.ndim != 2 or samples.shape[1] != count or not len(samples):
         raise ShapeError(
-            f"calibration: expected samples of {count} features, got an array of shape {list(samples.shape)}; pass training samples"
+            f"samples: expected samples of {count} features, got an array of shape {list(samples.shape)}; pass training samples"
         )
     bad = ~np.isfinite(samples).all(axis=0)
     if bad.any():
         raise ShapeError(
-            f"calibration: the steps before the model give no finite numbers in their column {int(bad.argmax())} "
+            f"samples: the steps before the model give no finite numbers in their column {int(bad.argmax())} "
             "(splines of a column that is constant, a logarithm of zero); leave that column out"
         )
 

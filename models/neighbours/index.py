@@ -13,7 +13,7 @@ from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.models.errors import CompileError
 from cloakwork.models.modes import How, check_how
-from cloakwork.models.neighbours.building import CellCount, Wishes, built
+from cloakwork.models.neighbours.building import CellCount, IndexOptions, built
 from cloakwork.models.neighbours.cells import UNSEEN
 from cloakwork.models.neighbours.client import Integers, Metric, NeighbourClient, Weights
 from cloakwork.models.neighbours.index_format import write_index
@@ -62,7 +62,7 @@ class NeighbourIndex:
         weights: Weights = "uniform",
         metric: Metric = "euclidean",
         classify: bool = True,
-        bits: int | None = None,
+        input_bits: int | None = None,
         cells: CellCount = None,
         probes: int | None = None,
         progress: Progress = None,
@@ -72,7 +72,7 @@ class NeighbourIndex:
         Args:
             table: [rows, features], finite numbers of any dtype; beside it two bytes a number are held.
             target: [rows] labels or values.
-            bits: of features, 2 to 12; None: 8, or as many as decide as unrounded distances do.
+            input_bits: of features, 2 to 12; None: 8, or as many as decide as unrounded distances do.
             cells: None: a query's answer has the scores of all rows, 7 bytes each and more. A number: the table is put into at least so many cells
                 of rows near each other, and an answer has the rows of a few, at most 100,000 bytes as the query. "auto": cells where the answer
                 would be longer than that.
@@ -85,10 +85,10 @@ class NeighbourIndex:
         Warns:
             AccuracyWarning: integers decide otherwise than unrounded distances, or nearest rows lie in other cells than those that are asked for.
         """
-        wishes = Wishes(
-            n_neighbors=n_neighbors, weights=weights, metric=metric, classify=classify, bits=bits, cells=cells, probes=probes
+        options = IndexOptions(
+            n_neighbors=n_neighbors, weights=weights, metric=metric, classify=classify, input_bits=input_bits, cells=cells, probes=probes
         )  # fmt: skip
-        made = built(np.asarray(table), np.asarray(target), wishes, progress)
+        made = built(np.asarray(table), np.asarray(target), options, progress)
         return cls(made.client, made.made.integers, made.made.offsets, made.bits, made.judged.agreement)
 
     # --- the server ---

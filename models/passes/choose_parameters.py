@@ -109,7 +109,7 @@ class _Quantised:
 
     def refusal(self) -> NoParameterSetError:
         if self._nearest is None:
-            nearest = f"the nearest: {self._overflow[1]}" if self._overflow else "none is among the candidates"
+            nearest = f"the nearest: {self._overflow[1]}" if self._overflow else "none is among the sets"
             return NoParameterSetError(f"no approximate parameter set fits; {nearest}")
         largest, layer, name = self._nearest
         limit = self._limits.layers.get(layer, self._limits.default)

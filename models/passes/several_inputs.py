@@ -65,7 +65,7 @@ def input_bounds(step: Tensors) -> tuple[Reals, Reals]:
     without = [name for name, own in zip(step.names, step.steps, strict=True) if not own]
     if without:
         raise CompileError(
-            f"calibration: expected typical inputs, got none, and input '{without[0]}' does not go into a QuantizeLinear node; pass a dict of arrays "
+            f"samples: expected typical inputs, got none, and input '{without[0]}' does not go into a QuantizeLinear node; pass a dict of arrays "
             "[samples, ..] by name"
         )
     lower, upper = [], []

@@ -92,7 +92,7 @@ def position_step(ensemble: TreeEnsemble, grids: Sequence[FeatureGrid], code: Di
     total = int(step.widths.sum())
     if total > MOST_BITS:
         raise CompileError(
-            f"comparisons='server': the positions of {len(grids)} features are {total} numbers for a sample, at most {MOST_BITS} are sent; use "
+            f"thresholds='server': the positions of {len(grids)} features are {total} numbers for a sample, at most {MOST_BITS} are sent; use "
             "fewer grid_bits, or leave out features before training"
         )
     return step

@@ -77,8 +77,8 @@ def public_grid(
     unknown = [name for i, name in enumerate(names) if i not in spans and not _is_points(by_feature.get(i))]
     if samples is None and unknown:
         raise CompileError(
-            f"calibration: expected calibration samples, or feature_ranges, for the public grid of {some(unknown)}; thresholds then stay "
-            "on the server. comparisons='client' needs neither and tells every client all thresholds"
+            f"samples: expected samples, or ranges, for the public grid of {some(unknown)}; thresholds then stay "
+            "on the server. thresholds='client' needs neither and tells every client all thresholds"
         )
     found = []
     for i, name in enumerate(names):
@@ -118,7 +118,7 @@ def _feature_grid(values: Reals, wish: Any, ends: tuple[float, float] | None, bi
     low, high = ends or _round_range(distinct)
     if not math.isfinite(high - low):
         raise CompileError(
-            f"grid: the values of '{name}' span more than a uniform grid can; expected a range in feature_ranges"
+            f"grid: the values of '{name}' span more than a uniform grid can; expected a range in ranges="
         )
     if most == 1:
         return FeatureGrid("uniform", (low + high) / 2, high - low, 1)

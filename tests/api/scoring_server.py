@@ -28,6 +28,7 @@ import onnx_models
 import psutil
 from warm_process import Forked, WarmPython
 
+import cloakwork as cw
 from cloakwork.api.database.connection import Database
 from cloakwork.api.database.migrate import migrate_url
 from cloakwork.api.service.services import DATABASE_FILE, migrate
@@ -40,7 +41,7 @@ from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.audit.audit_key import AuditKey, Transcript
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.runtime import Runtime
 
@@ -229,7 +230,7 @@ def toy_model(seed: int = 0, sizes: tuple[int, ...] = (4, 6, 3), set_name: str =
     """A small network, compiled for a secure set and then moved to insecure parameters, which have less noise."""
     rng = np.random.default_rng(seed)
     samples = rng.uniform(-1, 1, (512, sizes[0]))
-    compiled = compile_onnx(onnx_models.mlp(rng, sizes), samples, profile="fast", accuracy=0.9)
+    compiled = cw.compile(onnx_models.mlp(rng, sizes), samples, precision="fast", accuracy=0.9)
     return CompiledModel(replace(compiled.program, parameters=parameter_set(set_name)))
 
 

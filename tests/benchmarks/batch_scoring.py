@@ -22,6 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
@@ -30,7 +31,7 @@ from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.batches.client import slots_of
 from cloakwork.models.batches.plan import slot_moduli
-from cloakwork.training.batch_compiler import compile_estimator_batch, generate_keys
+from cloakwork.training.batch_compiler import generate_keys
 
 _SINGLE = 50  # samples of the other way, which takes longer
 
@@ -60,7 +61,7 @@ def main(samples: int = 5000, device: str = "cpu", threads: int = 1) -> None:
         for way in ("slots", "ciphertexts"):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                made = compile_estimator_batch(model, x, batch=samples if way == "slots" else _SINGLE, packing=way)
+                made = cw.compile(model, x, batch=samples if way == "slots" else _SINGLE, packing=way)
             chosen = made.report()["considered"][0]
             found = {
                 "model": name,

@@ -92,7 +92,7 @@ def build(
             weights=weights.value,
             metric=metric.value,
             classify=values is None,
-            bits=bits,
+            input_bits=bits,
             cells="auto" if cells is None else cells or None,
             probes=probes,
             progress=update,

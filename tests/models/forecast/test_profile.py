@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from onnx_models import mlp
 
+import cloakwork as cw
 from cloakwork.fhe_core.errors import DeviceError, SerializationError
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.forecast.cache import machine_folder, measured_profiles, save_profile, stored_profiles
 from cloakwork.models.forecast.machine import Machine, cpu_name
 from cloakwork.models.forecast.profile import MOST_BYTES, MachineProfile
@@ -31,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def compiled() -> CompiledModel:
-    return compile_onnx(mlp(RNG, [8, 12, 3]), RNG.uniform(-1, 1, (200, 8)), accuracy=None)
+    return cw.compile(mlp(RNG, [8, 12, 3]), RNG.uniform(-1, 1, (200, 8)), accuracy=0)
 
 
 def profile(threads: int = 1) -> MachineProfile:

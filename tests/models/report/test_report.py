@@ -11,9 +11,10 @@ import pytest
 from onnx import helper
 from onnx_models import mlp, model
 
+import cloakwork as cw
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
+from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.program.artefact import program_to_bytes
@@ -25,13 +26,13 @@ X = RNG.uniform(-1, 1, (300, 8))
 
 @pytest.fixture(scope="module")
 def approximate() -> CompiledModel:
-    return compile_onnx(mlp(RNG, [8, 12, 5, 3]), X, profile="fast", accuracy=None)
+    return cw.compile(mlp(RNG, [8, 12, 5, 3]), X, precision="fast", accuracy=0)
 
 
 @pytest.fixture(scope="module")
 def exact() -> CompiledModel:
-    settings = ExactSettings(input_bits=2, activation_bits=2)
-    return compile_onnx(mlp(RNG, [8, 4, 3]), X, profile="exact", weight_bits=2, exact=settings, accuracy=None)
+    settings = {"input_bits": 2, "activation_bits": 2}
+    return cw.compile(mlp(RNG, [8, 4, 3]), X, precision="exact", weight_bits=2, **settings, accuracy=0)
 
 
 def test_counts_of_every_layer_add_up(approximate: CompiledModel) -> None:
@@ -103,7 +104,7 @@ def test_times_scale_from_measured_sets(
         cpu, gpu = facts["estimated_seconds"]["cpu-1-thread"], facts["estimated_seconds"]["h200"]
         assert gpu["seconds_per_sample"] < cpu["seconds_per_sample"]
         assert gpu["seconds_one_sample"] > gpu["seconds_per_sample"]
-    measured = compile_onnx(mlp(RNG, [8, 12, 3]), X, accuracy=None, candidates=[parameter_set("nn1_wide")]).report()
+    measured = cw.compile(mlp(RNG, [8, 12, 3]), X, accuracy=0, sets=[parameter_set("nn1_wide")]).report()
     h200 = measured["estimated_seconds"]["h200"]
     assert h200["scaled_from"] is None
     # docs/benchmarks/cuda.md: 58,610 a second in batches of 16,384; these are a little smaller
@@ -129,5 +130,5 @@ def test_text_cuts_the_levels_of_deep_networks() -> None:
         nodes.append(helper.make_node("Tanh", [f"m{i}"], [f"t{i + 1}"]))
     nodes.append(helper.make_node("MatMul", ["t12", "w"], ["y"], name="last"))
     weights = np.array([[1.1, -0.5], [0.5, 1.1]], dtype=np.float32)
-    made = compile_onnx(model(nodes, [2], {"w": weights}), RNG.uniform(-1, 1, (100, 2)), accuracy=None)
+    made = cw.compile(model(nodes, [2], {"w": weights}), RNG.uniform(-1, 1, (100, 2)), accuracy=0)
     assert "bootstraps per sample: 24 (2, 2, 2, 2, 2, 2, 2, 2, and 4 more by level)" in str(made)

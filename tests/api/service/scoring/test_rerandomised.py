@@ -31,7 +31,7 @@ def logistic() -> CompiledModel:
     rng = np.random.default_rng(5)
     labels = np.array(["no", "yes"])
     model = LinearModel(rng.normal(size=(1, FEATURES)), rng.normal(size=1), "sigmoid", labels=labels)
-    return compile_linear(model, rng.uniform(-1, 1, (200, FEATURES)), parameters="toy_two_limb")
+    return compile_linear(model, rng.uniform(-1, 1, (200, FEATURES)), sets="toy_two_limb")
 
 
 @pytest.fixture(scope="module")
