@@ -56,7 +56,9 @@ def build(
     ] = WeightsName.UNIFORM,
     bits: Annotated[
         int | None,
-        typer.Option("--bits", min=2, max=12, help="Quantise features to N bits (default: as many as are needed)."),
+        typer.Option(
+            "--input-bits", min=2, max=12, help="Quantise features to N bits (default: as the accuracy needs)."
+        ),
     ] = None,
     cells: Annotated[
         int | None,
