@@ -70,6 +70,12 @@ StagesOption = Annotated[
     bool,
     typer.Option("--stages", help="Print the graph to standard error after each step of the compiler that changes it."),
 ]
+DetailsOption = Annotated[
+    bool,
+    typer.Option(
+        "--details", help="Print the whole report: parameter set, look-ups, forecast, risks, noise of each layer."
+    ),
+]
 PictureOutput = Annotated[Path | None, typer.Option("--picture", help="Draw the program into this .svg file.")]
 
 
@@ -122,6 +128,7 @@ def compile_model(
     bodies: BodiesOption = None,
     client: ClientOutput = None,
     picture: PictureOutput = None,
+    details: DetailsOption = False,
     stages: StagesOption = False,
     force: ForceOption = False,
     json_path: JsonOption = None,
@@ -157,13 +164,14 @@ def compile_model(
         model = _compiled(source, samples, options, _Stages() if stages else _Bar(update))
     model.save(output)
     _write_beside(model, client, picture)
-    _show(model, json_path, {"compiled": str(output), "bytes": output.stat().st_size})
+    _show(model, details, json_path, {"compiled": str(output), "bytes": output.stat().st_size})
 
 
 def inspect(
     model_name: ModelArgument,
     client: ClientOutput = None,
     picture: PictureOutput = None,
+    details: DetailsOption = False,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
@@ -172,7 +180,7 @@ def inspect(
     refuse_overwriting(force, *(path for path in (client, picture) if path is not None))
     model = find_model(model_name)
     _write_beside(model, client, picture)
-    _show(model, json_path, {"model": model_name})
+    _show(model, details, json_path, {"model": model_name})
 
 
 _ACCURACY = "Accuracy on held-out samples, in clear and encrypted."
@@ -279,8 +287,8 @@ def _write_beside(model: CompiledModel, client: Path | None, picture: Path | Non
         model.save_picture(picture)
 
 
-def _show(model: CompiledModel, json_path: str | None, facts: dict[str, Any]) -> None:
+def _show(model: CompiledModel, details: bool, json_path: str | None, facts: dict[str, Any]) -> None:
     if json_path != "-":
-        print_text(str(model))
+        print_text(model.details if details else str(model))
     if json_path is not None:
         write_json(json.loads(json.dumps({**facts, **model.report()})), json_path)

@@ -221,7 +221,7 @@ def test_few_samples_are_a_warning_that_says_how_many_would_do() -> None:
         compiled = compile_onnx(proto, x)
     check = compiled.report()["check"]
     assert (check["samples"], check["unseen"]) == (300, 100) and check["value"] >= check["at_least"] >= 0.97
-    assert f"at least {100 * check['at_least']:.1f} %" in str(compiled)
+    assert f"at least {100 * check['at_least']:.1f} %" in compiled.details
 
 
 def test_an_error_shows_a_sample_that_differs() -> None:

@@ -152,7 +152,15 @@ def test_compile_reports_what_inspect_reports(call, tmp_path, compiled):
     assert {key: inspected[key] for key in inspected if key != "model"} == {
         key: compiled[key] for key in compiled if key not in ("compiled", "bytes")
     }
-    text = call("inspect", "small.clkm", "--picture", "small.svg").stdout
+    text = call("inspect", "small.clkm", "--details", "--picture", "small.svg").stdout
+    lines = call("inspect", "small.clkm").stdout.splitlines()
+    starts = (
+        "as your model: ",
+        "seconds for one sample: ",
+        "bytes to send: ",
+        "a client learns: the answers, and of the model ",
+    )
+    assert len(lines) == 4 and all(map(str.startswith, lines, starts)), lines
     assert "hidden" in (tmp_path / "small.svg").read_text() and (tmp_path / "small.svg").read_text().startswith("<svg")
     assert str(compiled["parameter_set"]) in text and "hidden" in text
 
