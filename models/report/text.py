@@ -99,7 +99,7 @@ def _grid(grid: GridFacts) -> list[str]:
     if grid.agreement is not None:
         kept = _KEPT[grid.measure or "agreement"]
         lines.append(
-            f"on the grid, before leaf values are rounded, the trees {kept} {100 * grid.agreement:.1f} % ({grid.samples} calibration samples)"
+            f"on the grid, before leaf values are rounded, the trees {kept} {100 * grid.agreement:.1f} % ({grid.samples} samples)"
         )
     return lines
 

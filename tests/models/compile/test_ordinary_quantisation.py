@@ -156,7 +156,7 @@ def test_what_loses_too_much_is_an_error_that_names_the_layer_or_a_warning() -> 
     proto, x = mlp(rng, [8, 32, 32, 32, 4]), rng.uniform(-1, 1, (300, 8))
     options = {"profile": 5.0, "candidates": ["nn2"], "weight_bits": 2}
     with pytest.raises(
-        AccuracyError, match=r"would decide as the clear one on .* of \d+ calibration samples.*layer 'layer\d'"
+        AccuracyError, match=r"would decide as the clear one on .* of \d+ samples.*layer 'layer\d'"
     ):
         compile_onnx(proto, x, **options)
     with pytest.warns(AccuracyWarning, match="97 % were asked for"):

@@ -203,7 +203,7 @@ def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
 
 def test_without_samples_every_feature_needs_a_range() -> None:
     model = LinearModel(np.ones((1, 4)), np.zeros(1), feature_names=tuple("abcd"))
-    with pytest.raises(CompileError, match="calibration samples, or feature_ranges of all features, got none of b, d"):
+    with pytest.raises(CompileError, match="samples, or feature_ranges of all features, got none of b, d"):
         compile_linear(model, feature_ranges={"a": (0, 1), "c": (0, 1)})
 
 

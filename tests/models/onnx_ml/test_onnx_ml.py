@@ -202,7 +202,7 @@ def test_a_chain_of_preprocessing_becomes_the_clients_steps():
     np.testing.assert_allclose(linear.evaluate(run_input_steps(steps, x)), outputs_of(model, x)[0][:, 0], atol=1e-6)
     compiled = compile_onnx_ml(model, x)
     np.testing.assert_allclose(compiled.predict(x), outputs_of(model, x)[0][:, 0], atol=0.01)
-    with pytest.raises(CompileError, match="calibration samples"):
+    with pytest.raises(CompileError, match="expected samples"):
         compile_onnx_ml(model)
 
 
