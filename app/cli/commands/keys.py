@@ -70,12 +70,12 @@ def keygen(
     made = [evaluation_path] if existing else [client_path, evaluation_path]
     if existing is None:
         parameters = _set_of(set_name, find_specification(client, model), structured)
-        refuse_overwriting(force, *made)
+        refuse_overwriting(force, *made, makes_folder=True)
         passphrase = read_passphrase(passphrase_file, confirm=True, weak=weak_passphrase)
     elif set_name or client or model:
         raise WrongCallError("expected --key alone: the key has its parameter set")
     else:
-        refuse_overwriting(force, *made)
+        refuse_overwriting(force, *made, makes_folder=True)
         key = load_key(existing, passphrase_file)
     folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -196,6 +197,7 @@ BodiesOption = Annotated[
 
 _FLAGS: Final = {"sets": "--set", "outputs": "--output", "ranges": "--range"}
 _NAMES: Final = frozenset(each.name for each in fields(Options))
+_WORD: Final = re.compile(r"\w+")
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -213,6 +215,8 @@ def named_as_options() -> Iterator[None]:
         words = names.split(", ")
         if type(error) is not CompileError or not colon or not _NAMES.issuperset(words):
             raise
+        if rest.startswith("no option of"):
+            rest = _WORD.sub(lambda word: _flag(word[0]) if word[0] in _NAMES else word[0], rest)
         raise WrongCallError(f"{', '.join(map(_flag, words))}: {rest}") from error
 
 

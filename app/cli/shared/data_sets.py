@@ -66,7 +66,7 @@ def load_samples(source: str, labels: Path | None) -> tuple[Any, NDArray[Any] | 
         return read_tensors(Path(source)), None
     if not source.endswith(".npy"):
         raise WrongCallError(f"--data: expected one of {', '.join(DATA_SETS)}, a .npy or a .npz file, got '{source}'")
-    samples = load_array(Path(source))
+    samples = load_inputs(Path(source))
     if labels is None:
         return samples, None
     classes = load_array(labels, kinds="iuU")
@@ -78,8 +78,12 @@ def load_samples(source: str, labels: Path | None) -> tuple[Any, NDArray[Any] | 
 
 
 def load_inputs(path: Path) -> Any:
-    """Samples of a .npy file, or of a .npz file by the names of a model's inputs."""
-    return read_tensors(path) if path.suffix == ".npz" else load_array(path)
+    """Read samples of a .npy file, or of a .npz file by the names of a model's inputs. FailureError: another file, or a single number."""
+    samples = read_tensors(path) if path.suffix == ".npz" else load_array(path)
+    each = samples if isinstance(samples, dict) else {"": samples}
+    if any(np.ndim(array) == 0 for array in each.values()):
+        raise FailureError(f"{path}: expected samples [samples, ..], got a single number")
+    return samples
 
 
 def count_of(samples: Any) -> int:

@@ -268,6 +268,7 @@ def test_compile_refuses(call, tmp_path, error_line):
     np.save(tmp_path / "data.npy", RNG.uniform(-1, 1, (30, 4)))
     np.save(tmp_path / "wide.npy", RNG.uniform(-1, 1, (30, 5)))
     np.save(tmp_path / "words.npy", np.array(["a", "b"]))
+    np.save(tmp_path / "number.npy", np.float64(3))
     (tmp_path / "junk.onnx").write_bytes(b"junk")
     data = ["--samples", "data.npy"]
     output = ["-o", "out.clkm"]
@@ -277,6 +278,8 @@ def test_compile_refuses(call, tmp_path, error_line):
         ["small.onnx", "--samples", "words.npy", *output],
         ["small.onnx", "--samples", "junk.onnx", *output],
         ["small.onnx", "--samples", "nothing.npy", *output],
+        ["small.onnx", "--samples", "number.npy", *output],
+        ["small.onnx", *data, "-o", "no_folder/out.clkm"],
         ["small.onnx", *data, "--precision", "sloppy", *output],
         ["small.onnx", *data, "--set", "gate_64", *output],
         ["small.onnx", *data, "-o", "small.onnx"],
@@ -296,6 +299,8 @@ def test_compile_refuses(call, tmp_path, error_line):
             assert result.returncode == status, (arguments, result.stderr)
             error_line(result.stderr)
     assert not (tmp_path / "out.clkm").exists()
+    foreign = error_line(call("compile", "small.onnx", *data, "--leaf-bits", "4", *output).stderr)
+    assert "--leaf-bits: no option of a network" in foreign and "--accumulator-bits" in foreign and "_" not in foreign
 
 
 def test_a_zoo_model_compiles_with_another_profile_and_no_data(call, tmp_path):
