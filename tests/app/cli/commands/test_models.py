@@ -269,6 +269,7 @@ def test_compile_refuses(call, tmp_path, error_line):
     np.save(tmp_path / "wide.npy", RNG.uniform(-1, 1, (30, 5)))
     np.save(tmp_path / "words.npy", np.array(["a", "b"]))
     np.save(tmp_path / "number.npy", np.float64(3))
+    np.save(tmp_path / "empty.npy", np.zeros((0, 4)))
     (tmp_path / "junk.onnx").write_bytes(b"junk")
     data = ["--samples", "data.npy"]
     output = ["-o", "out.clkm"]
@@ -279,6 +280,7 @@ def test_compile_refuses(call, tmp_path, error_line):
         ["small.onnx", "--samples", "junk.onnx", *output],
         ["small.onnx", "--samples", "nothing.npy", *output],
         ["small.onnx", "--samples", "number.npy", *output],
+        ["small.onnx", "--samples", "empty.npy", *output],
         ["small.onnx", *data, "-o", "no_folder/out.clkm"],
         ["small.onnx", *data, "--precision", "sloppy", *output],
         ["small.onnx", *data, "--set", "gate_64", *output],
@@ -299,6 +301,13 @@ def test_compile_refuses(call, tmp_path, error_line):
             assert result.returncode == status, (arguments, result.stderr)
             error_line(result.stderr)
     assert not (tmp_path / "out.clkm").exists()
+    for wrong in ("number.npy", "empty.npy"):
+        for command in (
+            "simulate mnist-mlp-1x30 --data",
+            "index build -o out.clkn",
+            "compile small.onnx -o out.clkm --samples",
+        ):
+            assert f"{wrong}: expected at least one sample" in error_line(call(*command.split(), wrong).stderr)
     foreign = error_line(call("compile", "small.onnx", *data, "--leaf-bits", "4", *output).stderr)
     assert "--leaf-bits: no option of a network" in foreign and "--accumulator-bits" in foreign and "_" not in foreign
 
