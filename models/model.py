@@ -24,3 +24,7 @@ class Model(Protocol):
 
     def report(self) -> dict[str, Any]:
         """Report what the model costs, risks and discloses, as plain values."""
+
+    @property
+    def details(self) -> str:
+        """The report as text. `str(model)` has four lines of it: as your model, seconds, bytes to send, what a client learns."""

@@ -60,7 +60,7 @@ def judge_import(
                 judge,
                 imported,
                 edges,
-                "a sample at the edges of the calibration samples, number",
+                "a sample at the edges of the samples, number",
                 steps,
                 transformed,
             )

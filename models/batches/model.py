@@ -23,7 +23,7 @@ from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
 from cloakwork.models.modes import How, check_how
 from cloakwork.models.program.facts import OriginalFacts
-from cloakwork.models.report.costs import sample_p_fail_log2
+from cloakwork.models.report import bytes_line, four_lines, sample_p_fail_log2
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
@@ -198,6 +198,19 @@ class BatchModel:
         }
 
     def __str__(self) -> str:
+        chosen = self.considered[0]
+        accuracy = (
+            f"as your model: {100 * chosen.agreement:.1f} % agreement" if self.original is None else self.original.text
+        )
+        seconds = f"seconds for one sample: {chosen.cost.server_ms / 1000:.3g} in batches of {self.samples} (forecast for one CPU thread)"
+        sizes = bytes_line(
+            chosen.cost.up_bytes, chosen.cost.down_bytes, None if self.report()["evaluation_keys"] else 0
+        )
+        return four_lines(accuracy, seconds, sizes, _learns(self.client))
+
+    @property
+    def details(self) -> str:
+        """The report as text: why this way, what the others would cost, and the failure probability. `str(model)` has four lines of it."""
         found = self.report()
         lines = [] if self.original is None else [self.original.text]
         lines += [f"{found['way']}: {found['kind']}", found["reason"]]

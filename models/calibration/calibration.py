@@ -37,8 +37,8 @@ class Calibration:
         expected = [node.bias.shape for node in graph.linears]
         if [low.shape for low, _ in self.rows] != expected:
             raise CompileError(
-                f"calibration: expected ranges of {len(expected)} linear layers of shapes {expected}, got {len(self.rows)} of shapes "
-                f"{[low.shape for low, _ in self.rows]}; it belongs to another model: calibrate with data again"
+                f"samples: expected ranges of {len(expected)} linear layers of shapes {expected}, got {len(self.rows)} of shapes "
+                f"{[low.shape for low, _ in self.rows]}; it belongs to another model: record them again"
             )
 
     def on(self, before: Graph, after: Graph) -> Calibration:
@@ -89,7 +89,7 @@ class Calibration:
                 raise ValueError("a range is not one")
         except (KeyError, TypeError, ValueError) as error:
             raise SerializationError(
-                f"calibration: expected version {_VERSION} of its JSON; calibrate with data again ({error})"
+                f"samples: expected version {_VERSION} of its JSON; record them again ({error})"
             ) from error
         return cls((low, high), rows, learned, reach, inputs)
 

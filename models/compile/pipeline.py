@@ -104,14 +104,14 @@ RANGES: Final[tuple[Step, ...]] = (
     Step(
         "judge",
         judge,
-        "the graph says what the user's file says, run by ONNX Runtime or onnx.reference on calibration samples and at their edges",
+        "the graph says what the user's file says, run by ONNX Runtime or onnx.reference on samples and at their edges",
     ),
     Step("limit_noise", limit_noise, "how much noise every layer may have", {"noise_limits": "profiles, by layers"}),
     Step(
         "calibrate",
         calibrate,
         "what samples show of every row, and what programs are checked against",
-        {"quantised_ranges": "without calibration data: ranges from the model's own quantisers"},
+        {"quantised_ranges": "without samples: ranges from the model's own quantisers"},
     ),
     Step(
         "bring_inputs_to_one_scale",
@@ -122,7 +122,7 @@ RANGES: Final[tuple[Step, ...]] = (
     Step(
         "bound",
         bound,
-        "the range of every wire: by tails fitted to calibration data, no more than interval arithmetic allows",
+        "the range of every wire: by tails fitted to samples, no more than interval arithmetic allows",
         {"bound_ranges": "of rows and of look-ups", "tails": "where a row's values end that samples do not show"},
     ),
 )
@@ -178,7 +178,7 @@ APPROXIMATE: Final[tuple[Step, ...]] = (
             "integer_rows": "weights that are integers already stay what they are",
             "choose_parameters": "one set after the other, the cheapest first",
             "room": "the last check: a value that would wrap for certain is an error with its layer's name",
-            "first_accurate": "the first program that decides as the clear model on calibration samples as often as was asked for",
+            "first_accurate": "the first program that decides as the clear model on samples as often as was asked for",
         },
         real=False,
     ),

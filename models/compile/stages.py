@@ -169,7 +169,7 @@ def _given_ranges(c: Compilation) -> dict[int, tuple[float, float]]:
         )
     if given and c.samples is None:
         raise CompileError(
-            f"{OPTION}: expected calibration samples beside it, not recorded ranges; pass typical inputs [samples, ..]"
+            f"{OPTION}: expected samples beside it, not recorded ranges; pass typical inputs [samples, ..]"
         )
     return given
 
@@ -299,7 +299,7 @@ def choose_exact_set(c: Compilation) -> Compilation:
         assert narrow.seen is not None
         low, high = narrow.seen.input_range
         text = (
-            f"inputs beyond those of the calibration data, {low:g} to {high:g}, count as the nearest of these, as no set serves all that the model's "
+            f"inputs beyond those of the samples, {low:g} to {high:g}, count as the nearest of these, as no set serves all that the model's "
             f"quantiser takes: {refused}"
         )
         return replace(found, narrowed=text)

@@ -90,7 +90,7 @@ def settled(
         raise AccuracyError(_loss(name, verdict, accuracy, difference(expected, own)))
     if accuracy is not None and not verdict.holds(accuracy):
         text = (
-            f"{name}: {verdict.samples} calibration samples show that the encrypted model keeps at least {100 * verdict.at_least:.1f} %, not the "
+            f"{name}: {verdict.samples} samples show that the encrypted model keeps at least {100 * verdict.at_least:.1f} %, not the "
             f"{100 * accuracy:g} % that were asked for (accuracy=); give {verdict.samples_for(accuracy)} or more, or ask for less"
         )
         warnings.warn(text, AccuracyWarning, stacklevel=_CALLERS)
@@ -108,6 +108,6 @@ def _loss(name: str, verdict: Verdict, accuracy: float, wrong: Difference | None
     says = "decides as it on" if verdict.measure == "agreement" else "keeps its values (docs/howto/trees.md) to"
     end = f"for {verdict.where} at most" if verdict.where else "at least"
     return (
-        f"{name}: the encrypted model {says} {100 * verdict.value:.1f} % of {verdict.samples} calibration samples ({end} "
+        f"{name}: the encrypted model {says} {100 * verdict.value:.1f} % of {verdict.samples} samples ({end} "
         f"{100 * verdict.at_least:.1f} %), {100 * accuracy:g} % were asked for (accuracy=){'' if wrong is None else f'; it {wrong.text}'}"
     )

@@ -120,7 +120,7 @@ class Verdict:
     def text(self) -> str:
         """What it would do on how many samples."""
         of_part = f" for {self.where}" if self.where else ""
-        samples = f"{self.samples} calibration samples"
+        samples = f"{self.samples} samples"
         if self.measure == "agreement":
             end = f"at {'most' if self.where else 'least'} {100 * self.at_least:.1f} %{of_part}"
             return f"would decide as the clear one on {100 * self.value:.1f} % of {samples} ({end})"

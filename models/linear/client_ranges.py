@@ -35,9 +35,7 @@ def client_ranges(
     chosen = ranges_by_number(given, names)
     absent = [name for i, name in enumerate(names) if i not in chosen]
     if samples is None and absent:
-        raise CompileError(
-            f"linear model: expected calibration samples, or {OPTION} of all features, got none of {some(absent)}"
-        )
+        raise CompileError(f"linear model: expected samples, or {OPTION} of all features, got none of {some(absent)}")
     low, high = np.zeros(len(names)), np.zeros(len(names))
     if samples is not None:
         _check(samples, len(names))

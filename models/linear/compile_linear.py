@@ -161,7 +161,7 @@ def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], made: str, accurac
     verdict = verdict_of(clear, found)
     if verdict.reaches(accuracy) if accuracy else verdict.value >= DEFAULT_ACCURACY:
         return
-    what = "agrees with the model in clear on {:.1%} of the calibration samples (at least {:.1%})"
+    what = "agrees with the model in clear on {:.1%} of the samples (at least {:.1%})"
     if verdict.measure == "closeness":
         what = "keeps {:.1%} of the deviation of its values (at least {:.1%})"
     found_out = f"linear model: with {made} it {what.format(verdict.value, verdict.at_least)}"

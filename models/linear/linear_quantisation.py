@@ -168,7 +168,9 @@ def quantise_for_modulus(
 
 def _check_bits(bits: int | None) -> None:
     if bits is not None and not LEAST_BITS <= bits <= MOST_BITS:
-        raise CompileError(f"input_bits: expected {LEAST_BITS} to {MOST_BITS}, or None for as many as are best, got {bits}")
+        raise CompileError(
+            f"input_bits: expected {LEAST_BITS} to {MOST_BITS}, or None for as many as are best, got {bits}"
+        )
 
 
 def _integers(effects: Effects, at_centre: Reals, levels: int, largest: int) -> tuple[Reals, Indices, Indices]:

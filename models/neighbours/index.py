@@ -22,6 +22,7 @@ from cloakwork.models.neighbours.quantise import SmallIntegers, row_ranges, scor
 from cloakwork.models.neighbours.scorer import NeighbourScorer, queries_at_once
 from cloakwork.models.neighbours.sets import full_answer_bytes
 from cloakwork.models.program.facts import OriginalFacts
+from cloakwork.models.report import bytes_line, four_lines
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
@@ -159,6 +160,21 @@ class NeighbourIndex:
             scores = [self.client.scores(key, answer, query) for answer, query in zip(answers, part, strict=True)]
             decided.append(self.client.decide(np.stack(scores), part))
         return np.concatenate(decided)
+
+    def __str__(self) -> str:
+        found = self.report()
+        accuracy = (
+            f"as your model: {100 * self.agreement:.1f} % agreement" if self.original is None else self.original.text
+        )
+        seconds = "seconds for one sample: no forecast; 'cloakwork index query' measures them"
+        return four_lines(
+            accuracy, seconds, bytes_line(found["query_bytes"], found["answer_bytes"], None), found["client_learns"]
+        )
+
+    @property
+    def details(self) -> str:
+        """The report as text, a line for each fact. `str(index)` has four lines of it."""
+        return "\n".join(f"{name}: {value}" for name, value in self.report().items())
 
     def report(self) -> dict[str, Any]:
         """What it costs and how fine it is."""

@@ -115,7 +115,7 @@ class _Quantised:
         limit = self._limits.layers.get(layer, self._limits.default)
         return NoParameterSetError(
             f"layer '{layer}' needs weights of at least {self._least_bits} bits under noise of {limit:.3g} % of the half torus; the nearest set, "
-            f"'{name}', leaves room for {_signed_bits(largest):g}: use fewer weight_bits, a narrower layer, smaller weights or a profile with "
+            f"'{name}', leaves room for {_signed_bits(largest):g}: use fewer weight_bits, a narrower layer, smaller weights or a precision with "
             "more noise"
         )
 

@@ -134,7 +134,7 @@ def _text(verdict: Verdict, bits: int, worst: list[str]) -> str:
     where = f", most by the grid of {some(worst)}" if worst else ""
     at_least = f"{'of ' + verdict.where + ' at most' if verdict.where else 'at least'} {100 * verdict.at_least:.1f} %"
     return (
-        f"public grid of {bits} bits: on calibration samples, and points between them, the trees {kept} {100 * verdict.value:.1f} % "
+        f"public grid of {bits} bits: on samples, and points between them, the trees {kept} {100 * verdict.value:.1f} % "
         f"({at_least}){where}; more grid_bits help, and where few values lie far from the others grid='quantiles', which tells clients about the "
         "samples, or ranges="
     )

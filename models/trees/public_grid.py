@@ -138,7 +138,7 @@ def _explicit(kind: str, points: Reals) -> FeatureGrid:
 
 def _quantiles(values: Reals, distinct: Reals, most: int, name: str) -> Reals:
     if len(distinct) < 2:
-        raise CompileError(f"grid='quantiles': expected calibration samples with at least two values of '{name}'")
+        raise CompileError(f"grid='quantiles': expected samples with at least two values of '{name}'")
     if len(distinct) - 1 <= most:
         return _between(distinct)
     chosen = np.quantile(values, (np.arange(most) + 0.5) / most, method="inverted_cdf")

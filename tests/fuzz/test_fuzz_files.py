@@ -201,7 +201,7 @@ def test_programs(name: str, key: ClientKey) -> None:
         if i % 3 == 0:
             used(model.client, key)
         assert ClientSpecification.from_json(model.client.to_json()).input_shape == model.client.input_shape
-        str(model)
+        str(model), model.details
         for x in (
             np.zeros((2, *model.client.input_shape)),
             CALIBRATION[:2],

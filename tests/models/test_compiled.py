@@ -116,4 +116,4 @@ def test_report_counts(model: CompiledModel) -> None:
     assert facts["bootstraps"] == 12 and facts["bootstraps_per_level"] == [12]
     assert facts["security_bits"] >= 128
     assert [layer["name"] for layer in facts["layers"]] == ["layer0", "layer1"]
-    assert "layer0" in str(model)
+    assert "layer0" in model.details

@@ -29,5 +29,5 @@ def test_models_take_them_by_name() -> None:
 
 
 def test_reports_say_so() -> None:
-    assert products_of(parameter_set(NAME)) in str(compile_ensemble(FOREST, sets=[NAME], thresholds="client"))
-    assert "rounded products" not in str(compile_ensemble(FOREST, thresholds="client"))
+    assert products_of(parameter_set(NAME)) in compile_ensemble(FOREST, sets=[NAME], thresholds="client").details
+    assert "rounded products" not in compile_ensemble(FOREST, thresholds="client").details

@@ -92,7 +92,7 @@ def test_faults_that_typical_samples_do_not_show(monkeypatch: pytest.MonkeyPatch
         )
 
     monkeypatch.setattr(tables, "run_input_steps", wrong)
-    with pytest.raises(ImportFaultError, match="a sample at the edges of the calibration samples"):
+    with pytest.raises(ImportFaultError, match="a sample at the edges of the samples"):
         cw.compile(fitted, frame)
 
 
@@ -106,7 +106,7 @@ def test_a_program_that_decides_otherwise_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sklearn_compiler, "compile_linear", other)
     with pytest.raises(
         AccuracyError,
-        match=r"decides as it on [0-9.]+ % of 200 calibration samples \(at least .*gives yes where the model says no",
+        match=r"decides as it on [0-9.]+ % of 200 samples \(at least .*gives yes where the model says no",
     ):
         cw.compile(fitted, X)
 

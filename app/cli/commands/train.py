@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=f"Recipe: {', '.join(RECIPES)}.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"Follow this recipe: {', '.join(RECIPES)}.")],
     output: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write the network to this ONNX file (default: NAME.onnx).")
     ] = None,

@@ -32,7 +32,7 @@ def find_model(text: str) -> CompiledModel:
             if stream.read(len(MAGIC)) != MAGIC:
                 raise WrongCallError(
                     f"{text}: expected a compiled model, got another kind of file; make one with "
-                    "'cloakwork compile MODEL.onnx --calibration DATA.npy -o MODEL.clkm'"
+                    "'cloakwork compile MODEL.onnx --samples DATA.npy -o MODEL.clkm'"
                 )
         with reading(path, "a compiled model"):
             return CompiledModel.load(path)

@@ -231,7 +231,7 @@ def test_the_choice_follows_the_number_of_samples() -> None:
         assert ways == {"one sample a slot", "one ciphertext a sample"}
         assert report["considered"][0]["way"] == report["way"] and "ms a sample" in report["reason"]
         assert report["failure_log2"] <= -128 and report["security_bits"] >= 128
-        assert report["way"] in str(made)
+        assert report["way"] in made.details
     assert not many.report()["evaluation_keys"]
     np.testing.assert_allclose(few.scores(x[:3]), many.scores(x[:3]), atol=0.01)
     kernel = radial(3, 20)

@@ -58,5 +58,5 @@ def test_a_warning_says_how_many_come_back() -> None:
     made, x, told = squared_sums(0.1)
     assert back(made, x) > 2
     (text,) = told
-    assert "answers that lie beyond those of all calibration samples come back among them" in text
+    assert "answers that lie beyond those of all samples come back among them" in text
     assert "margin=" in text

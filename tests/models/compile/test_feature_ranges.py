@@ -141,7 +141,7 @@ def rounding(*names: str) -> Any:
             NETWORK,
             calibrate(NETWORK, COLUMNS),
             {0: (0, 1)},
-            "expected calibration samples beside it, not recorded ranges",
+            "expected samples beside it, not recorded ranges",
         ),
         (rounding("p"), None, {0: (0, 1)}, "the model's own quantiser .* says the range of its input"),
         (rounding("p", "q"), None, {"p": (0, 1)}, "the model's own quantiser .* says the range of its input"),

@@ -124,4 +124,4 @@ def test_what_has_to_be_rounded_is_told(rng: np.random.Generator) -> None:
     assert len([each for each in told if each.category is RoundedIntegersWarning]) == 1
     exact = compiled.program.facts.exact
     assert exact is not None and exact.results_rounded == ("function",) and exact.activation_bits is not None
-    assert f"results rounded to {exact.activation_bits} bits, not the model's integers: function" in str(compiled)
+    assert f"results rounded to {exact.activation_bits} bits, not the model's integers: function" in compiled.details

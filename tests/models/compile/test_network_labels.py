@@ -103,7 +103,7 @@ def pipeline(load: Any, width: int) -> tuple[Any, np.ndarray, np.ndarray]:
 @pytest.mark.tier("all")
 def test_iris_encrypted(sessions: Sessions) -> None:
     estimator, train, held_out = pipeline(load_iris, 6)
-    with pytest.warns(AccuracyWarning, match="of 112 calibration samples .* too few samples to show the 97 %"):
+    with pytest.warns(AccuracyWarning, match="of 112 samples .* too few samples to show the 97 %"):
         made = cw.compile(estimator, train, tell="labels", sets=[TOY], precision="exact_64")
     assert (made.predict(held_out) == estimator.predict(held_out)).mean() >= 0.95
     key, session = sessions(TOY.name)

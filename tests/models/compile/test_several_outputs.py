@@ -132,7 +132,7 @@ def test_every_output_is_judged_as_what_it_is() -> None:
         "shares": "agreement", "hidden": "closeness", "line": "closeness"
     }  # fmt: skip
     assert check["at_least"] == min(each["at_least"] for each in check["outputs"].values()) >= 0.8
-    text = str(made)
+    text = made.details
     assert "shares: decides as the clear model on" in text and "line: is off by" in text
     assert "outputs: shares [3] (the client does Softmax), hidden [6], line [1]" in text
 

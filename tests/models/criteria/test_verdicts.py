@@ -214,14 +214,14 @@ def test_one_number_may_be_a_logit_or_a_quantity() -> None:
 def test_few_samples_are_a_warning_that_says_how_many_would_do() -> None:
     proto = mlp(np.random.default_rng(8), [4, 8, 2])
     x = np.random.default_rng(9).uniform(-1, 1, (300, 4))
-    with pytest.warns(AccuracyWarning, match=r"of 40 calibration samples .*too few samples .*give 197 or more"):
+    with pytest.warns(AccuracyWarning, match=r"of 40 samples .*too few samples .*give 197 or more"):
         cw.compile(proto, x[:40])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compiled = cw.compile(proto, x)
     check = compiled.report()["check"]
     assert (check["samples"], check["unseen"]) == (300, 100) and check["value"] >= check["at_least"] >= 0.97
-    assert f"at least {100 * check['at_least']:.1f} %" in str(compiled)
+    assert f"at least {100 * check['at_least']:.1f} %" in compiled.details
 
 
 def test_an_error_shows_a_sample_that_differs() -> None:

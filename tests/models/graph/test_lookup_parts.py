@@ -30,7 +30,7 @@ def parts(made: CompiledModel) -> dict[str, dict[str, int]]:
 def test_look_ups_of_the_model_are_direct() -> None:
     made = cw.compile(mlp(RNG, [6, 5, 3]), RNG.uniform(-1, 1, (200, 6)), precision="fast", accuracy=0)
     assert parts(made) == {"activation0": {DIRECT: 5}}
-    assert "look-ups by part" not in str(made)
+    assert "look-ups by part" not in made.details
 
 
 def test_chains_are_named_by_their_look_up() -> None:
@@ -55,7 +55,7 @@ def test_chains_are_named_by_their_look_up() -> None:
     assert {Part.LOWER.value, Part.HIGHEST.value, Part.PIECE.value} == set(whole)
     largest = next(each for name, each in found.items() if "largest" in name)
     assert largest[Part.PIECE.value] >= 2
-    assert f"{largest[Part.PIECE.value]} piece" in str(made)
+    assert f"{largest[Part.PIECE.value]} piece" in made.details
 
 
 @pytest.mark.parametrize("name", ["conv", "a, clamp", "of (two), fine digit", "line\nbreak", ""])

@@ -68,7 +68,7 @@ def test_it_needs_no_bootstraps_and_says_so() -> None:
     assert facts["input_ciphertext_bytes"] <= 20_000
     assert compiled.program.facts.linear.p_fail_log2 <= -128
     assert compiled.program.facts.linear.weight_bits >= 10 and compiled.program.facts.linear.feature_bits >= 10
-    assert "no bootstraps" in str(compiled)
+    assert "no bootstraps" in compiled.details
 
 
 @pytest.mark.parametrize("limit", [-40.0, -128.0])

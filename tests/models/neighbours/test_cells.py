@@ -105,7 +105,9 @@ def cases() -> list[Any]:
     rng = np.random.default_rng(4)
     return [
         pytest.param(
-            rng.standard_normal((9000, 3)), {"cells": "auto", "input_bits": 8, "metric": "cosine"}, id="fits-without-cells"
+            rng.standard_normal((9000, 3)),
+            {"cells": "auto", "input_bits": 8, "metric": "cosine"},
+            id="fits-without-cells",
         ),
         pytest.param(rng.standard_normal((9000, 3)), {"cells": 10}, id="two-blocks"),
         pytest.param(rng.standard_normal((300, 4)) + 1e6, {"cells": 4, "probes": 2}, id="large-offset"),

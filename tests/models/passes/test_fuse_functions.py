@@ -185,7 +185,7 @@ def silu_net() -> ModelProto:
 def test_file_simulation_and_encryption() -> None:
     proto, x = silu_net(), RNG.uniform(-1, 1, (100, 4))
     made = cw.compile(proto, x, precision=4.0, weight_bits=3, accuracy=0, sets=[parameter_set("toy_two_limb")])
-    assert made.report()["bootstraps"] == 6 and "6 look-ups of ((x * Sigmoid(x)) + w x)" in str(made)
+    assert made.report()["bootstraps"] == 6 and "6 look-ups of ((x * Sigmoid(x)) + w x)" in made.details
     data = program_to_bytes(made.program)
     loaded = program_from_bytes(data)
     assert program_to_bytes(loaded) == data

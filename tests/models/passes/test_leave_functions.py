@@ -66,7 +66,7 @@ def test_no_lookup_and_the_models_values(name: str) -> None:
     proto, title = ENDS[name]
     made = cw.compile(proto, X, precision="balanced", weight_bits=3, accuracy=0)
     assert made.report()["bootstraps"] == 3  # of the hidden ReLU
-    assert title in made.report()["client_steps"][0] and title in str(made)
+    assert title in made.report()["client_steps"][0] and title in made.details
     expected = runtime(proto, X).astype(np.float64)
     np.testing.assert_allclose(made.predict_float(X).reshape(expected.shape), expected, atol=1e-5)
     spread = max(float(expected.std()), 0.1)

@@ -217,4 +217,4 @@ def test_names_of_any_letters_break_neither_the_picture_nor_the_report():
     compiled = cw.compile(odd, samples, task="regression", accuracy=0.01, allow_loss=True)
     picture = ElementTree.fromstring(picture_svg(compiled.program))
     assert 'a?[2J<b>&"' in "".join(picture.itertext())
-    assert all(line.isprintable() for line in str(compiled).splitlines()) and "\u202e" not in str(compiled)
+    assert all(line.isprintable() for line in compiled.details.splitlines()) and "\u202e" not in compiled.details

@@ -56,7 +56,7 @@ def test_digest_is_that_of_the_file(approximate: CompiledModel, tmp_path: Path) 
     approximate.save(tmp_path / "a.clkm")
     digest = approximate.report()["program_digest"]
     assert (tmp_path / "a.clkm").read_bytes()[-32:].hex() == digest == program_to_bytes(approximate.program)[-32:].hex()
-    assert digest[:16] in str(approximate)
+    assert digest[:16] in approximate.details
 
 
 def test_approximate_look_ups_have_a_probability_to_wrap(approximate: CompiledModel) -> None:
@@ -77,7 +77,7 @@ def test_exact_look_ups_have_a_failure_probability(exact: CompiledModel) -> None
     assert hidden["margin_deviations"] == pytest.approx(1 / (4 * values) / (hidden["noise_percent"] / 200))
     expected = math.log2(4 * 2.0 ** hidden["failure_log2"] + 3 * 2.0 ** output["failure_log2"])
     assert facts["failure_log2_program"] == pytest.approx(expected)
-    assert "failure: 2^-" in str(exact)
+    assert "failure: 2^-" in exact.details
 
 
 def test_typed_report_and_its_public_names(approximate: CompiledModel, exact: CompiledModel) -> None:
@@ -110,7 +110,7 @@ def test_times_scale_from_measured_sets(
     # docs/benchmarks/cuda.md: 58,610 a second in batches of 16,384; these are a little smaller
     assert h200["batch_samples"] == 1024
     assert 12 / 58610 < h200["parts_per_sample"]["look-ups"] < 1.01 * 12 / 58610 and h200["complete"]
-    assert "h200" in str(approximate)
+    assert "h200" in approximate.details
 
 
 def test_text_says_how_often_a_linear_model_fails() -> None:
@@ -120,7 +120,7 @@ def test_text_says_how_often_a_linear_model_fails() -> None:
     made = compile_linear(LinearModel(coefficients, np.zeros(3), labels=np.arange(3)), x)
     one = made.report()["p_fail_log2"]
     assert sample_p_fail_log2(made.program) == one
-    assert f"failure: 2^{one:.1f} for an output, 2^{one + math.log2(3):.1f} for a sample" in str(made)
+    assert f"failure: 2^{one:.1f} for an output, 2^{one + math.log2(3):.1f} for a sample" in made.details
 
 
 def test_text_cuts_the_levels_of_deep_networks() -> None:
@@ -131,4 +131,4 @@ def test_text_cuts_the_levels_of_deep_networks() -> None:
     nodes.append(helper.make_node("MatMul", ["t12", "w"], ["y"], name="last"))
     weights = np.array([[1.1, -0.5], [0.5, 1.1]], dtype=np.float32)
     made = cw.compile(model(nodes, [2], {"w": weights}), RNG.uniform(-1, 1, (100, 2)), accuracy=0)
-    assert "bootstraps per sample: 24 (2, 2, 2, 2, 2, 2, 2, 2, and 4 more by level)" in str(made)
+    assert "bootstraps per sample: 24 (2, 2, 2, 2, 2, 2, 2, 2, and 4 more by level)" in made.details

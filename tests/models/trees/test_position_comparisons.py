@@ -369,8 +369,8 @@ def test_the_report_and_the_file(tmp_path):
     assert facts["discloses"] == bits.report()["discloses"]
     assert (grid["points"], grid["sent"], grid["digit_bits"], grid["agreement"]) == (4 * 41, 8, 3, 1.0)
     assert facts["bootstraps_per_level"][:2] == [8, facts["comparison_bits"]]
-    assert "164 points (4 integers), 8 numbers of 3 bits sent for a sample" in str(model)
-    assert f"{facts['comparison_bits']} comparisons on 4 features by the server" in str(model)
+    assert "164 points (4 integers), 8 numbers of 3 bits sent for a sample" in model.details
+    assert f"{facts['comparison_bits']} comparisons on 4 features by the server" in model.details
     assert model.program.salt
     model.save(tmp_path / "trees.clkm")
     loaded = CompiledModel.load(tmp_path / "trees.clkm")

@@ -252,7 +252,7 @@ def test_texts(name: str) -> None:
 def test_a_model_of_texts_runs_encrypted() -> None:
     y = np.array([1, 1, 0, 0, 0, 0, 0, 1])
     fitted = make(text.TfidfVectorizer(), linear_model.LogisticRegression(C=50)).fit(DOCUMENTS, y)
-    with pytest.warns(AccuracyWarning, match="8 calibration samples show .* give 197 or more"):
+    with pytest.warns(AccuracyWarning, match="8 samples show .* give 197 or more"):
         compiled = cw.compile(fitted, DOCUMENTS)
     assert (compiled.predict(DOCUMENTS) == fitted.predict(DOCUMENTS)).all()
     np.testing.assert_array_equal(compiled.predict(DOCUMENTS[:2], how="encrypted"), fitted.predict(DOCUMENTS[:2]))

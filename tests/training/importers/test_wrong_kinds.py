@@ -130,7 +130,7 @@ def test_long_lists_of_names_are_cut() -> None:
 
 def test_the_failure_of_a_linear_model_is_in_the_text() -> None:
     compiled = cw.compile(linear_model.Ridge().fit(X, Y), X)
-    assert f"failure: 2^{compiled.report()['p_fail_log2']:.1f} for an output" in str(compiled)
+    assert f"failure: 2^{compiled.report()['p_fail_log2']:.1f} for an output" in compiled.details
 
 
 @pytest.mark.parametrize("label", [3, "only", True])
