@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.batches.batch_file import read_batch
+from cloakwork.models.batches.batch_format import write_batch
 from cloakwork.models.batches.client import BatchClient
-from cloakwork.models.batches.costs import Cost
+from cloakwork.models.batches.contents import Alternative, BatchContents, Way
 from cloakwork.models.batches.formula import Formula
 from cloakwork.models.batches.plan import Plan
 from cloakwork.models.batches.scorer import BatchScorer
@@ -29,22 +32,6 @@ if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
 
 _NEVER = -1000.0
-Way = Literal["slots", "ciphertexts"]  # one sample a slot (or coefficient), one ciphertext a sample
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """A way of computing the model that was considered.
-
-    Attributes:
-        kind: what the server computes, in words.
-        agreement: share of the given samples decided as by the model in clear; of values, of their deviation that is kept.
-    """
-
-    way: Way
-    kind: str
-    cost: Cost
-    agreement: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +64,30 @@ class BatchModel:
     @property
     def key_parameters(self) -> Sequence[Any]:
         """What keys are generated for: a set of look-ups, or a set and modulus for each of `BatchClient.parameters`."""
-        return (self.single.program.parameters,) if self.single is not None else self.client.parameters
+        return self.client.key_parameters
+
+    def save(self, path: PathLike) -> None:
+        """Write the model to one file, which `cloakwork.load`, the command line and the service read."""
+        program = None if self.single is None else self.single.program
+        given = (
+            self.client,
+            self.formula,
+            self.plan,
+            program,
+            self.samples,
+            self.considered,
+            self.reason,
+            self.original,
+        )
+        write_batch(path, BatchContents(*given))
+
+    @classmethod
+    def load(cls, path: PathLike) -> BatchModel:
+        """Read the file of a model for batches. Raises: SerializationError, KeyMismatchError: as `read_batch`."""
+        found = read_batch(path)
+        single = None if found.program is None else CompiledModel(found.program)
+        given = (found.client, found.formula, found.plan, single, found.batch, found.considered, found.reason)
+        return cls(*given, original=found.original)
 
     def scorer(self, keys: Sequence[LevelledEvaluationKeys] = (), threads: int = 1, device: str = "cpu") -> BatchScorer:
         """The server, of the levelled way. Args: keys: of `BatchClient.evaluation_keys`."""
@@ -137,7 +147,7 @@ class BatchModel:
         """The same by ciphertexts."""
         scorer = self.scorer(self.client.evaluation_keys(keys), threads, device)
         parts = [
-            self.client.outputs(keys, scorer.score(self.client.encrypt(keys, part)), len(part))
+            self.client.outputs(keys, scorer.score(self.client.encrypt_integers(keys, part)), len(part))
             for part in _parts(integers, self.client.samples_at_once)
         ]
         return np.concatenate(parts) if parts else np.zeros((0, self.formula.outputs), dtype=np.int64)

@@ -87,6 +87,7 @@ def _levelled(start: bytes, size: int, announced: str) -> KeysHeader:
     shape = ExpansionKeyShape.of_header(header, bytes.fromhex(announced))
 
     def check(stream: BinaryIO) -> None:
+        stream.seek(0)
         levelled.check_switch_keys(stream, header, shape.numbers)
 
     return KeysHeader(header.parameters.set.name, shape.digest.hex(), header.key_id, check)
