@@ -62,7 +62,7 @@ class Server:
             ShapeError: another number of values than the model takes.
         """
         if self._batch is not None:
-            return self._batch.score([_query(each) for each in request])
+            return self._batch.score([_query(each) for each in request], progress)
         if isinstance(self.model, NeighbourIndex):
             return self._scorer.score(_query(request), progress)
         if isinstance(request, bytes):

@@ -33,28 +33,28 @@ def joined_size(sizes: Sequence[int]) -> int:
     return sum(sizes) + (CHECKSUM_BYTES if len(sizes) > 1 else 0)
 
 
-def split_bytes(data: bytes, kind: wire.Kind, count: int) -> list[memoryview]:
-    """The objects that `joined_bytes` made one of; each is still to be read.
+def split_bytes(data: bytes, kind: wire.Kind) -> list[memoryview]:
+    """The objects that `joined_bytes` made one of, by their headers; each is still to be read.
 
     Raises:
-        SerializationError: not so many objects of this kind, cut off, extended or altered.
+        SerializationError: not one to three objects of this kind, cut off, extended or altered.
         KeyMismatchError: of a set that this release does not have.
     """
     view = memoryview(data)
-    if count == 1:
+    if wire.header_of(view, kind).byte_count >= len(view):
         return [view]
     end, place, found = len(view) - CHECKSUM_BYTES, 0, list[memoryview]()
-    for _ in range(count):
-        size = wire.header_of(view[place : max(place, end)], kind).byte_count
+    if hashlib.sha256(view[: max(end, 0)]).digest() != bytes(view[max(end, 0) :]):
+        raise SerializationError(
+            f"{kind.label}: the checksum does not match; the bytes were altered or damaged, transfer the objects again"
+        )
+    while place < end and len(found) < MOST_OBJECTS:
+        size = wire.header_of(view[place:end], kind).byte_count
         found.append(view[place : place + size])
         place += size
     if place != end:
         raise SerializationError(
-            f"{kind.label}: expected {place + CHECKSUM_BYTES} bytes of {count} objects, got {len(view)}; they were cut off or extended"
-        )
-    if hashlib.sha256(view[:end]).digest() != bytes(view[end:]):
-        raise SerializationError(
-            f"{kind.label}: the checksum does not match; the bytes were altered or damaged, transfer the objects again"
+            f"{kind.label}: expected {place + CHECKSUM_BYTES} bytes of {len(found)} objects, got {len(view)}; they were cut off or extended"
         )
     return found
 

@@ -41,7 +41,7 @@ from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.client_steps.unfit import REFUSED, Replaced, finite
 from cloakwork.models.errors import CompileError
 from cloakwork.models.program.client_specification import ClientSpecification
-from cloakwork.models.program.specification_limits import check_step_count, check_text
+from cloakwork.models.program.specification_limits import TableSizes, check_step_count, check_text, run_on_no_samples
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
@@ -121,6 +121,19 @@ class BatchClient:
         """Of one query."""
         return 1 if self.packing == "query" else self.parameters[0].polynomial_size
 
+    @property
+    def query_ciphertexts(self) -> int:
+        """How many a query has, for each plaintext modulus."""
+        return 1 if self.packing == "query" else self.features
+
+    def check_size(self, samples: Any) -> None:
+        """ShapeError for samples of which the input steps, which a stranger may have written, would make far more numbers than these have."""
+        sizes, none = TableSizes(), no_samples(self.input_steps)
+        assert none is not None, "the first step checks columns"
+        with np.errstate(all="ignore"):
+            run_on_no_samples(self.input_steps, none, sizes)
+        sizes.check(samples)
+
     def integers(self, samples: Any, *, refuse: bool = False) -> Indices:
         """[samples, features].
 
@@ -188,7 +201,7 @@ class BatchClient:
         self._check_keys(keys)
         if len(answers) != len(keys):
             raise CompileError(f"answers: expected one for each of {len(keys)} keys, got {len(answers)}")
-        count, residues = self._answer_count, []
+        count, residues = self.answer_ciphertexts, []
         for key, answer in zip(keys, answers, strict=True):
             if (len(answer), answer.level) != (count, self.answer_level) or answer.parameters != key.parameters:
                 raise CompileError(
@@ -205,7 +218,8 @@ class BatchClient:
         return from_residues(residues, [each.plaintext_modulus for each in self.parameters])
 
     @property
-    def _answer_count(self) -> int:
+    def answer_ciphertexts(self) -> int:
+        """How many an answer has, for each plaintext modulus."""
         return -(-len(self.unit) // self.parameters[0].polynomial_size) if self.packing == "query" else len(self.unit)
 
     def scores(self, outputs: NDArray[Any], integers: Indices) -> Reals:

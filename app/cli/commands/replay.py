@@ -28,10 +28,11 @@ from cloakwork.models.audit.audit_file import AuditFile, Manifest, Part
 from cloakwork.models.audit.audit_key import AUDIT_KEY_FILE, AuditKey, load_audit_key
 from cloakwork.models.audit.replay import Replayed, check_headers
 from cloakwork.models.audit.replay import replay as replay_answers
+from cloakwork.models.batches.batch_file import is_batch_file
 from cloakwork.models.neighbours.index_file import is_index_file, load_index
 from cloakwork.models.neighbours.replay import replay_index, require_index
 from cloakwork.models.program.artefact import load_program
-from cloakwork.models.repository import ARTEFACT, INDEX
+from cloakwork.models.repository_files import KINDS
 from cloakwork.models.runtime import Runtime
 
 _SHOWN = 3  # differences
@@ -103,6 +104,8 @@ class _Run:
 
 
 def _program_run(file: AuditFile, path: Path, secret: AuditKey, object_: bytes, device: str, threads: int) -> _Run:
+    if is_batch_file(path):
+        raise FailureError(f"{path}: answers of models for batches cannot be replayed yet")
     with reading(path, "a compiled model"):
         program = load_program(path)
     requests = check_headers(file, wire.peek(object_), program)
@@ -139,7 +142,7 @@ def _model_path(manifest: Manifest, model: Path | None, data: Path | None) -> Pa
         raise WrongCallError(
             "replay: no model; name the service's data folder with --data, or a compiled model with --model"
         )
-    for suffix in (ARTEFACT, INDEX):
+    for suffix in KINDS.values():
         path = data / "models" / manifest.model / f"{manifest.version}{suffix}"
         if path.is_file():
             return path
