@@ -154,20 +154,20 @@ class BatchClient:
         replaced.warn()
         return found.astype(np.int64)
 
-    def encrypt(self, key: Any, samples: Any) -> Request:
-        """Encrypt samples [samples, ..], to be sent: one query. Args: key: a `cloakwork.Key`, or the engine's keys."""
+    def encrypt(self, key: Any, x: Any) -> Request:
+        """Encrypt x, samples [samples, ..], to be sent: one query. Args: key: a `cloakwork.Key`, or the engine's keys."""
         keys = key_parts(key)
         if self.program is not None:
-            return self.program.encrypt(_only(keys), samples)
-        return self.encrypt_integers(keys, self.integers(samples))
+            return self.program.encrypt(_only(keys), x)
+        return self.encrypt_integers(keys, self.integers(x))
 
-    def decrypt(self, key: Any, answer: Answer, samples: Any, output: Stage = "labels") -> NDArray[Any]:
-        """Decrypt the answer to one query. Args: samples: that were encrypted, of which distances are. output: as of `decide`."""
+    def decrypt(self, key: Any, answer: Answer, x: Any, output: Stage = "labels") -> NDArray[Any]:
+        """Decrypt the answer to one query. Args: x: samples that were encrypted, of which distances are. output: as of `decide`."""
         keys = key_parts(key)
         if self.program is not None:
             found = self.program.decrypt(_only(keys), cast("Ciphertexts | SwitchedCiphertexts", answer))
-            return self.decide(found[: len(samples)], output)
-        integers = self.integers(samples)
+            return self.decide(found[: len(x)], output)
+        integers = self.integers(x)
         outputs = self.outputs(keys, cast("Sequence[LevelledCiphertexts]", answer), len(integers))
         return self.decide(self.scores(outputs, integers), output)
 

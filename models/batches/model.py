@@ -95,7 +95,7 @@ class BatchModel:
 
     def predict(
         self,
-        samples: Any,
+        x: Any,
         how: How = "clear",
         *,
         key: Any = None,
@@ -112,12 +112,12 @@ class BatchModel:
             session: of a program with that key; None: one is made.
             device: that scores, "cpu", "cuda" or "cuda:N".
         """
-        scores = self.scores(samples, how, key=key, session=session, threads=threads, device=device)
+        scores = self.scores(x, how, key=key, session=session, threads=threads, device=device)
         return self.client.decide(scores, output)
 
     def scores(
         self,
-        samples: Any,
+        x: Any,
         how: How = "clear",
         *,
         key: Any = None,
@@ -130,10 +130,10 @@ class BatchModel:
         keys = self._keys(key) if how == "encrypted" else ()
         if self.single is not None:
             if not keys:
-                return np.asarray(self.single.predict(samples))
+                return np.asarray(self.single.predict(x))
             session = session or Session(keys[0].evaluation_keys(), device=device, threads=threads)
-            return np.asarray(self.single.predict(samples, "encrypted", key=keys[0], session=session))
-        integers = self.client.integers(samples, refuse=True)
+            return np.asarray(self.single.predict(x, "encrypted", key=keys[0], session=session))
+        integers = self.client.integers(x, refuse=True)
         outputs = self.encrypted_outputs(keys, integers, threads, device) if keys else self.outputs(integers)
         return self.client.scores(outputs, integers)
 
@@ -190,7 +190,7 @@ class BatchModel:
                 }
                 for each in self.considered
             ],
-            "set": first.set.name if self.single is None else self.single.program.parameters.name,
+            "parameter_set": first.set.name if self.single is None else self.single.program.parameters.name,
             "plaintext_moduli": []
             if self.single is not None
             else [p.plaintext_modulus for p in self.client.parameters],
@@ -217,7 +217,7 @@ class BatchModel:
             for each in found["considered"]
         ]
         lines.append(
-            f"set {found['set']}, failure below 2^{max(found['failure_log2'], _NEVER):.0f}, agreement {100 * found['agreement']:.1f} %"
+            f"set {found['parameter_set']}, failure below 2^{max(found['failure_log2'], _NEVER):.0f}, agreement {100 * found['agreement']:.1f} %"
         )
         lines.append(f"the client learns {found['client_learns']}")
         return "\n".join(lines)

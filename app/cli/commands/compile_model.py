@@ -18,11 +18,11 @@ from cloakwork.app.cli.shared.console import (
 )
 from cloakwork.app.cli.shared.data_sets import load_inputs
 from cloakwork.app.cli.shared.failures import of_file, reading
-from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
+from cloakwork.app.cli.shared.model_files import ModelArgument, find_any_model
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import CommonMaskOption, StructuredKeysOption, find_agreed_set
 from cloakwork.app.cli.shared.program import shows_first
-from cloakwork.app.cli.shared.tables import Column, folded, number, print_rows, print_text
+from cloakwork.app.cli.shared.tables import Column, emit, folded, number, print_rows, print_text
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
@@ -30,6 +30,8 @@ from cloakwork.models.compile.pipeline import APPROXIMATE
 from cloakwork.models.compiler import CompiledModel, ExactSettings, TreeComparisons, compile_onnx
 from cloakwork.models.criteria.noise_limits import Profile
 from cloakwork.models.graph.ir import Graph
+from cloakwork.models.model import Model
+from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.report import graph_text, summary
 
 _EXACT_HELP = "Profile exact: "
@@ -222,9 +224,12 @@ def inspect(
     """Report what a compiled model costs and what it tells."""
     _check_picture(picture)
     refuse_overwriting(force, *(path for path in (client, picture) if path is not None))
-    model = find_model(model_name)
+    model = find_any_model(model_name)
     _write_beside(model, client, picture)
-    _show(model, json_path, {"model": model_name})
+    if isinstance(model, NeighbourIndex):
+        emit({"model": model_name, **model.report()}, json_path, "Index")
+    else:
+        _show(model, json_path, {"model": model_name})
 
 
 _ACCURACY = "Accuracy on held-out samples, in clear and encrypted."
@@ -363,15 +368,17 @@ def _check_picture(path: Path | None) -> None:
         raise WrongCallError(f"--picture: the program is drawn as SVG; expected a name that ends in .svg, got '{path}'")
 
 
-def _write_beside(model: CompiledModel, client: Path | None, picture: Path | None) -> None:
+def _write_beside(model: Model, client: Path | None, picture: Path | None) -> None:
+    if picture is not None and not isinstance(model, CompiledModel):
+        raise WrongCallError("--picture: only programs of look-ups have a picture")
     if client is not None:
         with atomic_writer(client) as stream:
             stream.write(model.client.to_json().encode())
-    if picture is not None:
+    if picture is not None and isinstance(model, CompiledModel):
         model.save_picture(picture)
 
 
-def _show(model: CompiledModel, json_path: str | None, facts: dict[str, Any]) -> None:
+def _show(model: Model, json_path: str | None, facts: dict[str, Any]) -> None:
     if json_path != "-":
         print_text(str(model))
     if json_path is not None:

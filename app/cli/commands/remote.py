@@ -62,7 +62,8 @@ def _model_row(metadata: dict[str, Any]) -> dict[str, Any]:
 @models.command("add")
 def add_model(
     artefact: Annotated[
-        Path, typer.Argument(help="Model of 'cloakwork compile', or index of 'cloakwork index build'.")
+        Path,
+        typer.Argument(help="Model of 'cloakwork compile' or cloakwork.compile, or index of 'cloakwork index build'."),
     ],
     data: Annotated[
         Path | None,
@@ -127,7 +128,7 @@ def _kind_and_set(artefact: Path) -> tuple[str, str]:
     if is_index_file(artefact):
         return INDEX, load_index(artefact).client.parameters.set.name
     if is_batch_file(artefact):
-        return BATCH, str(BatchModel.load(artefact).report()["set"])
+        return BATCH, str(BatchModel.load(artefact).report()["parameter_set"])
     return ARTEFACT, load_program(artefact).parameters.name
 
 
