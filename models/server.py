@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
@@ -40,8 +40,9 @@ class Server:
         """
         self.model = model
         self._batch: BatchScorer | None = None
-        if hasattr(model, "formula") and model.single is None:
-            self._batch = model.scorer([_levelled_keys(each) for each in keys], threads, device)
+        batch = cast("BatchModel | None", model if hasattr(model, "formula") else None)
+        if batch is not None and batch.single is None:
+            self._batch = batch.scorer([_levelled_keys(each) for each in keys], threads, device)
         elif isinstance(model, NeighbourIndex):
             self._scorer = model.scorer(_levelled_keys(keys), threads, device)
         elif (program := _program(model)) is not None:

@@ -53,6 +53,7 @@ Packing = Literal["coefficients", "slots", "query"]
 FORMAT: Final = "cloakwork batches client 1"
 MOST_MODULI: Final = 3
 _MOST_LIMIT: Final = 1 << 20
+_MOST_WORDS: Final = 1 << 29  # of a query or an answer, for each plaintext modulus
 Queries: TypeAlias = Sequence[SeededLevelledCiphertexts | LevelledCiphertexts]  # one for every plaintext modulus
 Request: TypeAlias = "list[SeededLevelledCiphertexts] | SeededPackedCiphertexts"
 Answer: TypeAlias = "Sequence[LevelledCiphertexts] | Ciphertexts | SwitchedCiphertexts"
@@ -324,9 +325,17 @@ class BatchClient:
         ends = np.abs((np.stack([last.lower, last.upper]) - last.offset) * last.scale)
         if last.scale.shape != (self.features,) or not (np.rint(ends) <= self.limit).all():
             raise ValueError("ranges of features that do not fit the limit")
+        size = self.parameters[0].polynomial_size
+        counts = (self.query_ciphertexts * self.level, 2 * self.answer_ciphertexts * self.answer_level)
+        if max(counts) * size > _MOST_WORDS:
+            raise ValueError("more ciphertexts than fit memory")
         if self.packing == "slots":
             for each in self.parameters:
                 slots_of(each)
+        if self.packing == "query" and (
+            self.features > size or not all(each.plaintext_modulus % 2 for each in self.parameters)
+        ):
+            raise ValueError("queries that cannot be expanded")
         moduli = [each.plaintext_modulus for each in self.parameters]
         if any(math.gcd(a, b) > 1 for i, a in enumerate(moduli) for b in moduli[:i]):
             raise ValueError("plaintext moduli that have a divisor in common")

@@ -34,7 +34,7 @@ def _levelled_facts(model: BatchModel) -> dict[str, Any]:
         "samples_per_ciphertext": client.samples_at_once,
         "p_fail_log2_per_lookup": None,
         "p_fail_log2_per_program": FAILURE_LOG2,  # at most, of every ciphertext of an answer
-        "input_shape": list(np.shape(no_samples(client.input_steps))[1:]),
+        "input_shape": list(np.shape(np.asarray(no_samples(client.input_steps)))[1:]),
         "input_numbers": client.features,
         "output_shape": [len(client.unit)],
         "output_numbers": len(client.unit),

@@ -100,8 +100,10 @@ def prepared_tables(
     if client.packing != "query":
         return []
     evaluators = (LevelledEvaluator(each, threads=threads, device=device) for each in client.parameters)
-    levels = {"level": client.level, "answer_level": client.answer_level}
-    return [InnerProductTable(each, formula.inner, formula.constant, **levels) for each in evaluators]
+    return [
+        InnerProductTable(each, formula.inner, formula.constant, level=client.level, answer_level=client.answer_level)
+        for each in evaluators
+    ]
 
 
 def constants_of(parameters: LevelledParameters, packing: Packing) -> Callable[[NDArray[Any]], Indices]:
