@@ -29,6 +29,7 @@ from cloakwork.models.program.client_specification import ClientSpecification
 _FRAME_BYTES: Final = 1 << 14  # of an answer beside its words: header, noise, checksum
 _LEVELLED_WORD_BYTES: Final = 4
 _REQUEST_BYTES: Final = 64 << 20  # of the words of a request and its answer in memory
+_QUERY_WORDS: Final = 1 << 26  # of a query of a model for batches, and twice its numbers while it is made
 
 
 @dataclass(frozen=True)
@@ -228,9 +229,14 @@ class RemoteBatch(RemoteModel):
         return self.specification.samples_at_once
 
     def rows(self, x: Any) -> NDArray[Any]:
-        samples = _one_input(self.name, x)
-        self.specification.check_size(samples)
-        return self.specification.integers(samples)
+        samples, client = _one_input(self.name, x), self.specification
+        numbers = client.query_ciphertexts * client.parameters[0].polynomial_size
+        if numbers * (client.level + 2) > _QUERY_WORDS:
+            raise ParameterError(
+                f"model '{self.name}': its queries of {client.features} features take more memory than a model's should"
+            )
+        client.check_size(samples)
+        return client.integers(samples)
 
     def encrypt(self, key: Any, rows: NDArray[Any]) -> bytes:
         queries = self.specification.encrypt_integers(key_parts(key), rows)
