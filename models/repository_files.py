@@ -12,6 +12,7 @@ from typing import Any, Final
 FORMAT: Final = 7  # 6 did not say which kind of model it is
 ARTEFACT: Final = ".clkm"
 INDEX: Final = ".clkn"
+BATCH: Final = ".clkb"
 FACTS: Final = ".json"
 RETIRED: Final = ".retired"
 """`NAME/VERSION.retired`, an empty file: the version is retired and its artefact not here; the number is not given again."""
@@ -21,7 +22,8 @@ INCOMING: Final = ".incoming"
 """A folder of what is on its way into the repository."""
 ZOO: Final = "zoo.sha256"
 """`NAME/zoo.sha256`: the files of the zoo that have been compiled as versions of the model."""
-KINDS: Final = {"program": ARTEFACT, "index": INDEX}
+KINDS: Final = {"program": ARTEFACT, "index": INDEX, "batch": BATCH}
+_KIND_OF: Final = {suffix: kind for kind, suffix in KINDS.items()}
 
 
 def release() -> str:
@@ -38,7 +40,7 @@ def own_facts(sha256: str, kind: str) -> dict[str, Any]:
 
 def artefacts(folder: Path) -> list[Path]:
     """Versions of one model."""
-    return sorted([*folder.glob(f"*{ARTEFACT}"), *folder.glob(f"*{INDEX}")])
+    return sorted(file for suffix in KINDS.values() for file in folder.glob(f"*{suffix}"))
 
 
 def next_version(folder: Path) -> int:
@@ -52,7 +54,7 @@ def described(artefact: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     with artefact.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     file = artefact.with_suffix(FACTS)
-    own = own_facts(digest, "index" if artefact.suffix == INDEX else "program")
+    own = own_facts(digest, _KIND_OF[artefact.suffix])
     with contextlib.suppress(FileNotFoundError, ValueError, AttributeError):  # damaged: they are made again
         known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if known.items() >= own.items():

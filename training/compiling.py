@@ -59,8 +59,7 @@ def compile(
         on_step: called with the name of each step of the compiler, and the graph after it.
 
     Returns:
-        A `cloakwork.Model`; of nearest neighbours an index. With `batch=`, and of kernel machines, a model for many samples at once, which has no
-        file yet.
+        A `cloakwork.Model`; of nearest neighbours an index. With `batch=`, and of kernel machines, a model for many samples at once.
 
     Raises:
         UnsupportedOperatorError: a part of the model has no encrypted counterpart; names it.

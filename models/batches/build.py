@@ -12,11 +12,12 @@ import numpy as np
 
 from cloakwork.models.arrays import Reals
 from cloakwork.models.batches.client import MOST_MODULI, BatchClient, Packing
+from cloakwork.models.batches.contents import Alternative, Way
 from cloakwork.models.batches.costs import single_cost
 from cloakwork.models.batches.decisions import Radial, Votes
 from cloakwork.models.batches.folding import Model, folded
 from cloakwork.models.batches.kernels import PowerModel, RadialModel
-from cloakwork.models.batches.model import Alternative, BatchModel, Way
+from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.batches.plan import COEFFICIENT_MODULI, Plan, best_plan, slot_room
 from cloakwork.models.batches.quantise import Quantised, quantised_linear, quantised_power
 from cloakwork.models.client_steps import (
@@ -294,9 +295,10 @@ def _chosen(source: _Source, single: tuple[CompiledModel, Alternative] | None, w
     candidate = next((each for each in made if each.alternative == chosen), made[0])
     others = sorted((each for each in ways if each is not chosen), key=lambda each: each.cost.total_ms)
     considered = (chosen, *others)
+    compiled = single[0] if single and by_program else None
+    client = replace(candidate.client(source.after), program=None if compiled is None else compiled.client)
     return BatchModel(
-        candidate.client(source.after), candidate.quantised.formula, candidate.plan, single[0] if single and by_program else None,
-        source.samples, considered, _reason(considered, source.samples, way),
+        client, candidate.quantised.formula, candidate.plan, compiled, source.samples, considered, _reason(considered, source.samples, way),
     )  # fmt: skip
 
 

@@ -128,7 +128,7 @@ class NeighbourIndex:
 
     def predict(
         self,
-        samples: ArrayLike,
+        x: ArrayLike,
         how: How = "clear",
         *,
         key: LevelledClientKey | None = None,
@@ -143,7 +143,7 @@ class NeighbourIndex:
             device: that scores, "cpu", "cuda" or "cuda:N".
         """
         check_how(how)
-        queries = self.client.integers(samples, refuse=True)
+        queries = self.client.integers(x, refuse=True)
         if how != "encrypted":
             step = max(1, _SCORES_AT_ONCE // len(self.integers))
             parts = [queries[i : i + step] for i in range(0, len(queries), step)]
@@ -153,7 +153,7 @@ class NeighbourIndex:
             raise CompileError("key: expected one for how='encrypted', got none")
         key = getattr(key, "only", key)  # of a `cloakwork.Key`
         scorer = self.scorer(self.client.evaluation_keys(key), threads, device)
-        decided, rows, at_once = [self.client.target[:0]], np.asarray(samples), queries_at_once(device)
+        decided, rows, at_once = [self.client.target[:0]], np.asarray(x), queries_at_once(device)
         for first in range(0, len(rows), at_once):
             part = queries[first : first + at_once]
             answers = scorer.score_all([self.client.encrypt(key, sample) for sample in rows[first : first + at_once]])
@@ -201,7 +201,7 @@ class NeighbourIndex:
             "rows": client.rows,
             "features": features,
             "bits": self.bits,
-            "set": parameters.set.name,
+            "parameter_set": parameters.set.name,
             "plaintext_modulus": parameters.plaintext_modulus,
             "security_bits": parameters.set.security_bits,
             "query_bytes": query_bytes,

@@ -91,9 +91,9 @@ def _levelled(made: Any, keys: Any, x: np.ndarray, device: str, threads: int) ->
     scorer = made.scorer(made.client.evaluation_keys(keys), threads, device)
     integers, at_once = made.client.integers(x), made.client.samples_at_once
     parts = [integers[i : i + at_once] for i in range(0, len(integers), at_once)]
-    scorer.score(made.client.encrypt(keys, parts[0]))  # the first call prepares
+    scorer.score(made.client.encrypt_integers(keys, parts[0]))  # the first call prepares
     start = time.perf_counter()
-    queries = [made.client.encrypt(keys, part) for part in parts]
+    queries = [made.client.encrypt_integers(keys, part) for part in parts]
     encrypted = time.perf_counter()
     answers = [scorer.score(query) for query in queries]
     scored = time.perf_counter()

@@ -22,7 +22,8 @@ class RequestHeader:
 
 @dataclass(frozen=True, eq=False)
 class Model(ABC):
-    """Either kind: a compiled program (`program_model.py`), an index of nearest neighbours (`index_model.py`)."""
+    """Of any kind: a compiled program (`program_model.py`), an index of nearest neighbours (`index_model.py`), a model for batches
+    (`batch_model.py`)."""
 
     name: str
     version: str

@@ -12,6 +12,7 @@ from typing import Final
 
 from cloakwork.api.errors import MalformedError, UnknownModelError
 from cloakwork.api.service.clock import now, retention
+from cloakwork.api.service.models.batch_model import BatchModel
 from cloakwork.api.service.models.catalogue import Catalogue, no_model
 from cloakwork.api.service.models.folder import Fault, Place, artefact_of, mark_retired, read_faults, read_folder
 from cloakwork.api.service.models.incoming import Incoming
@@ -261,10 +262,14 @@ class TenantModels:
         return self._models.find(name, version)
 
     def levelled_keys(self, digest: str) -> KeyParameters | None:
-        """Those of this digest that an index needs; what no model of the tenant's needs is not known."""
+        """Those of this digest that an index or a model for batches needs; what no model of the tenant's needs is not known."""
         self._models.require_read()
         for model, _ in self._models.every():
-            if isinstance(model, IndexModel) and model.parameter_digest == digest and self._tenant.sees(model.name):
+            if (
+                isinstance(model, IndexModel | BatchModel)
+                and model.parameter_digest == digest
+                and self._tenant.sees(model.name)
+            ):
                 return model.key_parameters
         return None
 
@@ -313,5 +318,5 @@ def _published(found: dict[str, dict[str, Model]], rows: dict[Place, ModelRecord
 def no_artefact(name: str) -> UnknownModelError:
     return UnknownModelError(
         f"the repository has no model '{name}'; send it with PUT /v2/repository/models/{name}/versions/1, or put its artefact at "
-        f"{name}/1.clkm (an index at {name}/1.clkn)"
+        f"{name}/1.clkm (an index at {name}/1.clkn, a model for batches at {name}/1.clkb)"
     )

@@ -47,7 +47,7 @@ from cloakwork.app.cli.shared.console import (
 )
 from cloakwork.app.cli.shared.data_sets import load_inputs
 from cloakwork.app.cli.shared.failures import of_file, reading
-from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
+from cloakwork.app.cli.shared.model_files import ModelArgument, find_any_model
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import find_agreed_set
 from cloakwork.app.cli.shared.program import shows_first
@@ -59,6 +59,7 @@ from cloakwork.models.compile.pipeline import APPROXIMATE, OnStep
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.compiler import compile_file
 from cloakwork.models.graph.ir import Graph
+from cloakwork.models.model import Model
 from cloakwork.models.options import Options
 from cloakwork.models.report import graph_text, summary
 
@@ -178,7 +179,7 @@ def inspect(
     """Report what a compiled model costs and what it tells."""
     _check_picture(picture)
     refuse_overwriting(force, *(path for path in (client, picture) if path is not None))
-    model = find_model(model_name)
+    model = find_any_model(model_name)
     _write_beside(model, client, picture)
     _show(model, details, json_path, {"model": model_name})
 
@@ -275,15 +276,17 @@ def _check_picture(path: Path | None) -> None:
         raise WrongCallError(f"--picture: the program is drawn as SVG; expected a name that ends in .svg, got '{path}'")
 
 
-def _write_beside(model: CompiledModel, client: Path | None, picture: Path | None) -> None:
+def _write_beside(model: Model, client: Path | None, picture: Path | None) -> None:
+    if picture is not None and not isinstance(model, CompiledModel):
+        raise WrongCallError("--picture: only programs of look-ups have a picture")
     if client is not None:
         with atomic_writer(client) as stream:
             stream.write(model.client.to_json().encode())
-    if picture is not None:
+    if picture is not None and isinstance(model, CompiledModel):
         model.save_picture(picture)
 
 
-def _show(model: CompiledModel, details: bool, json_path: str | None, facts: dict[str, Any]) -> None:
+def _show(model: Model, details: bool, json_path: str | None, facts: dict[str, Any]) -> None:
     if json_path != "-":
         print_text(model.details if details else str(model))
     if json_path is not None:

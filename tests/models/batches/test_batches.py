@@ -62,7 +62,7 @@ def through_bytes(model: BatchModel, samples: np.ndarray, threads: int = 2) -> n
         part = integers[first : first + client.samples_at_once]
         queries = [
             SeededLevelledCiphertexts.from_bytes(each.to_bytes(), own)
-            for each, own in zip(client.encrypt(keys, part), client.parameters, strict=True)
+            for each, own in zip(client.encrypt_integers(keys, part), client.parameters, strict=True)
         ]
         answers = [
             LevelledCiphertexts.from_bytes(each.to_bytes(), own)
@@ -303,7 +303,7 @@ def test_wrong_samples_keys_and_ciphertexts() -> None:
     with pytest.raises(CompileError, match="keys"):
         made.predict(np.zeros((1, 3)), "encrypted", key=[key, stranger])
     scorer = made.scorer()
-    query = client.encrypt([key], np.zeros((1, 3), dtype=int))
+    query = client.encrypt_integers([key], np.zeros((1, 3), dtype=int))
     answers = scorer.score(query)
     with pytest.raises(KeyMismatchError):
         client.outputs([stranger], answers, 1)
@@ -322,7 +322,7 @@ def test_wrong_samples_keys_and_ciphertexts() -> None:
             [LevelledCiphertexts(client.parameters[0], key.key_id, query[0].expand().words, 7, query[0].expand().noise)]
         )
     with pytest.raises(CompileError, match="integers"):
-        client.encrypt([key], np.zeros((0, 3), dtype=int))
+        client.encrypt_integers([key], np.zeros((0, 3), dtype=int))
     with pytest.raises(CompileError, match="evaluation keys"):
         made.scorer([key.evaluation_keys()])
 
@@ -332,7 +332,7 @@ def test_strangers_keys_are_refused_where_there_are_products() -> None:
     key, stranger = (LevelledClientKey.generate(made.client.parameters[0]) for _ in range(2))
     scorer = made.scorer(made.client.evaluation_keys([key]))
     with pytest.raises(KeyMismatchError):
-        scorer.score(made.client.encrypt([stranger], np.zeros((1, 3), dtype=int)))
+        scorer.score(made.client.encrypt_integers([stranger], np.zeros((1, 3), dtype=int)))
     with pytest.raises(CompileError, match="evaluation keys"):
         made.scorer()
 
