@@ -81,7 +81,8 @@ Buffer::Buffer(std::size_t bytes) : bytes_((bytes + kHugePage - 1) / kHugePage *
     }
     if (memory == MAP_FAILED) {
         throw DeviceError("not enough memory: needed " + std::to_string(bytes_ >> 20) + " MiB, available " +
-                          std::to_string(available.value_or(0) >> 20) + " MiB; free some, use a smaller batch or a smaller parameter set");
+                          std::to_string(available.value_or(0) >> 20) +
+                          " MiB; free some, use a smaller batch or a smaller parameter set");
     }
     madvise(memory, bytes_, MADV_HUGEPAGE);
     data_ = memory;
