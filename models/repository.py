@@ -10,7 +10,6 @@ A process of its own: reading programs, and compiling the zoo, takes memory that
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import resource
@@ -43,7 +42,7 @@ from cloakwork.models.repository_files import (
     artefacts,
     by_model,
     described,
-    fault_of,
+    keep_fault,
     next_version,
 )
 from cloakwork.models.runtime import samples_at_once
@@ -159,7 +158,7 @@ def describe_foreign(artefact: Path) -> str | None:
             f"reading it takes more than {memory >> 20} MiB; it is made up" if memory == explained else _too_large(size)
         )
     except FheError as error:
-        return " ".join(str(error).removeprefix(f"{artefact}: ").split())[:_LONGEST_LINE]
+        return _reason(artefact, error)
     except OSError:
         raise
     except Exception:  # of a file that is made up with care: its reader has met something that no compiler writes
@@ -192,15 +191,8 @@ def _foreign(artefact: Path) -> int:
     return 1
 
 
-def _keep_fault(artefact: Path, error: Exception) -> None:
-    """In the place of its facts."""
-    facts, sha256 = artefact.with_suffix(FACTS), fault_of(artefact).get("artefact_sha256")
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        sha256 = json.loads(facts.read_text(encoding="utf-8"))["artefact_sha256"]
-    reason = " ".join(str(error).removeprefix(f"{artefact}: ").split())[:_LONGEST_LINE] or "no reason given"
-    with atomic_writer(artefact.with_suffix(FAULT)) as stream:
-        stream.write(json.dumps({"reason": reason, "artefact_sha256": sha256}).encode())
-    facts.unlink(missing_ok=True)
+def _reason(artefact: Path, error: Exception) -> str:
+    return " ".join(str(error).removeprefix(f"{artefact}: ").split())[:_LONGEST_LINE] or "no reason given"
 
 
 def main() -> int:
@@ -231,11 +223,11 @@ def main() -> int:
             artefact.with_suffix(FAULT).unlink(missing_ok=True)
         except MemoryError:
             refusal = _too_large(artefact.stat().st_size)
-            _keep_fault(artefact, MemoryError(refusal))
+            keep_fault(artefact, refusal[:_LONGEST_LINE])
             _log.error("%s: %s", place, refusal)
             status = 1
         except (FheError, OSError) as error:
-            _keep_fault(artefact, error)
+            keep_fault(artefact, _reason(artefact, error))
             _log.error("%s: %s", place, error)
             status = 1
     return status

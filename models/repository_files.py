@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from cloakwork.fhe_core.files import atomic_writer
+
 FORMAT: Final = 7  # 6 did not say which kind of model it is
 ARTEFACT: Final = ".clkm"
 INDEX: Final = ".clkn"
@@ -69,6 +71,24 @@ def fault_of(artefact: Path) -> dict[str, Any]:
         if isinstance(found, dict):
             return found
     return {}
+
+
+def keep_fault(artefact: Path, reason: str) -> None:
+    """Writes why an artefact cannot be served, in the place of its facts."""
+    facts, sha256 = artefact.with_suffix(FACTS), fault_of(artefact).get("artefact_sha256")
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        sha256 = json.loads(facts.read_text(encoding="utf-8"))["artefact_sha256"]
+    with atomic_writer(artefact.with_suffix(FAULT)) as stream:
+        stream.write(json.dumps({"reason": reason, "artefact_sha256": sha256}).encode())
+    facts.unlink(missing_ok=True)
+
+
+def keep_faults(repository: Path, reason: str) -> None:
+    """Writes it for every artefact that is not described, unless another reason is known."""
+    for artefact in (each for model in by_model(repository) for each in model):
+        with contextlib.suppress(FileNotFoundError):
+            if described(artefact)[1] is None and not fault_of(artefact):
+                keep_fault(artefact, reason)
 
 
 def by_model(repository: Path) -> list[list[Path]]:
