@@ -45,9 +45,9 @@ to the client; with more they are look-ups.
 ## Wide layers behind average pools
 
 A pool and the linear layer behind it are done at once, which makes the layer's rows wider.
-If that takes more than {weights} multiplications for each number of the pool, a look-up refreshes each of the pool's numbers instead: before a
-3x3 convolution of more than some 130 channels (behind 2x2 pools), or a dense layer of R rows behind a global pool over n numbers with
-n R above {weights}.
+If that takes more than {weights} multiplications for each number of the pool, a look-up refreshes each of the pool's numbers instead.
+Examples are a 3x3 convolution of more than some 130 channels (behind 2x2 pools), and a dense layer of R rows behind a global pool over n
+numbers with n R above {weights}.
 Any linear layer on another one follows the same rule.
 """
 
