@@ -112,7 +112,7 @@ def blocks(text: str) -> Iterator[Block]:
     for number, line in enumerate([*text.splitlines(), ""], 1):
         if _FENCE.match(line):
             fenced, line = not fenced, ""
-        elif fenced or line.startswith("    ") and not parts:
+        elif fenced or (line.startswith("    ") and not parts):
             continue
         table = line.lstrip().startswith("|")
         if parts and (not line.strip() or table or _ITEM.match(line) or line.startswith("#")):
@@ -195,7 +195,7 @@ def findings(root: Path) -> Iterator[Finding]:
 def main() -> int:
     found = list(findings(REPOSITORY))
     for each in found:
-        print(each)
+        sys.stdout.write(f"{each}\n")
     return 1 if found else 0
 
 
