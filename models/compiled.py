@@ -36,7 +36,7 @@ class CompiledModel:
 
     @classmethod
     def checked(cls, program: Program, float_graph: Graph | None = None) -> CompiledModel:
-        """What a compiler has made. PrecisionOverflowError: a value of it would wrap for certain."""
+        """Checks what a compiler has made. PrecisionOverflowError: a value of it would wrap for certain."""
         check_room(program.graph)
         return cls(program, float_graph)
 
@@ -51,11 +51,11 @@ class CompiledModel:
 
     @cached_property
     def client(self) -> ClientSpecification:
-        """What the client needs: its steps before encryption and after decryption, no weights."""
+        """Returns what the client needs: its steps before encryption and after decryption, no weights."""
         return ClientSpecification.of(self.program)
 
     def report(self) -> dict[str, Any]:
-        """What the program costs, risks and discloses, as plain values; `str(model)` is the same as text."""
+        """Reports what the program costs, risks and discloses, as plain values; `str(model)` is the same as text."""
         return report(self.program)
 
     def __str__(self) -> str:

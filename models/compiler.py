@@ -171,7 +171,7 @@ def calibrate(
     outputs: Sequence[str] | None = None,
     rounding: Rounding = "real",
 ) -> Calibration:
-    """What typical inputs show of an ONNX model: in place of them for `compile_onnx`, small enough to travel with the model.
+    """Records what typical inputs show of an ONNX model: in place of them for `compile_onnx`, small enough to travel with the model.
 
     Args:
         samples: as `compile_onnx` takes them.

@@ -83,7 +83,7 @@ class BatchClient:
     # --- keys ---
 
     def evaluation_keys(self, keys: Sequence[LevelledClientKey]) -> list[LevelledEvaluationKeys]:
-        """What the server needs, once; none for sums alone."""
+        """Makes what the server needs, once; none for sums alone."""
         self._check_keys(keys)
         if self.packing == "query":
             wanted = expansion_automorphisms(self.parameters[0], self.features)
@@ -94,7 +94,7 @@ class BatchClient:
 
     @property
     def samples_at_once(self) -> int:
-        """Of one query."""
+        """Counts the samples of one query."""
         return 1 if self.packing == "query" else self.parameters[0].polynomial_size
 
     def integers(self, samples: Any, *, refuse: bool = False) -> Indices:

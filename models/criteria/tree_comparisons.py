@@ -32,5 +32,5 @@ class TreeComparisons:
     feature_ranges: FeatureRanges | None = None
 
     def to_options(self) -> dict[str, Any]:
-        """Of `compile_ensemble`."""
+        """Returns the options of `compile_ensemble`."""
         return asdict(self)

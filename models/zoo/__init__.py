@@ -50,7 +50,7 @@ class Card:
 
     @property
     def path(self) -> Path:
-        """Of the model's file, in the package."""
+        """Returns the path of the model's file, in the package."""
         return FOLDER / self.file
 
     @property
@@ -60,7 +60,7 @@ class Card:
 
 
 def names() -> tuple[str, ...]:
-    """Of all models, sorted."""
+    """Names all models, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json") if not path.name.endswith(_CALIBRATION)))
 
 
@@ -99,7 +99,7 @@ def load_model(name: str, **options: Any) -> CompiledModel:
 
 
 def compile_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of `compile_onnx`; a card names candidates instead of holding their numbers."""
+    """Returns the options of a card; a card names sets instead of holding their numbers."""
     options = dict(given)
     if options.get("candidates") is not None:
         options["candidates"] = [
@@ -135,7 +135,7 @@ def held_out(name: str) -> HeldOut:
 
 
 def labels_of(classes: Sequence[str]) -> NDArray[Any]:
-    """What a model of these classes answers: their names, or numbers where they are called so."""
+    """Returns what a model of these classes answers: their names, or numbers where they are called so."""
     numbers = np.arange(len(classes))
     return numbers if [str(number) for number in numbers] == list(classes) else np.array(classes)
 
@@ -195,7 +195,7 @@ def add_model(
 
 
 def program_facts(model: CompiledModel) -> dict[str, Any]:
-    """What a card says of the program: parameter set, and an answer's bits of a word (0: full words) and bytes of a sample."""
+    """Returns what a card says of the program: parameter set, and an answer's bits of a word (0: full words) and bytes of a sample."""
     return {
         "parameter_set": model.program.parameters.name,
         "answer_word_bits": answer_bits(model.program) or 0,
