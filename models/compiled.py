@@ -36,7 +36,7 @@ class CompiledModel:
 
     @classmethod
     def checked(cls, program: Program, float_graph: Graph | None = None) -> CompiledModel:
-        """What a compiler has made. PrecisionOverflowError: a value of it would wrap for certain."""
+        """Checks what a compiler has made. PrecisionOverflowError: a value of it would wrap for certain."""
         check_room(program.graph)
         return cls(program, float_graph)
 
@@ -51,7 +51,7 @@ class CompiledModel:
 
     @cached_property
     def client(self) -> ClientSpecification:
-        """What the client needs: its steps before encryption and after decryption, no weights."""
+        """Returns what the client needs: its steps before encryption and after decryption, no weights."""
         return ClientSpecification.of(self.program)
 
     def report(self) -> dict[str, Any]:

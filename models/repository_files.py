@@ -36,7 +36,7 @@ def release() -> str:
 
 
 def own_facts(sha256: str, kind: str) -> dict[str, Any]:
-    """What facts have in them when they are of this release and of an artefact of this SHA-256 (hexadecimal)."""
+    """Returns what facts have in them when they are of this release and of an artefact of this SHA-256 (hexadecimal)."""
     return {"format": FORMAT, "engine_version": release(), "artefact_sha256": sha256, "kind": kind}
 
 
@@ -52,7 +52,7 @@ def next_version(folder: Path) -> int:
 
 
 def described(artefact: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """What the facts of an artefact begin with, and all of them if its file has them: of this release and of these bytes."""
+    """Returns what the facts of an artefact begin with, and all of them if its file has them: of this release and of these bytes."""
     with artefact.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     file = artefact.with_suffix(FACTS)
@@ -65,7 +65,7 @@ def described(artefact: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
 
 
 def fault_of(artefact: Path) -> dict[str, Any]:
-    """Of an artefact that cannot be served; empty where nothing is known of it."""
+    """Describes an artefact that cannot be served; empty where nothing is known of it."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         found = json.loads(artefact.with_suffix(FAULT).read_text(encoding="utf-8"))
         if isinstance(found, dict):

@@ -238,13 +238,13 @@ class Residency:
         self._expanded.drop(name)
 
     def forget_program(self, digest: str) -> None:
-        """What keys on the device keep of it: it is not in memory any more, or not needed there."""
+        """Drops what keys on the device keep of it: it is not in memory any more, or not needed there."""
         for value in self._expanded.values():
             if isinstance(value, ResidentKey):
                 value.forget_program(digest)
 
     def names(self) -> list[str]:
-        """Of every key that is in memory or on the device."""
+        """Lists the keys that are in memory or on the device."""
         every = self._memory.names() | self._expanded.names()
         return sorted(name for name in every if not name.startswith(_TABLE))
 
@@ -259,7 +259,7 @@ class Residency:
 
 
 def one_device(device: str) -> str:
-    """Where levelled arithmetic runs: the first of several GPUs that count as one device."""
+    """Names the device of levelled arithmetic: the first of several GPUs that count as one device."""
     return device.split(",")[0]
 
 

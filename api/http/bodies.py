@@ -59,7 +59,7 @@ class BodyReader:
         self._data = bytearray()
 
     async def start(self, count: int) -> bytes:
-        """The next bytes, so many; fewer when the body has fewer."""
+        """Reads the next `count` bytes; fewer when the body has fewer."""
         while len(self._data) < count:
             try:
                 self._data += await anext(self._chunks)
@@ -83,7 +83,7 @@ class BodyReader:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` gives, which is cancelled when the client goes first. After the body was read.
+    """Returns what `work` gives; cancels it when the client goes first. After the body was read.
 
     Raises:
         ClientDisconnect: it has gone.

@@ -41,7 +41,7 @@ ErrorAnswer = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def add_handlers(app: FastAPI, metrics: Metrics, disk: Disk, methods: Methods) -> ErrorAnswer:
-    """What it returns answers FheError, OSError and SQLAlchemyError where no route has been reached."""
+    """Makes the answers of FheError, OSError and SQLAlchemyError; what it returns answers them where no route has been reached."""
     answers = _ErrorAnswers(metrics, disk, methods)
     app.add_exception_handler(FheError, answers.known)
     app.add_exception_handler(RequestValidationError, answers.invalid)

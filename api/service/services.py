@@ -66,7 +66,7 @@ _log = logging.getLogger("cloakwork.service")
 
 
 def engine_options(settings: Settings, budgets: Budgets) -> EngineOptions:
-    """Of all engines together."""
+    """Returns the options of all engines together."""
     threads = settings.threads or usable_cores()
     return EngineOptions(
         threads=threads,
@@ -310,7 +310,7 @@ class Services:
             self.metrics.jobs.labels(state).set(count)
 
     async def metrics_text(self, tenant: Tenant | None) -> bytes:
-        """Of all models, or of those that a tenant sees."""
+        """Writes the metrics of all models, or of those that a tenant sees."""
         try:
             self.metrics.key_cache(await self.dispatcher.engines.ping(_PING_SECONDS))
         except UnavailableError:
@@ -329,7 +329,7 @@ class Services:
 
 
 async def prepare(settings: Settings, node: str, storage: Storage) -> None:
-    """What must be right before anything listens: storage that every service on the database finds, the tables, a database and a storage that
+    """Checks what must be right before anything listens: storage that every service on the database finds, the tables, a database and a storage that
     belong together, and somebody who may use them.
 
     Raises:

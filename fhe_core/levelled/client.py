@@ -105,7 +105,7 @@ class LevelledClientKey:
         return wire.Header(kind=wire.Kind.SECRET_KEY, parameters=self._parameters, key_id=self._key_id)
 
     def evaluation_keys(self, automorphisms: Iterable[int] = (), *, products: bool = True) -> LevelledEvaluationKeys:
-        """What the server needs, public. New seeds and new noise every time; make them once and keep them.
+        """Makes what the server needs, public. New seeds and new noise every time; make them once and keep them.
 
         Args:
             automorphisms: numbers g of X -> X^g, odd and below 2N (`Slots.rotation`, `Slots.exchange`).

@@ -99,7 +99,7 @@ class Header:
 
 
 def packed_bytes(count: int) -> int:
-    """Of so many words; N is even, and so is their number."""
+    """Counts the bytes of this many words; N is even, and so is their number."""
     return count // 2 * 7
 
 

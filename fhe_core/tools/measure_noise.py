@@ -224,7 +224,7 @@ class Laboratory:
         return Stage("blind rotation", centred((entries - expected).ravel(), params.modulus))
 
     def lookup(self, rotations: Rotations | None = None, entries: int = 256) -> Stage:
-        """What a look-up sees: an integer combination of bootstrap outputs, of that many entries of a rotation, keyswitch, modulus switch."""
+        """Measures what a look-up sees: an integer combination of bootstrap outputs, of that many entries of a rotation, keyswitch, modulus switch."""
         params = self.params
         weights = integer_weights(params.max_weight_norm)
         rotated, expected = self.rotate() if rotations is None else rotations

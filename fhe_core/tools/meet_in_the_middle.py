@@ -115,7 +115,7 @@ def root_hermite_log2(block_size: int) -> float:
 
 @cache
 def reduction_operations(block_size: int, dimension: int) -> float:
-    """Of reducing a basis."""
+    """Returns the operations of reducing a basis."""
     calls = PROGRESSIVE * max(dimension - block_size, 1)
     return dimension**3 + calls * PROGRESSIVE * 2 ** (
         SIEVE_RATE * (block_size - free_dimensions(block_size)) + SIEVE_START
@@ -168,7 +168,7 @@ def best_hash(alpha: float, table_bits: float) -> tuple[float, int, float]:
 
 
 def collisions_of(secret: Secret, dimension: int, modulus: int, sigma: float, guessed: int) -> Collisions:
-    """The cheapest block size for so many guessed coefficients."""
+    """Finds the cheapest block size for this many guessed coefficients."""
     table_bits = secret.bits * guessed / 2
 
     def attack(block_size: int) -> tuple[float, float, Collisions]:
@@ -196,7 +196,7 @@ def collisions(secret: Secret, dimension: int, modulus: int, sigma: float) -> Co
 
 
 def planes_of(secret: Secret, dimension: int, modulus: int, sigma: float, guessed: int) -> Planes:
-    """The cheapest block size and number of planes for so many guessed coefficients."""
+    """Finds the cheapest block size and number of planes for this many guessed coefficients."""
     table_bits, others = secret.bits * guessed / 2, dimension - guessed
     ratio = math.log2(modulus) + math.log2(secret.deviation / sigma)
 
@@ -208,7 +208,7 @@ def planes_of(secret: Secret, dimension: int, modulus: int, sigma: float, guesse
         )  # of the scaled lattice: log2 of its root
 
         def hash_cost(planes: int) -> tuple[float, int, float]:
-            """Of planes that are all wider than a cell."""
+            """Returns the cost of planes that are all wider than a cell."""
             last, mean = volume - growth * lattice, volume - growth * (lattice - planes)
             cell = min(mean - table_bits / planes, 20.0)
             if cell < -1 or cell > last or planes > lattice:

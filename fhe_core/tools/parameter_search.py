@@ -71,7 +71,7 @@ class Rotation:
 
     @property
     def key_count(self) -> int:
-        """Of a step."""
+        """Counts the keys of a step."""
         return 2 ** self.digit_widths[0] - 1 if self.digit_widths else len(self.keys)
 
     @property
@@ -91,7 +91,7 @@ class Rotation:
 
     @property
     def secret_variance(self) -> float:
-        """Of a coefficient of the small key: its own where keys are selected, else the values of a step, zero among them, are equally likely."""
+        """Returns the variance of a coefficient of the small key: its own where keys are selected, else the values of a step, zero among them, are equally likely."""
         if self.digit_widths:
             return {"gaussian": GAUSSIAN_SECRET_SIGMA**2, "ternary": 2 / 3}[self.small_secret]
         values, total = len(self.keys) + 1, sum(key[0] for key in self.keys)
@@ -141,7 +141,7 @@ class Row:
 
     @property
     def party_dimension(self) -> int:
-        """Of the small key of one party."""
+        """Returns the dimension of the small key of one party."""
         return self.lwe_dimension // self.party_count
 
     @property
@@ -240,7 +240,7 @@ def _at_target(log2_alpha: float, bits: float, dimension: int, target: int) -> f
 
 
 def least_bits(estimate: dict[str, float | None]) -> float:
-    """Of all attacks that succeed; four bits more of the hypothetical one on blocks (block_security.py)."""
+    """Returns the least bits of all attacks that succeed; four bits more of the hypothetical one on blocks (block_security.py)."""
     return min(
         cost + HYPOTHETICAL_MARGIN * (attack == HYPOTHETICAL) for attack, cost in estimate.items() if cost is not None
     )
@@ -535,7 +535,7 @@ cached_lwe_sigma = cache(lwe_sigma)
 
 
 def estimated_dimensions(problem: str, modulus: int) -> set[int]:
-    """Of small keys of this distribution that have a stored estimate."""
+    """Lists the dimensions of small keys of this distribution that have a stored estimate."""
     keys = (key.split() for key in ESTIMATES)
     return {int(dimension) for secret, dimension, found, _ in keys if (secret, int(found)) == (problem, modulus)}
 

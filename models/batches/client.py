@@ -105,7 +105,7 @@ class BatchClient:
         return self.parameters if self.program is None else (parameter_set(self.program.parameters),)
 
     def evaluation_keys(self, keys: Sequence[LevelledClientKey]) -> list[LevelledEvaluationKeys]:
-        """What the server needs, once; none for sums alone."""
+        """Makes what the server needs, once; none for sums alone."""
         self._check_keys(keys)
         shapes = self.key_shapes.shapes
         if not shapes[0].numbers:
@@ -119,7 +119,7 @@ class BatchClient:
 
     @property
     def samples_at_once(self) -> int:
-        """Of one query."""
+        """Counts the samples of one query."""
         return 1 if self.packing == "query" else self.parameters[0].polynomial_size
 
     @property

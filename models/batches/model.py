@@ -58,12 +58,12 @@ class BatchModel:
 
     @property
     def way(self) -> Way:
-        """How samples are packed: the cheapest way of `considered`."""
+        """Returns the packing of samples: the cheapest way of `considered`."""
         return self.considered[0].way
 
     @property
     def key_parameters(self) -> Sequence[Any]:
-        """What keys are generated for: a set of look-ups, or a set and modulus for each of `BatchClient.parameters`."""
+        """Returns what keys are generated for: a set of look-ups, or a set and modulus for each of `BatchClient.parameters`."""
         return self.client.key_parameters
 
     def save(self, path: PathLike) -> None:
@@ -168,7 +168,7 @@ class BatchModel:
         return keys
 
     def report(self) -> dict[str, Any]:
-        """What it costs, why so, how fine it is, and who learns what."""
+        """Reports what it costs, why so, how fine it is, and who learns what."""
         chosen = self.considered[0]
         first = self.client.parameters[0]
         return {

@@ -59,12 +59,12 @@ def slot_moduli(size: int, count: int) -> tuple[int, ...]:
 
 
 def slot_room(moduli: int) -> int:
-    """The least product of so many, over all sets."""
+    """Returns the least product of this many, over all sets."""
     return min(math.prod(slot_moduli(SETS[name].polynomial_size, moduli)) for name in _SETS)
 
 
 def best_plan(formula: Formula, limit: int, packing: Packing, samples: int) -> Plan | None:
-    """The cheapest for so many samples; None where no set has room. Args: limit: of features' integers."""
+    """Finds the cheapest plan for this many samples; None where no set has room. Args: limit: of features' integers."""
     wanted = 2 * formula.largest(limit) + 1
     if packing == "slots":
         count = next((count for count in range(1, MOST_MODULI + 1) if wanted <= slot_room(count)), None)

@@ -44,7 +44,7 @@ class Beyond:
 
 
 def beyond_samples(program: Program, reference: Reference) -> Beyond:
-    """Of outputs of few numbers that are judged by their values."""
+    """Judges outputs of few numbers that are judged by their values."""
     heads = [
         head
         for head in reference.heads

@@ -85,7 +85,7 @@ def with_score_of_each(model: onnx.ModelProto, threshold: float) -> onnx.ModelPr
 
 
 def after_network(program: Program, after: tuple[OutputStep, ...]) -> tuple[OutputStep, ...]:
-    """What the client of a table's network does: of a label its name alone. Args: after: of the scores, the labels last."""
+    """Returns what the client of a table's network does: of a label its name alone. Args: after: of the scores, the labels last."""
     if not program.facts.encrypted_argmax:
         return (*program.output_steps, *after)
     last = after[-1] if after else None

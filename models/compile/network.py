@@ -31,7 +31,7 @@ _CALLERS: Final = 4  # from `compile_network` up to the caller of `cloakwork.com
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """What a made-up model leads to in the passes, as CompileError; numbers that overflow are found by the checks between the passes."""
+    """Raises CompileError for what an invalid model leads to in the passes; numbers that overflow are found by the checks between the passes."""
     try:
         with np.errstate(all="ignore"):
             yield

@@ -334,7 +334,6 @@ def table() -> str:
     rows = ["| step | does |", "|---|---|"]
     for step in (*APPROXIMATE, *(step for step in (*EXACT, *BY_LAYERS) if step not in APPROXIMATE)):
         rows.append(f"| `{step.name}` | {step.does} |")
-        rows += [f"| · `{name}` | {does} |" for name, does in step.parts.items() if name != step.name]
     return "\n".join(rows) + "\n"
 
 

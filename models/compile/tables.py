@@ -32,7 +32,7 @@ _CALLERS: Final = 5  # to the user's line
 def imported_answers(
     model: ScoredModel | onnx.ModelProto, steps: Sequence[InputStep], after: Sequence[OutputStep] = ()
 ) -> Answered:
-    """What was imported says of samples as the user has them. Args: after: what the client does with the result of a network."""
+    """Computes what was imported says of samples as the user has them. Args: after: what the client does with the result of a network."""
     if isinstance(model, onnx.ModelProto):
         graph = import_onnx(model)
         return lambda samples, stage: run_output_steps(
@@ -69,7 +69,7 @@ def judged(compiled: CompiledModel, name: str, original: Original, accuracy: flo
 def settled(
     name: str, original: Original, answers: Callable[[Any], NDArray[Any]], accuracy: float | None
 ) -> OriginalFacts:
-    """How answers compare with those of the user's model.
+    """Compares answers with those of the user's model.
 
     Args:
         name: of the model, for messages.

@@ -31,7 +31,7 @@ def named_sets(
 
 
 def fitting(candidates: Iterable[ParameterSet], fits: Callable[[ParameterSet], Made | None]) -> Iterator[Made]:
-    """What `fits` makes of the sets that fit, one after the other, in their order; of the others it returns None, and remembers why."""
+    """Yields what `fits` makes of the sets that fit, one after the other, in their order; of the others it returns None, and remembers why."""
     for params in candidates:
         made = fits(params)
         if made is not None:

@@ -26,7 +26,7 @@ _INTEGER_BITS: Final = range(1, 33)
 
 
 def by_number(given: Mapping[Any, Any], names: Sequence[str], option: str) -> dict[int, Any]:
-    """What was given of features by name or number, by number.
+    """Returns what was given of features by name or number, by number.
 
     Raises:
         CompileError: not by features, an unknown feature, or one that is given twice.

@@ -64,7 +64,7 @@ def lookup_margins(made: Graph) -> dict[str, float]:
 def plan_contest(
     leads: Indices, bits: int, variance: float, params: ParameterSet, p_fail_log2: float
 ) -> Contest | None:
-    """How to find the largest of several integers, with the fewest look-ups; None where noise leaves no room.
+    """Plans how to find the largest of several integers, with the fewest look-ups; None where noise leaves no room.
 
     Args:
         leads: [classes, classes], of `Contest`.
@@ -82,7 +82,7 @@ def plan_contest(
 def plan_highest_bits(
     bits: int, variance: float, params: ParameterSet, p_fail_log2: float, kept: int = 1, spare: int = 0
 ) -> SignPlan | None:
-    """How to find the highest bits of an integer, `kept` of them at least, with the fewest look-ups; None where noise leaves no room.
+    """Plans how to find the highest bits of an integer, `kept` of them at least, with the fewest look-ups; None where noise leaves no room.
 
     Args:
         variance: of the integer, as part of the torus.

@@ -122,8 +122,8 @@ def quantise_linear(
 
 
 def quantise_for_signs(effects: Effects, difference_bits: int, bits: int | None = None) -> LinearQuantisation | None:
-    """Scores at 2^-difference_bits of the torus for a unit, every difference of which has so many bits, sign included; None without room for
-    LEAST_BITS bits. Nothing is told of scores, and nothing decrypted.
+    """Quantises scores at 2^-difference_bits of the torus for a unit, every difference of which has this many bits, sign included; None without
+    room for LEAST_BITS bits. Nothing is told of scores, and nothing decrypted.
 
     Args:
         bits: of a feature, sign included; None: as many as are best. CompileError: out of their range.

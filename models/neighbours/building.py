@@ -87,7 +87,7 @@ class IndexOptions:
         return (True, False) if full_answer_bytes("bgv12", rows, 1) > MOST_BYTES else (False, True)
 
     def probes_for(self, rows: int) -> list[int]:
-        """Numbers of probes to try, with which so many cells have room for all rows. Raises: CompileError: there are none."""
+        """Lists the numbers of probes to try, with which these cells have room for all rows. Raises: CompileError: there are none."""
         size, cells = SETS[CELL_SET].polynomial_size, None if self.cells == "auto" else self.cells
         tried = PROBES if self.probes is None else (self.probes,)
         found = [count for count in tried if cell_blocks(rows, cells, count, size) * size >= rows]
@@ -113,7 +113,7 @@ class Built:
 
 
 def built(values: NDArray[Any], targets: NDArray[Any], options: IndexOptions, progress: Progress) -> Built:
-    """As finely as some set has room for. Raises: CompileError: numbers that are not finite, or no set for so many features or bits."""
+    """Builds as finely as some set has room for. Raises: CompileError: numbers that are not finite, or no set for this many features or bits."""
     options.check(values, targets)
     rows = ScaledRows.of(values, options.metric)
     best: Built | None = None

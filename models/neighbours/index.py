@@ -97,7 +97,7 @@ class NeighbourIndex:
     def scorer(
         self, keys: LevelledEvaluationKeys, threads: int = 1, device: str = "cpu", progress: Progress = None
     ) -> NeighbourScorer:
-        """What answers queries under one client's keys, on a device; the table is prepared once for all of them."""
+        """Makes what answers queries under one client's keys, on a device; the table is prepared once for all of them."""
         return NeighbourScorer(self.prepared(threads, device, progress), keys, threads, device)
 
     def prepared(self, threads: int = 1, device: str = "cpu", progress: Progress = None) -> PreparedTable:
@@ -177,7 +177,7 @@ class NeighbourIndex:
         return "\n".join(f"{name}: {value}" for name, value in self.report().items())
 
     def report(self) -> dict[str, Any]:
-        """What it costs and how fine it is."""
+        """Reports what it costs and how fine it is."""
         client = self.client
         parameters, features = client.parameters, self.integers.shape[1]
         size = parameters.polynomial_size

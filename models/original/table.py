@@ -36,7 +36,8 @@ class Said:
 
 
 def judge_table(model: onnx.ModelProto, imported: Answered, samples: Any) -> Said | None:
-    """What the file says of calibration samples; None where nobody here can run it, where it does not take them, or tells scores and no label.
+    """Returns what the file says of calibration samples; None where nobody here can run it, where it does not take them, or tells scores and no
+    label.
 
     Args:
         samples: an array or a frame [samples, columns].

@@ -103,7 +103,7 @@ class _Quantised:
         return None
 
     def least_hopeless(self) -> Attempt | None:
-        """Of the sets of which too much error is foreseen, that of the least."""
+        """Finds, of the sets of which too much error is foreseen, that of the least."""
         plan = self._hopeless
         return None if plan is None else Attempt(_within_noise(plan, self._least_bits), plan.params, plan.error)
 
@@ -147,7 +147,7 @@ def _signed_bits(largest: float) -> float:
 
 
 def approximate_sets(candidates: Sequence[ParameterSet]) -> list[ParameterSet]:
-    """What the candidates have for approximate look-ups (an exact set is one more row of noise figures)."""
+    """Returns what the candidates have for approximate look-ups (an exact set is one more row of noise figures)."""
     return [params for params in candidates if params.kind in ("approximate", "exact")]
 
 

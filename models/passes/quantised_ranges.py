@@ -26,7 +26,7 @@ _POINTS = 4097
 
 
 def quantised_ranges(graph: Graph, given: tuple[Reals, Reals], wanted: Quantise | None) -> Calibration:
-    """What calibration data would show.
+    """Makes what calibration data would show.
 
     Args:
         given: least and largest values [numbers] of the input, as its quantisers leave them.

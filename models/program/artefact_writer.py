@@ -24,7 +24,7 @@ FACTS: Final = ("lower", "upper", "scale", "offset")
 
 
 def program_to_bytes(program: Contents) -> bytes:
-    """Of a program that was loaded the bytes of its file, whatever release wrote it, so that it keeps its digest."""
+    """Returns the bytes of its file for a program that was loaded, whatever release wrote it, so that it keeps its digest."""
     kept: bytes | None = vars(program).get("file")
     if kept is not None:
         return kept

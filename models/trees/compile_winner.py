@@ -57,7 +57,7 @@ class _Scores:
     groups: tuple[OutputGroup, ...]
 
     def compared(self, pairs: list[tuple[int, int]]) -> tuple[Indices, int]:
-        """What the differences of whole numbers lack [classes, classes], and the bits that every difference then has, sign included.
+        """Returns what the differences of whole numbers lack [classes, classes], and the bits that every difference then has, sign included.
 
         Differences of constants are rounded down, which changes no comparison of whole numbers; those that decide whatever the trees say are as
         small as that takes.

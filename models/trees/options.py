@@ -59,10 +59,10 @@ class TreeOptions(Options):
 
     @property
     def last_resorts(self) -> list[ParameterSet]:
-        """Of the sets that were not named: the dearest, the cheapest of them first."""
+        """Lists the sets that were not named: the dearest, the cheapest of them first."""
         return [params for params in self.offered if self.sets is None and params.name in _LAST_RESORTS]
 
     def first_steps(self, ensemble: TreeEnsemble) -> tuple[InputStep, ...]:
-        """What the client does before the comparisons."""
+        """Returns what the client does before the comparisons."""
         columns = Columns(ensemble.features, ensemble.feature_names, ensemble.takes_missing)
         return (columns,) if self.preprocessing is None else tuple(self.preprocessing)

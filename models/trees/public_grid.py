@@ -61,7 +61,7 @@ class Steps:
 def public_grid(
     samples: Reals | None, names: Sequence[str], kinds: Grids, ranges: FeatureRanges | None, bits: int
 ) -> tuple[FeatureGrid, ...]:
-    """Of every feature.
+    """Makes the grid of every feature.
 
     Args:
         samples: [samples, features], NaN where values are missing; None: only ranges are known.

@@ -50,7 +50,7 @@ class Card:
 
     @property
     def path(self) -> Path:
-        """Of the model's file, in the package."""
+        """Returns the path of the model's file, in the package."""
         return FOLDER / self.file
 
     @property
@@ -60,7 +60,7 @@ class Card:
 
 
 def names() -> tuple[str, ...]:
-    """Of all models, sorted."""
+    """Names all models, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json") if not path.name.endswith(_CALIBRATION)))
 
 
@@ -129,7 +129,7 @@ def held_out(name: str) -> HeldOut:
 
 
 def labels_of(classes: Sequence[str]) -> NDArray[Any]:
-    """What a model of these classes answers: their names, or numbers where they are called so."""
+    """Returns what a model of these classes answers: their names, or numbers where they are called so."""
     numbers = np.arange(len(classes))
     return numbers if [str(number) for number in numbers] == list(classes) else np.array(classes)
 
@@ -189,7 +189,7 @@ def add_model(
 
 
 def program_facts(model: CompiledModel) -> dict[str, Any]:
-    """What a card says of the program: parameter set, and an answer's bits of a word (0: full words) and bytes of a sample."""
+    """Returns what a card says of the program: parameter set, and an answer's bits of a word (0: full words) and bytes of a sample."""
     return {
         "parameter_set": model.program.parameters.name,
         "answer_word_bits": answer_bits(model.program) or 0,

@@ -30,7 +30,7 @@ _READ_BYTES: Final = 1 << 20
 
 
 def known_parameters(digest: str, structured_keys: bool, models: TenantModels) -> KeyParameters:
-    """What evaluation keys of this digest are of: a set of look-ups, or what an index or a model for batches needs that the tenant may use.
+    """Returns what evaluation keys of this digest are for: a set of look-ups, or what an index or a model for batches needs that the tenant may use.
 
     Raises:
         StructuredKeysError: a set with a structured secret, unless they are allowed.

@@ -74,7 +74,7 @@ def read_faults(repository: Path, found: dict[str, dict[str, Model]]) -> dict[Pl
 
 
 def read_version(artefact: Path, name: str, version: str) -> Model:
-    """Of an artefact that has just been described, wherever it lies."""
+    """Makes the model of an artefact that has just been described, wherever it lies."""
     model = _version(artefact.with_suffix(FACTS), name, version)
     assert model is not None
     return model
@@ -101,7 +101,7 @@ def sha256_of(artefact: Path) -> str:
 
 
 def mark_retired(repository: Path, name: str, version: str) -> None:
-    """Where no artefact keeps the number of a version that is retired, a mark does."""
+    """Writes a mark where no artefact keeps the number of a retired version."""
     folder = repository / name
     folder.mkdir(exist_ok=True)
     (folder / f"{version}{RETIRED}").touch()

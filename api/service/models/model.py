@@ -51,7 +51,7 @@ class Model(ABC):
 
     @property
     def key_parameters(self) -> KeyParameters:
-        """Of the evaluation keys that it needs."""
+        """Describes the evaluation keys that it needs."""
         return KeyParameters(self.parameter_set, self.parameter_digest, int(self.facts["evaluation_key_bytes"]))
 
     @property
@@ -77,12 +77,12 @@ class Model(ABC):
     @property
     @abstractmethod
     def work(self) -> int:
-        """Of one sample, in what takes most of the time: runs of one parameter set take as long as they have of it, about."""
+        """Counts the work of one sample, in what takes most of the time: runs of one parameter set take as long as they have of it, about."""
 
     @property
     @abstractmethod
     def foreseen_seconds(self) -> float:
-        """Of one sample, before any has run."""
+        """Forecasts the seconds of one sample, before any has run."""
 
     @property
     @abstractmethod
@@ -91,11 +91,11 @@ class Model(ABC):
 
     @abstractmethod
     def input_bytes(self, samples: int) -> int:
-        """Of one object of ciphertexts: the only size that this many samples have."""
+        """Counts the bytes of one object of ciphertexts: the only size that this many samples have."""
 
     @abstractmethod
     def output_bytes(self, samples: int) -> int:
-        """Of one answer."""
+        """Counts the bytes of one answer."""
 
     @abstractmethod
     def check_length(self, length: int, most: int) -> None:
@@ -107,7 +107,7 @@ class Model(ABC):
 
     @abstractmethod
     def check_header(self, start: bytes, length: int, most: int) -> RequestHeader:
-        """What an object that begins so claims to be is what the model takes.
+        """Checks that an object which begins so claims to be what the model takes.
 
         Raises:
             SecretKeyError, MalformedError, KeyMismatchError, WrongParametersError, WrongModelError, TooLargeError.

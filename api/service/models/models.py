@@ -57,7 +57,7 @@ class Models(Catalogue):
         self._again: asyncio.Task[None] | None = None
 
     def of(self, tenant: Tenant) -> TenantModels:
-        """What this tenant sees of them."""
+        """Returns what this tenant sees of them."""
         return TenantModels(self, tenant)
 
     async def begin(self) -> None:

@@ -12,7 +12,7 @@ class Queued(Protocol):
     def tenant(self) -> str: ...
     @property
     def seconds(self) -> float:
-        """Of the engine, estimated."""
+        """Returns the seconds of the engine, estimated."""
 
     @property
     def level(self) -> int:
@@ -94,7 +94,7 @@ class FairQueue(Generic[W]):
         return None
 
     def behind(self, work: W) -> list[W]:
-        """What waits of the tenant at the level and priority of one that was taken, in its order."""
+        """Lists what waits of the tenant at the level and priority of one that was taken, in its order."""
         return list(self._levels[work.level].lines.get(work.tenant, {}).get(work.priority, ()))
 
     def take(self, work: W) -> None:
@@ -103,7 +103,7 @@ class FairQueue(Generic[W]):
         self._levels[work.level].take(work)
 
     def charge(self, work: W, seconds: float) -> None:
-        """What a run took beyond its estimate; less than nothing gives back."""
+        """Charges what a run took beyond its estimate; less than nothing gives back."""
         self._levels[work.level].charge(work.tenant, seconds)
 
     def remove(self, wanted: Callable[[W], bool]) -> W | None:
