@@ -282,6 +282,7 @@ def test_links_lead_to_pages_of_the_site_and_lists_are_read_alike() -> None:
         == "`Dockerfile`, gates (`fhe_core/gates.py`)"
     )
     assert shown("a[i][j] `b[i][j]`\n```\nc[i][j]\n```", "howto/trees.md") == "a[i]&#91;j] `b[i][j]`\n```\nc[i][j]\n```"
+    assert hooks.boost("guide/keys.md") > hooks.boost("index.md") == 1 > hooks.boost("decisions/site.md")
     assert shown("- a\n\n  b\n- c", "howto/trees.md") == "- a\n\n    b\n\n- c"
     assert shown("- a\n\n  ```\n  x\n  ```\n", "howto/trees.md") == "- a\n\n    ```\n    x\n    ```\n"
 

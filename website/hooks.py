@@ -30,6 +30,15 @@ COMMANDS: Final = "reference/commands.md"
 MERMAID: Final = (
     ROOT / "build" / "mermaid" / "package" / "dist" / "mermaid.tiny.js"
 )  # `make site` fetches it where there is npm
+# Of pages in the search, by folder: who looks for a word wants to use it before the reasons for it.
+BOOSTS: Final = {
+    "guide/": 2,
+    "howto/": 1.5,
+    "notebooks/": 1.5,
+    "decisions/": 0.5,
+    "benchmarks/": 0.5,
+    "CHANGELOG.md": 0.5,
+}
 _LINK: Final = re.compile(r"(?P<open>!?\[(?:[^\[\]]|\[[^\[\]]*\])*\])\((?P<target>[^)\s]+)\)")
 _INDENTED: Final = re.compile(r"^ {2,3}(?=\S)", re.MULTILINE)
 _FENCE: Final = re.compile(r"(^ *```.*?^ *```[^\n]*$)", re.DOTALL | re.MULTILINE)
@@ -73,7 +82,7 @@ def _reference() -> list[dict[str, Any]]:
 _FOLDERS: Final[dict[str, Callable[[], list[Any]]]] = {
     "howto/coming-from/": _pages_of("howto/coming-from"),
     "decisions/": _pages_of("decisions"),
-    "notebooks/": lambda: [f"notebooks/{path.stem}.md" for path in NOTEBOOKS],
+    "notebooks/": lambda: ["guide/notebooks.md", *(f"notebooks/{path.stem}.md" for path in NOTEBOOKS)],
     "reference/python/": _reference,
 }
 
@@ -105,6 +114,7 @@ def _generated() -> Iterator[tuple[str, str | bytes]]:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links as they are on GitHub, made links of the site; `<details>` have Markdown inside, items of lists are indented by four."""
     source = page.file.src_uri
+    page.meta["search"] = {"boost": boost(source)}
     if source in ("reference/index.md", COMMANDS) or source.startswith("reference/python/"):
         return markdown
     if source == "index.md":
@@ -117,6 +127,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     )
     text = "".join(map(_by_four, _FENCE.split(text)))
     return _outside(_CODE, text, lambda part: part.replace("][", "]&#91;"))  # an element of an array, no reference
+
+
+def boost(source: str) -> float:
+    """Weigh a page in the search, 1 by default."""
+    return next((weight for start, weight in BOOSTS.items() if source.startswith(start)), 1)
 
 
 def _outside(code: re.Pattern[str], text: str, change: Callable[[str], str]) -> str:

@@ -45,16 +45,14 @@ IMPORTED = (
     "torch",
 )
 RANDOM = re.compile(r" *\d{10,}|\b[0-9a-f]{8}(?=\.\.)")  # words of ciphertexts, and numbers of keys
-# What else the pages print, in order: of what differs from run to run.
-PRINTED = {
-    "README.md": (
-        r"\d+ bits of security",
-        r"\[\[(?:\s*-?\d+\.\d*(?:e[+-]?\d+)?){3}\s*\]\s+\[(?:\s*-?\d+\.\d*(?:e[+-]?\d+)?){3}\s*\]\]",
-    )
-}
 # Notebooks run in `make test-release`, and these pages.
 LONG_PAGES = ("docs/howto/batch.md",)  # several clusters of Ray
-EXTRAS = {"cifar10": ["PIL"], "credit_decisions": ["xgboost"], "service_from_a_notebook": ["fastapi"]}  # of notebooks
+EXTRAS = {
+    "cifar10": ["PIL"],
+    "your_table": ["pandas"],
+    "credit_decisions": ["xgboost"],
+    "service_from_a_notebook": ["fastapi"],
+}  # of notebooks
 
 
 # --- What pages are made of ----------------------------------------------------------------------------------------------------------
@@ -88,8 +86,14 @@ def test_blocks_that_do_not_run_here_are_well_formed() -> None:
 
 def test_examples_of_the_readme_are_ten_lines() -> None:
     examples = [block.text for block in blocks(README) if block.language == "python"]
-    assert len(examples) == 3
+    assert len(examples) == 2
     assert max(len([line for line in text.splitlines() if line.strip()]) for text in examples) <= 10
+
+
+def test_the_readme_is_one_screen_to_the_first_answer() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.encode()) <= 6_000
+    assert text.count("\n", 0, text.index('how="encrypted"')) <= 40
 
 
 # --- What they do --------------------------------------------------------------------------------------------------------------------
@@ -152,6 +156,7 @@ def read_aloud(page: Path, reader: Reader) -> str:
 def test_the_first_example_of_the_readme(tmp_path: Path) -> None:
     example = next(block for block in blocks(README) if block.language == "python")
     assert example.promises
+    needs(importlib.util.find_spec("sklearn"), "the example fits a tree of scikit-learn")
     with warm() as python:
         reader = Reader(tmp_path / "page", python)
         check(example, reader.run(example))
@@ -181,8 +186,7 @@ def test_the_blocks_of_a_page_run(
         stack.callback(reader.leave)
         if any(serves):
             shutil.copytree(request.getfixturevalue("zoo"), reader.here / "data" / "models")
-        printed = read_aloud(page, reader)
-    assert re.search(".*".join(PRINTED.get(name_of(page), ())), printed, re.DOTALL), printed
+        read_aloud(page, reader)
 
 
 @pytest.mark.tier("release")
