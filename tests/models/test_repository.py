@@ -44,7 +44,7 @@ def test_the_facts_are_written_beside_the_file(tmp_path: Path, kind: str):
     artefact = tmp_path / f"sent{KINDS[kind]}"
     if kind == "batch":
         x = np.random.default_rng(0).normal(size=(20, 4))
-        compile_batch(LinearModel(np.ones((1, 4)), np.zeros(1)), x, samples=50).save(artefact)
+        compile_batch(LinearModel(np.ones((1, 4)), np.zeros(1)), x, batch=50).save(artefact)
     elif kind == "program":
         save_program(artefact, zoo.load_model("iris-tree").program)
     else:

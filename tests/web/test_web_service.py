@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     small_index(100).save(data / "models" / INDEX / "1.clkn")
     (data / "models" / BATCH).mkdir()
     linear, x = LinearModel(np.ones((1, 6)), np.zeros(1)), np.random.default_rng(0).normal(size=(20, 6))
-    compile_batch(linear, x, samples=50).save(data / "models" / BATCH / "1.clkb")
+    compile_batch(linear, x, batch=50).save(data / "models" / BATCH / "1.clkb")
     with running(data) as started:
         yield started
 
