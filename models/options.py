@@ -125,7 +125,7 @@ class Options:
     tell: Literal["scores", "labels"] = "scores"
     thresholds: Comparisons = "grid"
     ranges: FeatureRanges | None = None
-    sets: Sequence[str | ParameterSet] | str | ParameterSet | None = None
+    sets: Sequence[str | ParameterSet] | None = None
     structured: bool = False
     bodies: int = 1
     packing: Literal["slots", "ciphertexts"] | None = None

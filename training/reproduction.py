@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.compiler import CompiledModel, compile_file
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import compile_file
 from cloakwork.models.options import Options
 from cloakwork.training.image_data import load_images
 

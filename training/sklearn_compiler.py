@@ -25,7 +25,8 @@ from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.pipeline import OnStep
 from cloakwork.models.compile.scaled_columns import ScaledColumns
 from cloakwork.models.compile.tables import imported_answers
-from cloakwork.models.compiler import CompiledModel, compile_file
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import compile_file
 from cloakwork.models.criteria.verdicts import Task
 from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.linear.compile_linear import compile_linear

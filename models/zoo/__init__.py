@@ -21,7 +21,8 @@ from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models.arrays import Indices
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.compiler import CompiledModel, calibrate, compile_file
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate, compile_file
 from cloakwork.models.errors import CompileError
 from cloakwork.models.options import Options
 from cloakwork.models.program.answers import answer_bits, answer_bytes

@@ -12,7 +12,7 @@ from in_process import Clock, LocalServer, Restarts, serving
 from scoring_server import User, toy_model, with_model
 
 from cloakwork.api.service import clock as clock_module
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.audit.audit_key import AuditKey, Transcript
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.repository import describe
 from cloakwork.models.runtime import Runtime

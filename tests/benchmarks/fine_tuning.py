@@ -28,7 +28,7 @@ from strangers.train import exported
 from torch import nn
 
 import cloakwork as cw
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.training import Prepared, compile_options, prepare
 
 _BATCH: Final = 32

@@ -27,7 +27,7 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models import zoo
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.forecast.measure import REPRESENTATIVES, clock_of, measure_set
 from cloakwork.models.forecast.rates import nearest_set
 from cloakwork.models.forecast.work import work_of

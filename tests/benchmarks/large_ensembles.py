@@ -24,7 +24,7 @@ from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.runtime import Runtime
 
 FITTED = 4000

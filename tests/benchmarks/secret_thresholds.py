@@ -25,7 +25,7 @@ from sklearn.tree import DecisionTreeClassifier
 import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.runtime import Runtime
 from cloakwork.training.tabular_data import load_tabular
 

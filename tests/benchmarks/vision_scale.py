@@ -23,7 +23,7 @@ import cloakwork as cw
 from cloakwork.app.cli.shared.data_sets import DATA_SETS
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.runtime import Runtime, samples_at_once
 from cloakwork.training.image_data import calibration_images
 

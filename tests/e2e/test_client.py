@@ -24,7 +24,7 @@ from cloakwork.app.client.errors import ConnectionLostError, ServiceError
 from cloakwork.app.client.keyring import Keyring
 from cloakwork.fhe_core.errors import ShapeError
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 
 MODEL = "toy"
 Call = Callable[..., subprocess.CompletedProcess[str]]

@@ -27,7 +27,8 @@ from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.compiler import CompiledModel, calibrate
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.program.artefact import program_from_bytes, program_to_bytes

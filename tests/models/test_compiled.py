@@ -11,7 +11,7 @@ from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import CancelledError
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.program.phase_noise import phase_noise, weight_norms
 from cloakwork.models.runtime import Runtime
 from cloakwork.models.runtime.interpreter import interpret

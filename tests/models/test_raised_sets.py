@@ -14,7 +14,7 @@ import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import ciphertext_bytes, offered_sets, parameter_set, parameter_sets
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.forecast.measure import REPRESENTATIVES
 from cloakwork.models.forecast.rates import SetRates, nearest_set

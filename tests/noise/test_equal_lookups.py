@@ -22,7 +22,8 @@ from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import parameter_set, word_dtype
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel, calibrate
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.program.phase_noise import phase_noise, weight_norms
 from cloakwork.models.runtime import Runtime
 from cloakwork.models.trees.compile_ensemble import compile_ensemble

@@ -28,7 +28,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 
 import cloakwork as cw
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, ShapeError
 
 ROUND, OTHER = "ranges of features in round numbers", "ranges of features to all digits"

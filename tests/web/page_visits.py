@@ -15,7 +15,7 @@ import cloakwork as cw
 from cloakwork.app.cli.shared.sample_digits import STROKES
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models import zoo
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.repository import describe
 
 NETWORK, TREE, BITMAPS, PHOTOGRAPHS = "mnist-mlp-1x30", "iris-tree", "digits-logistic", "cifar10-vgg"

@@ -13,7 +13,7 @@ from cloakwork.models import zoo
 from cloakwork.models.batches.batch_file import is_batch_file
 from cloakwork.models.batches.batch_format import MAGIC as BATCH_MAGIC
 from cloakwork.models.batches.model import BatchModel
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.loading import load
 from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.neighbours.index_file import is_index_file

@@ -18,7 +18,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 import cloakwork as cw
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
 
 from .data import Data, load

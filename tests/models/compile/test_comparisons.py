@@ -14,7 +14,8 @@ from sessions import Sessions
 
 import cloakwork as cw
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.compiler import CompiledModel, calibrate
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.errors import CompileError, NoParameterSetError, UnsupportedOperatorError
 
 TOY = parameter_set("toy_large")

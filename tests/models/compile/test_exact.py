@@ -21,7 +21,8 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.compiler import CompiledModel, calibrate
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.errors import CompileError, NoParameterSetError
 from cloakwork.models.graph.ir import wrong_distance
 from cloakwork.models.program.client_specification import ClientSpecification

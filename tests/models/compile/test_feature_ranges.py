@@ -14,7 +14,8 @@ from several_tensors import image_and_table, network, samples
 import cloakwork as cw
 from cloakwork.models.client_steps import Columns, Rescale, Standardise
 from cloakwork.models.compile.scaled_columns import ScaledColumns
-from cloakwork.models.compiler import CompiledModel, calibrate
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.criteria.feature_ranges import are_round
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError
 

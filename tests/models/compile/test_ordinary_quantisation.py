@@ -13,7 +13,8 @@ from onnx_models import mlp, model
 import cloakwork as cw
 from cloakwork.models.calibration.tails import BEYOND, largest, tail_end
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import CompiledModel, calibrate
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CalibratedRangeWarning, CompileError
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges

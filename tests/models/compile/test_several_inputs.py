@@ -18,7 +18,8 @@ from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import Rescale, Tensors
 from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.pipeline import PREPARING, RANGES, RESTRUCTURING, begin, restructure, stages
-from cloakwork.models.compiler import CompiledModel, calibrate
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError, UnsupportedOperatorError
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.rescale_input import InputRanges, rescale_input

@@ -17,7 +17,7 @@ from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Named
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import AccuracyError, CompileError
 from cloakwork.models.graph.ir import check_levelled
 from cloakwork.models.onnx_import.importer import import_onnx

@@ -15,7 +15,7 @@ from onnx_models import mlp
 
 import cloakwork as cw
 from cloakwork.fhe_core.errors import DeviceError, SerializationError
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.forecast.cache import machine_folder, measured_profiles, save_profile, stored_profiles
 from cloakwork.models.forecast.machine import Machine, cpu_name
 from cloakwork.models.forecast.profile import MOST_BYTES, MachineProfile

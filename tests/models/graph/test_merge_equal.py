@@ -13,7 +13,7 @@ from onnx_models import model, runtime
 
 import cloakwork as cw
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.graph.equal_sources import find_sources
 from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
 from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, check_levelled, wires

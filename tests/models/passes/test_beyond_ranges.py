@@ -13,7 +13,7 @@ import cloakwork.models.compile.stages as stages
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.arrays import Reals
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.beyond_ranges import greatest_lines, reachable

@@ -11,7 +11,7 @@ import cloakwork as cw
 import cloakwork.models.compile.stages as stages
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges

@@ -8,7 +8,7 @@ import numpy as np
 from onnx_models import mlp
 
 import cloakwork as cw
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 
 RNG = np.random.default_rng(4)
 PROTO = mlp(RNG, [8, 12, 12, 3])

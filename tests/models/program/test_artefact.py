@@ -13,7 +13,7 @@ from onnx_models import mlp
 import cloakwork as cw
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
 from cloakwork.fhe_core.parameters import parameter_digest
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
 from cloakwork.models.program.artefact import program_from_bytes, program_to_bytes
 from cloakwork.models.program.client_specification import ClientSpecification

@@ -19,7 +19,7 @@ from requirements import needs
 
 import cloakwork as cw
 from cloakwork.models import zoo
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.report import Report, picture_svg
 from cloakwork.models.report.picture_layout import BOX_HEIGHT, BOX_WIDTH, Band, Layout
 

@@ -14,7 +14,7 @@ from onnx_models import mlp, model
 import cloakwork as cw
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.program.artefact import program_to_bytes

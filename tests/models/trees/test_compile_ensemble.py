@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.runtime.simulate import simulate

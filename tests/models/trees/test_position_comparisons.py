@@ -14,7 +14,7 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Bins, Positions, Thermometer, input_steps_from_fields, steps_to_fields
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError, ShapeError
 from cloakwork.models.program.phase_noise import weight_norms
 from cloakwork.models.repository import facts_of

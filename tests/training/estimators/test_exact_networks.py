@@ -21,7 +21,7 @@ import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Columns, Quantise, Rescale
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CalibratedRangeWarning, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.training.estimators import MLPClassifier, MLPRegressor

@@ -16,7 +16,7 @@ from cloakwork.app.cli.shared.sample_digits import sample_digits
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.models import zoo
 from cloakwork.models.compile.pipeline import APPROXIMATE
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.program.facts import Facts
 
 DATA = os.environ.get("CLOAKWORK_DATA", "")

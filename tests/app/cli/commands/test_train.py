@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 
 DATA = os.environ.get("CLOAKWORK_DATA", "")
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 import cloakwork as cw
 from cloakwork.app.cli.demo import cifar10
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.training.cifar10_data import CLASSES
 
 DATA = os.environ.get("CLOAKWORK_DATA", "")

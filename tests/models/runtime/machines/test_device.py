@@ -17,7 +17,7 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.forecast.probes import probe_input
 from cloakwork.models.runtime import Runtime, samples_at_once
 from cloakwork.models.runtime.machines import device as machine
