@@ -50,8 +50,8 @@ class Settings(BaseSettings):
     )
     storage_url: str | None = Field(
         None,
-        description="Keys, inputs and results in object storage, for example `s3://bucket/prefix` (extra `s3`; credentials as obstore finds "
-        "them in the environment); without one, files in the data folder.",
+        description="Object storage of keys, inputs and results, for example `s3://bucket/prefix` (extra `s3`, credentials from the "
+        "environment); without one, files in the data folder.",
     )
     audit_key: Path | None = Field(
         None,
@@ -60,8 +60,7 @@ class Settings(BaseSettings):
     )
     single_host: bool = Field(
         False,
-        description="No other service uses `database_url`. Without this and without `storage_url` such a database is refused: services that "
-        "share it would not find each other's files.",
+        description="No other service uses `database_url`. Without this and without `storage_url` such a database is refused.",
     )
     adopt_storage: bool = Field(
         False,
@@ -70,8 +69,8 @@ class Settings(BaseSettings):
     )
     role: Literal["all", "web", "worker"] = Field(
         "all",
-        description="Of this process among those that share `database_url` and `storage_url`: `web` takes requests and has no engine, `worker` "
-        "runs them and serves health and metrics alone, `all` does both.",
+        description="What this process does of those that share `database_url` and `storage_url`: `web` takes requests and has no engine, `worker` "
+        "runs them and serves only health and metrics, `all` does both.",
     )
     disk_reserve_bytes: int = Field(
         256 << 20,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents.words import LIMITS, blocks, in_changelog, in_options, in_page, in_source, words
+from tests.documents.words import LIMITS, blocks, in_changelog, in_options, in_page, in_readme, in_source, words
 
 PAGE = Path("docs/page.md")
 SOURCE = Path("api/source.py")
@@ -71,6 +71,13 @@ def test_whether_is_for_what_returns_bool() -> None:
 def test_help_texts_are_read() -> None:
     text = 'X = typer.Option("--x", help="Of the keys.")\n'
     assert [str(finding) for finding in in_options(Path("app/cli/x.py"), text)] != []
+
+
+def test_the_readme_has_six_kilobytes() -> None:
+    text = ("A line.\n\n" * LIMITS.readme)[: LIMITS.readme]
+    assert list(in_readme(Path("README.md"), text)) == []
+    (found,) = in_readme(Path("README.md"), text + "!")
+    assert str(found) == "README.md:1: 6145 bytes -> at most 6144"
 
 
 def test_releases_have_ten_items() -> None:

@@ -41,7 +41,7 @@ RULES: Final = (
     Rule(r"^Of the keys\.", "Parameter set of the keys."),
     Rule(r"\bSeen from the model\b", "Inferred from the model by default"),
     Rule(r"\bas in clear\b(?= on)", "as the clear model"),
-    Rule(r"\bis made up\b", "is not valid"),
+    Rule(r"\bfile is made up\b", "is not valid"),
     Rule(r"\b(?:are|is) passed over\b", "skipped"),
     Rule(r"\bto whom it\b", "name the person or the program"),
     Rule(r"\bat most so\b", "at most n"),
@@ -108,7 +108,8 @@ class Block:
 
 def blocks(text: str) -> Iterator[Block]:
     """Yields the blocks of a page, without code."""
-    begun, parts, fenced = 0, [], False
+    parts: list[str] = []
+    begun, fenced = 0, False
     for number, line in enumerate([*text.splitlines(), ""], 1):
         if _FENCE.match(line):
             fenced, line = not fenced, ""
@@ -140,6 +141,13 @@ def in_page(path: Path, text: str) -> Iterator[Finding]:
             if (count := words(sentence)) > LIMITS.sentence:
                 said = f"a sentence of {count} words, '{sentence[:40]}..'"
                 yield Finding(path, block.line, said, f"at most {LIMITS.sentence}")
+
+
+def in_readme(path: Path, text: str) -> Iterator[Finding]:
+    """Yields what pages are checked for, and the size."""
+    yield from in_page(path, text)
+    if (count := len(text.encode())) > LIMITS.readme:
+        yield Finding(path, 1, f"{count} bytes", f"at most {LIMITS.readme}")
 
 
 def in_changelog(path: Path, text: str) -> Iterator[Finding]:
@@ -178,12 +186,14 @@ def in_options(path: Path, text: str) -> Iterator[Finding]:
 
 
 def findings(root: Path) -> Iterator[Finding]:
+    """Yields what every check finds in the repository."""
     pages = sorted(root.glob("docs/**/*.md"))
-    texts = {page: page.read_text(encoding="utf-8") for page in (root / "README.md", *pages)}
+    texts = {page: page.read_text(encoding="utf-8") for page in pages}
     for page, text in texts.items():
         yield from in_page(page.relative_to(root), text)
-    if (count := sum(words(texts[page]) for page in pages)) > LIMITS.documents:
+    if (count := sum(map(words, texts.values()))) > LIMITS.documents:
         yield Finding(Path("docs"), 1, f"{count} words", f"at most {LIMITS.documents}")
+    yield from in_readme(Path("README.md"), (root / "README.md").read_text(encoding="utf-8"))
     yield from in_changelog(Path("CHANGELOG.md"), (root / "CHANGELOG.md").read_text(encoding="utf-8"))
     for room in ROOMS:
         for source in sorted((root / room).rglob("*.py")):
