@@ -20,7 +20,7 @@ PYTHON_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.p
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
 SOURCES := $(shell find cloakwork $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
 
-.PHONY: help demo web site notebooks check test test-all test-rest test-more test-release test-emulated sanitize lint-ruff lint-mypy lint-imports lint-links \
+.PHONY: help demo web site notebooks check test test-all test-rest test-more test-release test-emulated sanitize lint-ruff lint-mypy lint-imports lint-links lint-words \
 	lint-clang-format lint-web lint-workflows format bench bench-openfhe tools build-tools engine deploy-tools system-tools image wheels test-wheels install clean
 
 help:
@@ -152,7 +152,7 @@ bench-openfhe: install
 
 # Everything that needs no engine, two at a time.
 check: $(VENV)/.check-tools
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint-mypy lint-ruff lint-clang-format lint-imports lint-links lint-workflows lint-web
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint-mypy lint-ruff lint-clang-format lint-imports lint-links lint-words lint-workflows lint-web
 
 lint-ruff: $(VENV)/.lint-tools
 	$(BIN)/ruff check .
@@ -167,6 +167,10 @@ lint-web: $(if $(shell command -v $(NPM)),web/node_modules/.package-lock.json)
 # Links, files, targets and commands that documents name.
 lint-links: $(VENV)/.check-tools
 	$(BIN)/python -m pytest --quiet -p no:cacheprovider --numprocesses 0 tests/documents/test_links.py
+
+# Words that documents, docstrings and help texts do not use, lengths of sentences and blocks.
+lint-words: | $(BIN)/python
+	$(BIN)/python tests/documents/words.py
 
 lint-workflows: $(VENV)/.lint-tools
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml

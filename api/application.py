@@ -20,6 +20,7 @@ from cloakwork.api.http.route_names import RouteNames
 from cloakwork.api.release import release
 from cloakwork.api.routes import administration, health, inference, jobs, keys, models, repository, usage
 from cloakwork.api.routes.examples import add_examples
+from cloakwork.api.routes.links import add_links
 from cloakwork.api.routes.page import page_router
 from cloakwork.api.service.services import Services
 
@@ -99,6 +100,7 @@ def _say_what_is_true(app: FastAPI, anonymous: bool) -> None:
         for name in ("HTTPValidationError", "ValidationError"):
             schema.get("components", {}).get("schemas", {}).pop(name, None)
         add_examples(schema)
+        add_links(schema)
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -16,7 +16,7 @@ _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def status(settings: Settings) -> int:
-    """Of the answer to GET /v2/health/ready, in HTTP's numbers.
+    """Returns the status of GET /v2/health/ready, in HTTP's numbers.
 
     Raises:
         OSError: nothing answers.

@@ -120,7 +120,7 @@ class Settings(BaseSettings):
     engine_missed_pings: int = Field(
         10,
         ge=0,
-        description="An engine that misses so many in a row hangs: it is killed and started again. Where services share a database, it has "
+        description="An engine that misses this many in a row hangs: it is killed and started again. Where services share a database, it has "
         "`takeover_seconds` at most. 0: engines are not watched.",
     )
     engine_stall_seconds: Seconds = Field(

@@ -50,7 +50,7 @@ def check_masks(ciphertexts: Ciphertexts) -> None:
 
 
 def sparse_masks(zeros: int, most: int, words: int) -> SerializationError:
-    """Of a mask that has more zero words than uniform ones have."""
+    """Makes the error of a mask that has more zero words than uniform ones have."""
     return SerializationError(
         f"answer: expected masks of random words, at most {most} of {words} of them zero, got {zeros}; no evaluation gives it, and its decryption "
         "would show the secret key: do not trust this server"
@@ -65,7 +65,7 @@ def twin_masks() -> SerializationError:
 
 
 def twin_width(words: int, word_bits: float) -> int:
-    """How many words at the same place two masks never have in common."""
+    """Returns the number of words at the same place that two masks never have in common."""
     return max(math.ceil(_BLOCK_BITS / word_bits), math.ceil(words / _MOST_BLOCKS))
 
 

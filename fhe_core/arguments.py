@@ -29,7 +29,7 @@ def checked_weights(weights: ArrayLike) -> NDArray[Any]:
 
 
 def table_numbers(index: ArrayLike | None, tables: int, shape: tuple[int, ...]) -> Small | None:
-    """Which of so many tables each ciphertext of a batch uses [B]; None: the only one."""
+    """Checks which table each ciphertext of a batch uses [B]; None: the only one."""
     count = math.prod(shape)
     if index is None:
         if tables == 1:
@@ -69,7 +69,7 @@ def shift_coefficients(params: ParameterSet, shifts: ArrayLike) -> Small:
 
 
 def checked_coefficients(params: ParameterSet, coefficients: ArrayLike) -> Small:
-    """Of a table."""
+    """Checks the coefficients of a table."""
     array: NDArray[Any] = np.asarray(coefficients)
     if array.ndim != 1 or array.dtype.kind not in "iu" or array.size == 0:
         raise ShapeError(
@@ -85,7 +85,7 @@ def checked_coefficients(params: ParameterSet, coefficients: ArrayLike) -> Small
 
 
 def checked_columns(columns: ArrayLike, width: int) -> NDArray[np.int64]:
-    """Of the last axis of values, each at most once."""
+    """Checks columns of the last axis of values, each at most once."""
     array: NDArray[Any] = np.asarray(columns)
     if array.ndim != 1 or array.dtype.kind not in "iu" or array.size == 0:
         raise ShapeError(

@@ -128,7 +128,7 @@ class _CiphertextArray(WireObject):
 
     @property
     def purpose(self) -> bytes | None:
-        """What they are for, 32 bytes that the application chose (of a model's input and output: the program's digest); None: not said.
+        """Returns what they are for, 32 bytes that the application chose (of a model's input and output: the program's digest); None: not said.
 
         A claim that catches mix-ups, public like the weight norm. Slices, copies and sums keep it (a sum of different ones has none), look-ups
         and linear layers do not.
@@ -254,7 +254,7 @@ class Ciphertexts(_CiphertextArray):
 
     @property
     def noise(self) -> NoiseTerms:
-        """What the noise is made of."""
+        """Returns the terms of the noise."""
         return self._noise
 
     @classmethod

@@ -90,7 +90,7 @@ class ClientKey:
     # --- keys ---
 
     def evaluation_keys(self, progress: Progress = None) -> EvaluationKeys:
-        """What the server needs, a public key of its own included. New seeds and new noise every time; make them once and keep them."""
+        """Makes what the server needs, a public key of its own included. New seeds and new noise every time; make them once and keep them."""
         keys, public = self._secret_key.evaluation_keys(progress), self._secret_key.public_key()
         return EvaluationKeys(self.parameters, *keys, *public, self._key_id)
 

@@ -162,7 +162,7 @@ def negate(params: ParameterSet, words: Phases) -> Phases:
 
 
 def first_position(mask: NDArray[np.bool_]) -> int | tuple[int, ...]:
-    """Where a mask is first true, as one integer for vectors."""
+    """Finds where a mask is first true, as one integer for vectors."""
     position = tuple(int(i) for i in np.unravel_index(int(np.argmax(mask)), mask.shape))
     return position[0] if len(position) == 1 else position
 

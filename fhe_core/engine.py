@@ -213,7 +213,7 @@ def require_cuda(device: str, otherwise: str = "") -> None:
 
 
 def free_bytes(ordinal: int) -> int:
-    """Of a device's memory."""
+    """Counts the free bytes of a device's memory."""
     return _engine.device_memory(ordinal)[0]
 
 

@@ -97,5 +97,5 @@ class NoParameterSetError(CompileError):
 
 
 def how_to_install(extra: str) -> str:
-    """What to do about a missing extra. cloakwork comes as a repository and as files of wheels, and is in no package index."""
+    """Says how to install a missing extra. cloakwork comes as a repository and as files of wheels, and is in no package index."""
     return f"install the extra with pip install '.[{extra}]' in the folder of cloakwork's repository, or 'WHEEL[{extra}]' with the wheel's file"

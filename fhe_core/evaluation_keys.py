@@ -41,7 +41,7 @@ class EvaluationKeys(WireObject):
 
     @property
     def public_key(self) -> PublicKey:
-        """What `Session.rerandomise` encrypts zeros with."""
+        """Returns the public key that `Session.rerandomise` encrypts zeros with."""
         return PublicKey(self.parameters, self.public_seed, self.public_bodies, self.key_id)
 
     @property

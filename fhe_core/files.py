@@ -59,6 +59,6 @@ def synchronise_folder(folder: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Of cloakwork, for what can be made or fetched again: below the cache of the desktop standard. It may not exist yet."""
+    """Returns the cache folder of cloakwork, for what can be made or fetched again: below the cache of the desktop standard. It may not exist yet."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "cloakwork"

@@ -98,7 +98,7 @@ class Leakage:
         return security_bits if loss >= security_bits else 2 * math.sqrt(security_bits * loss) - loss
 
     def decryptions_left(self, security_bits: float, ratio: float) -> int:
-        """How many more values of this ratio stay within `MOST_BITS_LOST`."""
+        """Counts the values of this ratio that stay within `MOST_BITS_LOST`."""
         low, high = 0, 1 << 40
         while low < high:
             middle = (low + high + 1) // 2

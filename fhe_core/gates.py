@@ -47,7 +47,7 @@ class Bootstraps(Protocol):
 
     @property
     def parameters(self) -> ParameterSet:
-        """Of the keys."""
+        """Returns the parameter set of the keys."""
 
     def _rotate(
         self,

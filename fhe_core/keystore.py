@@ -70,7 +70,7 @@ def save_secret(
 
 
 def seal(secret: bytes, header: bytes, passphrase: str, cost: ScryptCost = DEFAULT_COST) -> tuple[bytes, bytes]:
-    """How the key is derived (KEY_DERIVATION_BYTES), and the secret encrypted; the header is authenticated with it."""
+    """Encrypts the secret; returns how the key is derived (KEY_DERIVATION_BYTES), and the secret encrypted; the header is authenticated with it."""
     cost.check()
     salt, nonce = os.urandom(16), os.urandom(12)
     derivation = _KEY_DERIVATION.pack(_SCRYPT, cost.log2_n, cost.r, cost.p, 0, bytes(4), salt, nonce)

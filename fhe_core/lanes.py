@@ -33,7 +33,7 @@ def lane_axis(params: ParameterSet) -> tuple[int, ...]:
 
 
 def ciphertext_shape(params: ParameterSet, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Of the ciphertexts that hold values of this shape; ShapeError when its last axis is not that of the lanes."""
+    """Returns the shape of the ciphertexts that hold values of this shape; ShapeError when its last axis is not that of the lanes."""
     lanes = lane_axis(params)
     if shape[len(shape) - len(lanes) :] != lanes or len(shape) < len(lanes):
         raise ShapeError(
@@ -63,7 +63,7 @@ def unpacked_words(params: ParameterSet, polynomials: Phases, shape: tuple[int, 
 
 
 def ciphertexts_of(params: ParameterSet, samples: int) -> int:
-    """How many rows of ciphertexts hold so many samples, a sample to a lane."""
+    """Counts the rows of ciphertexts that hold these samples, a sample to a lane."""
     return -(-samples // params.lane_count)
 
 

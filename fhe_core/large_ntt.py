@@ -72,7 +72,7 @@ class LargeNtt:
 
     @property
     def table_bytes(self) -> int:
-        """Of one prime."""
+        """Counts the bytes of the tables of one prime."""
         return self._tables.table_bytes
 
     def forward(self, words: Residues | DeviceArray, progress: Progress = None, *, out: Residues | None = None) -> Any:

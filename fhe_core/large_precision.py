@@ -201,7 +201,7 @@ def plan_of(
     output: Encoding | None = None,
     p_fail_log2: float = P_FAIL_LOG2,
 ) -> Plan:
-    """The look-ups of a `sign`, of a `floor` by so many `bits`, or of a `decomp` into `digits`, and what they fail with.
+    """Plans the look-ups of a `sign`, of a `floor` by `bits`, or of a `decomp` into `digits`, with their failure probability.
 
     Args:
         value: its bits and noise; of a fresh encryption `Input(bits, encryption_norm(parameters, 1 << bits))`.

@@ -22,7 +22,7 @@ UNKNOWN = 1 << 62  # further away than any message; sums of these stay finite
 
 
 def initial_range(params: ParameterSet, weight_norm: float) -> tuple[int, int]:
-    """Of ciphertexts whose range is not said: a message's own for a noise of one fresh ciphertext, all that decodes for sums."""
+    """Returns the range of ciphertexts that do not say one: a message's own for a noise of one fresh ciphertext, all that decodes for sums."""
     bits = params.message_bits + (0 if weight_norm <= 1 else 1)
     return 0, (1 << bits) - 1
 
@@ -45,7 +45,7 @@ def initial(
 
 
 def claimed(least: int, largest: int) -> tuple[int, int]:
-    """What a caller says, checked."""
+    """Checks the range that a caller claims."""
     for value in (least, largest):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise ShapeError(f"message bound: expected two integers, got {type(value).__name__}")
@@ -55,7 +55,7 @@ def claimed(least: int, largest: int) -> tuple[int, int]:
 
 
 def whole(bounds: Bounds | None) -> tuple[int, int] | None:
-    """Of all ciphertexts together."""
+    """Returns the range of all ciphertexts together."""
     if bounds is None or bounds.size == 0:
         return None
     compact = without_repeats(bounds)
@@ -82,7 +82,7 @@ def scaled(bounds: Bounds, factors: NDArray[np.generic]) -> Bounds:
 
 
 def weighted(bounds: Bounds, matrix: NDArray[np.generic]) -> Bounds:
-    """Of a linear layer [R, C] on ciphertexts [.., C]: [.., R, 2]."""
+    """Returns the bounds of a linear layer [R, C] on ciphertexts [.., C]: [.., R, 2]."""
     rows = len(matrix)
     outer = bounds.shape[:-2]
     bounds = without_repeats(bounds, keep=2)

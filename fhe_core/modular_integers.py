@@ -58,7 +58,7 @@ class ModularIntegers:
 
     @property
     def parameters(self) -> ParameterSet:
-        """Of the key that they are encrypted under."""
+        """Returns the parameters of the key that they are encrypted under."""
         return self.ciphertexts.parameters
 
     @property
@@ -72,7 +72,7 @@ class ModularIntegers:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array of integers."""
+        """Returns the shape of the array of integers."""
         return self.ciphertexts.shape
 
     @property
@@ -82,7 +82,7 @@ class ModularIntegers:
 
     @property
     def size(self) -> int:
-        """How many integers."""
+        """Counts the integers."""
         return self.ciphertexts.size
 
     @property

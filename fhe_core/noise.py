@@ -153,7 +153,8 @@ def public_key_variance(params: NoiseParameters) -> float:
 
 
 def rerandomisation_variance(params: NoiseParameters) -> float:
-    """What `Session.rerandomise` adds to every answer, beside the noise of what was computed: an encryption of zero under the public key."""
+    """Returns the variance that `Session.rerandomise` adds to every answer, beside the noise of what was computed: an encryption of zero under the
+    public key."""
     return public_key_variance(params)
 
 
@@ -247,7 +248,7 @@ def keyswitch_offset(params: NoiseParameters) -> float:
 
 
 def keyswitch_variance(params: NoiseParameters) -> float:
-    """What a keyswitch adds, around `keyswitch_offset`."""
+    """Returns the variance that a keyswitch adds, around `keyswitch_offset`."""
     return keyswitch_key_variance(params) + keyswitch_rounding_variance(params)
 
 

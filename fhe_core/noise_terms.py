@@ -196,7 +196,7 @@ class NoiseTerms:
 
     @classmethod
     def of_packed(cls, params: ParameterSet, words: Words, shape: tuple[int, ...], norm: float) -> NoiseTerms:
-        """Of the values that GLWE words [G, k + r, N] hold, as their extraction gives them."""
+        """Returns the terms of the values that GLWE words [G, k + r, N] hold, as their extraction gives them."""
 
         def find() -> Terms:
             heads = packed_leading_words(params, words)[: int(np.prod(shape, dtype=np.int64))]
@@ -220,19 +220,19 @@ class NoiseTerms:
 
     @property
     def norm(self) -> float:
-        """Of the noisiest ciphertext, in units of a fresh source, at most."""
+        """Returns the norm of the noisiest ciphertext, in units of a fresh source, at most."""
         if self._norm is None:
             self._norm = float(self.terms.bounds().max(initial=0.0))
         return self._norm
 
     def moved(self, params: ParameterSet, words: Words | DeviceWords) -> NoiseTerms:
-        """Of other words with the same masks up to sign, such as a copy, or a sum with constants."""
+        """Returns the terms of other words with the same masks up to sign, such as a copy, or a sum with constants."""
         if self._own and self._norm is not None:
             return NoiseTerms.of_words(params, words, self._norm)
         return self
 
     def negated(self, params: ParameterSet, words: Words | DeviceWords) -> NoiseTerms:
-        """Of the negated words, whose fingerprints are the same and their signs the others."""
+        """Returns the terms of the negated words, whose fingerprints are the same and their signs the others."""
         return self.moved(params, words) if self._own else self.scaled(np.array(-1.0))
 
     @classmethod
@@ -245,13 +245,13 @@ class NoiseTerms:
         return cls.of_terms(concatenated([part.terms for part in parts], axis))
 
     def rearranged(self, params: ParameterSet, words: Words | DeviceWords, change: Rearrangement) -> NoiseTerms:
-        """Of a part or another order of the ciphertexts, whose words are `words`."""
+        """Returns the terms of a part or another order of the ciphertexts, whose words are `words`."""
         if self._own and self._norm is not None:
             return NoiseTerms.of_words(params, words, self._norm)
         return NoiseTerms.of_terms(self.terms.rearranged(change))
 
     def plus(self, other: NoiseTerms, params: ParameterSet, words: Words | DeviceWords) -> NoiseTerms:
-        """Of a sum, whose words are `words`. That of two arrays on a device is put off: who asks for the norm waits, not who adds them."""
+        """Returns the terms of a sum, whose words are `words`. That of two arrays on a device is put off until the norm is asked for."""
 
         def find() -> Terms:
             return _limited(added(self.terms, other.terms), params, words)
@@ -276,12 +276,12 @@ class NoiseTerms:
         return made
 
     def weighted(self, matrix: NDArray[Any], params: ParameterSet, words: Words | DeviceWords) -> NoiseTerms:
-        """Of a linear layer [R, C] on ciphertexts [.., C], whose result is `words`."""
+        """Returns the terms of a linear layer [R, C] on ciphertexts [.., C], whose result is `words`."""
         return NoiseTerms(lambda: _limited(self.terms.weighted(matrix.astype(np.float64)), params, words))
 
 
 def joint_norm(parts: Sequence[NoiseTerms]) -> float:
-    """Of the sum of all, without its words."""
+    """Returns the norm of the sum of all, without its words."""
     total = parts[0].terms
     for part in parts[1:]:
         total = added(total, part.terms)

@@ -148,9 +148,9 @@ def is_paper_set(params: ParameterSet) -> bool:
     return params.name.startswith(_PAPER_PREFIX)
 
 
-def offered_sets(structured_keys: bool = False, common_mask: bool = False) -> list[ParameterSet]:
-    """What programs choose from where no sets are named: every secure one, those with a structured secret where they were asked for, and where
-    they were asked for those with several values to a ciphertext alone.
+def offered_sets(structured: bool = False, common_mask: bool = False) -> list[ParameterSet]:
+    """Lists the sets that programs choose from if none are named: every secure one, those with a structured secret where they were asked for, and
+    where they were asked for those with several values to a ciphertext alone.
 
     Raised sets are taken when named, those with rounded products among them: what they gain depends on model and machine
     (docs/decisions/modulus-raising.md). So are sets with fine outputs, which look-ups of a few bits do not gain from, sets whose keys are
@@ -163,7 +163,7 @@ def offered_sets(structured_keys: bool = False, common_mask: bool = False) -> li
     ]
     secure = [params for params in unasked if not is_insecure(params)]
     coarse = [params for params in secure if not has_fine_outputs(params) and (params.lane_count > 1) == common_mask]
-    return [params for params in coarse if structured_keys or not params.structured_secret]
+    return [params for params in coarse if structured or not params.structured_secret]
 
 
 def has_fine_outputs(params: ParameterSet) -> bool:
@@ -173,7 +173,7 @@ def has_fine_outputs(params: ParameterSet) -> bool:
 
 
 def structure_of(params: ParameterSet) -> str:
-    """What a set's security assumes of its small key beside LWE with independent coefficients; empty for most sets."""
+    """Says what a set's security assumes of its small key beside LWE with independent coefficients; empty for most sets."""
     if not params.structured_secret:
         return ""
     if params.accumulator == "ntru":
@@ -183,36 +183,36 @@ def structure_of(params: ParameterSet) -> str:
 
 
 def lanes_of(params: ParameterSet) -> str:
-    """How many samples a ciphertext holds where that is not one; empty for most sets."""
+    """Says how many samples a ciphertext holds if that is not one; empty for most sets."""
     if params.lane_count == 1:
         return ""
     return f"common mask: {params.lane_count} samples of one client to a ciphertext, a batch of one pays for {params.lane_count}"
 
 
 def parties_of(params: ParameterSet) -> str:
-    """Whose a set's keys are where that is not one owner; empty for most sets."""
+    """Says whose a set's keys are if that is not one owner; empty for most sets."""
     if params.party_count == 1:
         return ""
     return f"joint keys: {params.party_count} parties make them together and only all of them decrypt"
 
 
 def products_of(params: ParameterSet) -> str:
-    """What a set's products are where they are not exact; empty for most sets."""
+    """Says what a set's products are if they are not exact; empty for most sets."""
     if not params.rounded_products:
         return ""
     return "rounded products: double precision in one order of roundings, the same words on processors with AVX2 and FMA and on GPUs"
 
 
-def require_structured_keys(params: ParameterSet, structured_keys: bool, how: str = "structured_keys=True") -> None:
+def require_structured_keys(params: ParameterSet, structured: bool, how: str = "structured=True") -> None:
     """ParameterError for a set with a structured secret that nobody asked for; `how` says how it is asked for."""
-    if params.structured_secret and not structured_keys:
+    if params.structured_secret and not structured:
         raise ParameterError(
             f"parameter set '{params.name}' has a {structure_of(params)}, which no estimator covers in full (docs/reference/parameters.md); it is "
             f"taken only when asked for: pass {how}, or choose another set"
         )
 
 
-def require_common_mask(params: ParameterSet, common_mask: bool, how: str = "common_mask=True") -> None:
+def require_common_mask(params: ParameterSet, common_mask: bool, how: str = "bodies=2") -> None:
     """ParameterError for a set of several values to a ciphertext that nobody asked for, and for one of a single value where they were asked for."""
     if params.lane_count > 1 and not common_mask:
         raise ParameterError(

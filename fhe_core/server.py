@@ -105,7 +105,7 @@ class Session:
 
     @property
     def parameters(self) -> ParameterSet:
-        """Of the keys."""
+        """Returns the parameter set of the keys."""
         return self._key.parameters
 
     @property
@@ -115,12 +115,12 @@ class Session:
 
     @property
     def threads(self) -> int:
-        """Of the CPU that calls use."""
+        """Counts the threads of the CPU that calls use."""
         return self._threads
 
     @property
     def host_threads(self) -> int:
-        """Of what is computed on CPUs: the session's own, beside a GPU all that there are."""
+        """Counts the threads of what is computed on CPUs: the session's own, beside a GPU all that there are."""
         return self._threads if self.device == "cpu" else usable_cores()
 
     @property

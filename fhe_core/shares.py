@@ -141,7 +141,7 @@ class PartialDecryption(_Share):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the ciphertexts that it is a share of."""
+        """Returns the shape of the ciphertexts that it is a share of."""
         return self.words.shape
 
     def _arrays(self) -> list[Words]:
@@ -173,12 +173,12 @@ class JointPublicKey:
 
     @property
     def keyswitch_seed(self) -> bytes:
-        """What the masks of the keyswitch key follow from."""
+        """Returns the seed of the masks of the keyswitch key."""
         return _hash(b"keyswitch masks", self.common_reference)
 
     @cached_property
     def public_key(self) -> PublicKey:
-        """What others encrypt with."""
+        """Returns the key that others encrypt with."""
         seed = public_seed(self.common_reference)
         return PublicKey(self.parameters, seed, _sum(self.shares, self.parameters.modulus), self.key_id)
 
@@ -197,7 +197,7 @@ def _sum(shares: Sequence[PublicShare], modulus: int) -> Words:
 
 
 def contribution_commitment(parameters: ParameterSet, index: int, contribution: bytes) -> bytes:
-    """What a party shows before it shows its contribution to the common reference string."""
+    """Commits to a contribution to the common reference string, before a party shows it."""
     return _hash(b"contribution", parameter_digest(parameters), index.to_bytes(4, "little"), contribution)
 
 
@@ -223,7 +223,7 @@ def common_reference(parameters: ParameterSet, commitments: Sequence[bytes], con
 
 
 def public_seed(reference: bytes) -> bytes:
-    """What the masks of the public key follow from."""
+    """Returns the seed of the masks of the public key."""
     return _hash(b"public key masks", reference)
 
 
@@ -251,7 +251,7 @@ def joint_public_key(shares: Sequence[PublicShare], commitments: Sequence[bytes]
 
 
 def joint_evaluation_keys(joint: JointPublicKey, shares: Sequence[EvaluationShare]) -> EvaluationKeys:
-    """What the server gets: all parties' steps one after the other, the sum of their parts of the keyswitch key, and the joint public key.
+    """Joins what the server gets: all parties' steps one after the other, the sum of their parts of the keyswitch key, and the joint public key.
 
     Raises:
         ParameterError: not one share for every party.

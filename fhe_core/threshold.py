@@ -99,7 +99,7 @@ class Party:
 
     @property
     def key_id(self) -> bytes | None:
-        """Of the joint key, once `evaluation_share` has been made for it."""
+        """Returns the id of the joint key, once `evaluation_share` has been made for it."""
         return self._key_id
 
     def __repr__(self) -> str:
@@ -117,7 +117,7 @@ class Party:
 
     @property
     def commitment(self) -> bytes:
-        """What is shown of the contribution first."""
+        """Returns the commitment to the contribution, which is shown first."""
         return contribution_commitment(self.parameters, self.index, self.contribution)
 
     def public_share(self, commitments: Sequence[bytes], contributions: Sequence[bytes]) -> PublicShare:
@@ -160,7 +160,7 @@ class Party:
         return EvaluationShare(self.parameters, self.index, joint.transcript, joint.key_id, rows, keyswitch)
 
     def save(self, path: PathLike, passphrase: str) -> None:
-        """Encrypts the key into a file of mode 0600 (scrypt and AES-GCM), with what its decryptions told so far. Save it after decryptions."""
+        """Encrypts the key and its leakage so far into a file of mode 0600 (scrypt and AES-GCM). Save it after decryptions."""
         state = _STATE.pack(self.index, self._leakage.total, self._leakage.largest)
         secret = self._key.export() + state
         keystore.save_secret(path, self.parameters, secret, self._key_id, passphrase, kind=wire.Kind.PARTY_KEY)
@@ -179,11 +179,12 @@ class Party:
 
     @property
     def bits_lost(self) -> float:
-        """What an attack on this party's keys gains by its partial decryptions so far, at most (`flooding`); 4 is where it refuses."""
+        """Returns the bits that an attack on this party's keys gains by its partial decryptions so far, at most (`flooding`); 4 is where it
+        refuses."""
         return self._leakage.bits_lost(self.parameters.security_bits or _TOY_BITS)
 
     def decryptions_left(self, ciphertexts: Ciphertexts | SwitchedCiphertexts, margin: float | None = None) -> int:
-        """How many more values like these it decrypts."""
+        """Counts the values like these that it still decrypts."""
         _, ratio = self._flooding(ciphertexts, margin)
         return self._leakage.decryptions_left(self.parameters.security_bits or _TOY_BITS, ratio)
 

@@ -80,17 +80,17 @@ class Kind(IntEnum):
 
     @property
     def is_of_party(self) -> bool:
-        """Of sets of several parties alone."""
+        """Whether it is of sets of several parties only."""
         return self in (Kind.PUBLIC_SHARE, Kind.EVALUATION_SHARE, Kind.PARTIAL_DECRYPTION, Kind.PARTY_KEY)
 
     @property
     def is_seeded(self) -> bool:
-        """Where there is no choice: what words stand alone, because their masks follow from a seed or are elsewhere."""
+        """Whether words stand alone where there is no choice, because their masks follow from a seed or are elsewhere."""
         return not self.is_secret
 
     @property
     def version(self) -> int:
-        """Of the format, as objects of this kind are written."""
+        """Returns the version of the format, as objects of this kind are written."""
         return EVALUATION_KEYS_VERSION if self is Kind.EVALUATION_KEYS else VERSION
 
     @property
@@ -127,7 +127,7 @@ class Header:
 
     @property
     def byte_count(self) -> int:
-        """Of header, dimensions and purpose."""
+        """Counts the bytes of header, dimensions and purpose."""
         return HEADER_BYTES + 8 * len(self.shape) + (0 if self.purpose is None else PURPOSE_BYTES)
 
     def metadata(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def some_rows(samples: Any, most: int) -> Any:
 
 
 def missing_values(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which objects of an array say that a value is missing."""
+    """Finds which objects of an array say that a value is missing."""
     return np.asarray(np.frompyfunc(is_missing, 1, 1)(array), dtype=np.bool_)
 
 

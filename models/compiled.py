@@ -18,7 +18,7 @@ from cloakwork.models.modes import How, check_how
 from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import load_program, save_program
 from cloakwork.models.program.client_specification import ClientSpecification
-from cloakwork.models.report import picture_svg, report, report_text, save_picture
+from cloakwork.models.report import picture_svg, report, report_text, save_picture, short_report
 from cloakwork.models.runtime import Progress, Runtime, samples_at_once, shifted_progress
 from cloakwork.models.runtime.clear_model import clear_answers
 from cloakwork.models.runtime.simulate import simulate
@@ -36,7 +36,7 @@ class CompiledModel:
 
     @classmethod
     def checked(cls, program: Program, float_graph: Graph | None = None) -> CompiledModel:
-        """What a compiler has made. PrecisionOverflowError: a value of it would wrap for certain."""
+        """Checks what a compiler has made. PrecisionOverflowError: a value of it would wrap for certain."""
         check_room(program.graph)
         return cls(program, float_graph)
 
@@ -51,15 +51,20 @@ class CompiledModel:
 
     @cached_property
     def client(self) -> ClientSpecification:
-        """What the client needs: its steps before encryption and after decryption, no weights."""
+        """Returns what the client needs: its steps before encryption and after decryption, no weights."""
         return ClientSpecification.of(self.program)
 
     def report(self) -> dict[str, Any]:
-        """What the program costs, risks and discloses, as plain values; `str(model)` is the same as text."""
+        """Report what the program costs, risks and discloses, as plain values."""
         return report(self.program)
 
-    def __str__(self) -> str:
+    @property
+    def details(self) -> str:
+        """The report as text: parameter set, look-ups, forecast, risks, and the noise of each layer. `str(model)` has four lines of it."""
         return report_text(self.program)
+
+    def __str__(self) -> str:
+        return short_report(self.program)
 
     def save_picture(self, path: PathLike) -> None:
         """The program level by level, with what each part costs, as SVG."""

@@ -11,8 +11,9 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
-from cloakwork.fhe_core.levelled.client import LevelledClientKey
+from cloakwork.fhe_core.levelled.client import LevelledClientKey, load_keys, save_keys
 from cloakwork.fhe_core.levelled.wire import MAGIC
+from cloakwork.models.batches.client import BatchClient
 from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.client import NeighbourClient
@@ -37,7 +38,7 @@ class Key:
     parts: tuple[ClientKey, ...] | tuple[LevelledClientKey, ...] = field(repr=False)
 
     @classmethod
-    def generate(cls, model: Model | ClientSpecification | NeighbourClient) -> Key:
+    def generate(cls, model: Model | ClientSpecification | BatchClient | NeighbourClient) -> Key:
         """Generate a fresh key from the operating system's randomness. Args: model: a compiled model, or its client specification."""
         return cls(tuple(_generated(each) for each in _parameters(model)))
 
@@ -48,27 +49,34 @@ class Key:
             raise CompileError(f"key: expected a key of one part, got one of {len(self.parts)}")
         return self.parts[0]
 
-    def public(self, model: Model | NeighbourClient | None = None, progress: Progress = None) -> PublicKeys:
+    def public(
+        self, model: Model | BatchClient | NeighbourClient | None = None, progress: Progress = None
+    ) -> PublicKeys:
         """Make the evaluation keys: all that a server gets; they decrypt nothing.
 
         Args:
             model: for indices of nearest neighbours and models for batches, whose servers need further keys.
             progress: called with steps done and in all.
         """
+        if isinstance(model, BatchModel | BatchClient):
+            own = model.client if isinstance(model, BatchModel) else model
+            if own.program is not None:
+                return self.only.evaluation_keys(progress)  # type: ignore[no-any-return]
+            return tuple(own.evaluation_keys(self.parts))  # type: ignore[arg-type]
         if model is None or hasattr(model, "program"):
             if not isinstance(self.parts[0], ClientKey):
                 raise CompileError("key.public: expected the model whose server gets the keys, got none")
             return self.parts[0].evaluation_keys(progress)
-        if isinstance(model, BatchModel):
-            if model.single is not None:
-                return self.only.evaluation_keys(progress)  # type: ignore[no-any-return]
-            return tuple(model.client.evaluation_keys(self.parts))  # type: ignore[arg-type]
         client: NeighbourClient = model.client if isinstance(model, NeighbourIndex) else model  # type: ignore[assignment]
         return client.evaluation_keys(self.only)
 
     def save(self, path: PathLike, passphrase: str) -> None:
-        """Write the key to a file, encrypted with a passphrase (scrypt, AES-256-GCM). CompileError: a key of several parts."""
-        self.only.save(path, passphrase)
+        """Write the key to a file, encrypted with a passphrase (scrypt, AES-256-GCM)."""
+        levelled = [each for each in self.parts if isinstance(each, LevelledClientKey)]
+        if levelled:
+            save_keys(path, levelled, passphrase)
+        else:
+            self.only.save(path, passphrase)
 
     @classmethod
     def load(cls, path: PathLike, passphrase: str) -> Key:
@@ -79,7 +87,7 @@ class Key:
         """
         with Path(path).open("rb") as stream:
             levelled = stream.read(len(MAGIC)) == MAGIC
-        return cls((LevelledClientKey.load(path, passphrase),) if levelled else (ClientKey.load(path, passphrase),))
+        return cls(load_keys(path, passphrase) if levelled else (ClientKey.load(path, passphrase),))
 
     def __repr__(self) -> str:
         return f"Key({', '.join(map(repr, self.parts))})"
@@ -90,7 +98,7 @@ def _parameters(model: Any) -> tuple[Any, ...]:
         return (model.parameters,)
     if isinstance(model, NeighbourClient | NeighbourIndex):
         return (model.parameters if isinstance(model, NeighbourClient) else model.client.parameters,)
-    if isinstance(model, BatchModel):
+    if isinstance(model, BatchModel | BatchClient):
         return tuple(model.key_parameters)
     if hasattr(model, "program"):
         return (model.program.parameters,)

@@ -7,6 +7,8 @@ from typing import Final
 
 from cloakwork.fhe_core.files import PathLike
 from cloakwork.models import zoo
+from cloakwork.models.batches.batch_file import is_batch_file
+from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.neighbours.index_file import is_index_file, load_index
@@ -14,7 +16,7 @@ from cloakwork.models.neighbours.index_file import is_index_file, load_index
 _ZOO: Final = "zoo:"
 
 
-def load(source: PathLike) -> CompiledModel | NeighbourIndex:
+def load(source: PathLike) -> CompiledModel | BatchModel | NeighbourIndex:
     """Load a compiled model.
 
     Args:
@@ -30,4 +32,6 @@ def load(source: PathLike) -> CompiledModel | NeighbourIndex:
     if name.startswith(_ZOO):
         return zoo.load_model(name.removeprefix(_ZOO))
     path = Path(source)
+    if is_batch_file(path):
+        return BatchModel.load(path)
     return load_index(path) if is_index_file(path) else CompiledModel.load(path)

@@ -14,7 +14,7 @@ class Model(Protocol):
 
     @property
     def client(self) -> Any:
-        """What the owner of the data needs beside the key: `encrypt`, `decrypt`, `to_json`; no weights."""
+        """Returns what the owner of the data needs beside the key: `encrypt`, `decrypt`, `to_json`; no weights."""
 
     def predict(self, x: Any, how: How = "clear", *, key: Any = None) -> Any:
         """Predict samples [samples, ..]. Args: how: "clear" without encryption, "simulate" with its noise, "encrypted" really encrypted."""
@@ -24,3 +24,7 @@ class Model(Protocol):
 
     def report(self) -> dict[str, Any]:
         """Report what the model costs, risks and discloses, as plain values."""
+
+    @property
+    def details(self) -> str:
+        """The report as text. `str(model)` has four lines of it: as your model, seconds, bytes to send, what a client learns."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from cloakwork.fhe_core.parameters import ParameterSet
-from cloakwork.models.compile import options as networks
-from cloakwork.models.compile.options import DEFAULT_ACCURACY, ExactSettings, Ranges
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.noise_limits import AUTO, Profile
 from cloakwork.models.criteria.tree_comparisons import Comparisons, Grids
@@ -17,6 +15,8 @@ from cloakwork.models.criteria.verdicts import Task
 from cloakwork.models.errors import CompileError
 from cloakwork.models.onnx_import.context import Rounding
 
+DEFAULT_ACCURACY: Final = 0.97
+AccumulatorRanges: TypeAlias = Literal["interval", "calibrated"]
 Kind: TypeAlias = Literal["network", "trees", "linear", "batch", "neighbours"]
 
 KINDS: Final[Mapping[Kind, str]] = {
@@ -115,7 +115,7 @@ class Options:
     input_bits: int | None = None
     activation_bits: int | None = None
     accumulator_bits: int | None = None
-    accumulator_ranges: Ranges = "interval"
+    accumulator_ranges: AccumulatorRanges = "interval"
     rounding: Rounding = "real"
     margin: float | None = None
     leaf_bits: int | None = None
@@ -133,7 +133,7 @@ class Options:
     probes: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.sets, str):
+        if isinstance(self.sets, str | ParameterSet):
             object.__setattr__(self, "sets", (self.sets,))
         if not 0 <= self.accuracy <= 1:
             raise CompileError(f"accuracy: expected a share from 0 to 1, got {self.accuracy!r}")
@@ -171,84 +171,12 @@ class Options:
                 f"{', '.join(strange)}: no option of {KINDS[kind]} (but of {owners}); expected {own}, or none of them"
             )
 
-    # --- for each kind ---
-
-    def of_network(self) -> networks.NetworkOptions:
-        """For a network, or a file whose kind is not known yet."""
-        exact = ExactSettings(self.input_bits, self.activation_bits, self.accumulator_bits, self.accumulator_ranges)
-        return networks.NetworkOptions(
-            outputs=self.outputs,
-            profile=self.precision,
-            accuracy=self.accuracy or None,
-            allow_loss=self.allow_loss,
-            task=self.task,
-            weight_bits=self.weight_bits,
-            margin=self.margin,
-            candidates=self.sets,
-            exact=None if exact == ExactSettings() else exact,
-            structured_keys=self.structured,
-            feature_ranges=self.ranges,
-            encrypted_argmax=self.tell == "labels",
-            common_mask=self.bodies == 2,
-            rounding=self.rounding,
-        )
-
-    def of_table(self, kind: Kind) -> dict[str, Any]:
-        """Keywords for `compile_ensemble`, `compile_linear` or `compile_batch`."""
-        self.check(kind)
-        names = _KEYWORDS[kind]
-        found = {names[name]: value for name, value in self.given().items() if name in names}
-        if found.pop("tell", "scores") == "labels":
-            found["encrypted_argmax"] = True
-        if "parameters" in found:
-            (found["parameters"],) = self._one_set(found["parameters"])
-        return found
-
-    def _one_set(self, sets: Sequence[Any]) -> Sequence[Any]:
-        if len(sets) != 1:
-            raise CompileError(f"sets: a linear model takes one set, got {len(sets)}")
-        return sets
-
 
 _WORDS: Final[Mapping[str, tuple[Any, ...]]] = {
     "tell": ("scores", "labels"),
     "thresholds": get_args(Comparisons),
     "rounding": get_args(Rounding),
-    "accumulator_ranges": get_args(Ranges),
+    "accumulator_ranges": get_args(AccumulatorRanges),
     "bodies": (1, 2),
     "packing": (None, "slots", "ciphertexts"),
-}
-
-_KEYWORDS: Final[Mapping[str, Mapping[str, str]]] = {
-    "trees": {
-        "accuracy": "accuracy",
-        "leaf_bits": "leaf_bits",
-        "grid": "grid",
-        "grid_bits": "grid_bits",
-        "p_fail_log2": "p_fail_log2",
-        "tell": "tell",
-        "thresholds": "comparisons",
-        "ranges": "feature_ranges",
-        "sets": "candidates",
-        "structured": "structured_keys",
-    },
-    "linear": {
-        "accuracy": "accuracy",
-        "input_bits": "bits",
-        "margin": "margin",
-        "p_fail_log2": "p_fail_log2",
-        "tell": "tell",
-        "ranges": "feature_ranges",
-        "sets": "parameters",
-        "structured": "structured_keys",
-    },
-    "batch": {
-        "accuracy": "accuracy",
-        "batch": "samples",
-        "input_bits": "bits",
-        "margin": "margin",
-        "ranges": "feature_ranges",
-        "packing": "way",
-    },
-    "neighbours": {"accuracy": "accuracy", "input_bits": "bits", "cells": "cells", "probes": "probes"},
 }

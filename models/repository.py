@@ -1,6 +1,7 @@
 """A folder of models that a service offers, and what it needs to know of each, `NAME/VERSION.json`.
 
-A model is a compiled program, `NAME/VERSION.clkm`, or an index of nearest neighbours, `NAME/VERSION.clkn`.
+A model is a compiled program, `NAME/VERSION.clkm`, an index of nearest neighbours, `NAME/VERSION.clkn`, or a model
+for batches, `NAME/VERSION.clkb`.
 
 `python -m cloakwork.models.repository FOLDER [--zoo]` writes the facts that are missing, or belong to another artefact or release.
 `.. --file ARTEFACT` does it for one file that somebody has sent, with memory and time in proportion to its size.
@@ -9,7 +10,6 @@ A process of its own: reading programs, and compiling the zoo, takes memory that
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import resource
@@ -21,6 +21,8 @@ from cloakwork.fhe_core import parameters
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.fhe_core.memory import memory_bytes
+from cloakwork.models.batches.facts import batch_facts
+from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.neighbours.facts import index_facts
 from cloakwork.models.neighbours.index_file import load_index
 from cloakwork.models.program import Program
@@ -31,23 +33,25 @@ from cloakwork.models.program.facts import AGREEMENT_FIELDS
 from cloakwork.models.report import Report
 from cloakwork.models.repository_files import (
     ARTEFACT,
+    BATCH,
     FACTS,
     FAULT,
     INDEX,
+    KINDS,
     ZOO,
     artefacts,
     by_model,
     described,
-    fault_of,
+    keep_fault,
     next_version,
 )
 from cloakwork.models.runtime import samples_at_once
 
-__all__ = ["ARTEFACT", "INDEX", "add_zoo", "artefacts", "describe", "facts_of", "main", "next_version"]
+__all__ = ["ARTEFACT", "BATCH", "INDEX", "add_zoo", "artefacts", "describe", "facts_of", "main", "next_version"]
 
 # Of the process that reads a file that somebody has sent. Measured 2026-11-26 (VmHWM): 50 MB before it reads; an index of 100 MB takes 2.6 bytes
 # for each of its own, a program of 3 MB 20, because integers of one byte become eight.
-_MEMORY_FOR_EACH_BYTE: Final = {ARTEFACT: 32, INDEX: 4}
+_MEMORY_FOR_EACH_BYTE: Final = {ARTEFACT: 32, INDEX: 4, BATCH: 128}
 _MEMORY_BYTES: Final = 1 << 30
 _OTHERS_BYTES: Final = 512 << 20  # of the service's other processes
 _SECONDS_FOR_EACH_MIB: Final = 1
@@ -98,11 +102,20 @@ def describe(artefact: Path) -> dict[str, Any]:
     own, known = described(artefact)
     if known is not None:
         return known
-    made = index_facts(load_index(artefact)) if artefact.suffix == INDEX else facts_of(load_program(artefact))
-    facts = {**own, "program_digest": own["artefact_sha256"], **made}
+    facts = {**own, "program_digest": own["artefact_sha256"], **_made(artefact)}
     with atomic_writer(artefact.with_suffix(FACTS)) as stream:
         stream.write(json.dumps(facts, indent=1).encode())
     return facts
+
+
+def _made(artefact: Path) -> dict[str, Any]:
+    if artefact.suffix == INDEX:
+        return index_facts(load_index(artefact))
+    if artefact.suffix == ARTEFACT:
+        return facts_of(load_program(artefact))
+    batch = BatchModel.load(artefact)
+    of_program = {} if batch.single is None else facts_of(batch.single.program)
+    return of_program | batch_facts(batch)
 
 
 def add_zoo(repository: Path) -> None:
@@ -145,7 +158,7 @@ def describe_foreign(artefact: Path) -> str | None:
             f"reading it takes more than {memory >> 20} MiB; it is made up" if memory == explained else _too_large(size)
         )
     except FheError as error:
-        return " ".join(str(error).removeprefix(f"{artefact}: ").split())[:_LONGEST_LINE]
+        return _reason(artefact, error)
     except OSError:
         raise
     except Exception:  # of a file that is made up with care: its reader has met something that no compiler writes
@@ -178,15 +191,8 @@ def _foreign(artefact: Path) -> int:
     return 1
 
 
-def _keep_fault(artefact: Path, error: Exception) -> None:
-    """In the place of its facts."""
-    facts, sha256 = artefact.with_suffix(FACTS), fault_of(artefact).get("artefact_sha256")
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        sha256 = json.loads(facts.read_text(encoding="utf-8"))["artefact_sha256"]
-    reason = " ".join(str(error).removeprefix(f"{artefact}: ").split())[:_LONGEST_LINE] or "no reason given"
-    with atomic_writer(artefact.with_suffix(FAULT)) as stream:
-        stream.write(json.dumps({"reason": reason, "artefact_sha256": sha256}).encode())
-    facts.unlink(missing_ok=True)
+def _reason(artefact: Path, error: Exception) -> str:
+    return " ".join(str(error).removeprefix(f"{artefact}: ").split())[:_LONGEST_LINE] or "no reason given"
 
 
 def main() -> int:
@@ -202,12 +208,13 @@ def main() -> int:
         add_zoo(repository)
     for artefact in (each for model in by_model(repository) for each in model):
         place = f"{artefact.parent.name}/{artefact.name}"
-        if artefact.suffix == INDEX and artefact.with_suffix(ARTEFACT).exists():
+        first = next(each for each in KINDS.values() if artefact.with_suffix(each).exists())
+        if artefact.suffix != first:
             _log.error(
                 "%s: there is %s%s too; a version is one file, so give one of them another number",
                 place,
                 artefact.stem,
-                ARTEFACT,
+                first,
             )
             status = 1
             continue
@@ -216,11 +223,11 @@ def main() -> int:
             artefact.with_suffix(FAULT).unlink(missing_ok=True)
         except MemoryError:
             refusal = _too_large(artefact.stat().st_size)
-            _keep_fault(artefact, MemoryError(refusal))
+            keep_fault(artefact, refusal[:_LONGEST_LINE])
             _log.error("%s: %s", place, refusal)
             status = 1
         except (FheError, OSError) as error:
-            _keep_fault(artefact, error)
+            keep_fault(artefact, _reason(artefact, error))
             _log.error("%s: %s", place, error)
             status = 1
     return status

@@ -9,9 +9,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from cloakwork.fhe_core.files import atomic_writer
+
 FORMAT: Final = 7  # 6 did not say which kind of model it is
 ARTEFACT: Final = ".clkm"
 INDEX: Final = ".clkn"
+BATCH: Final = ".clkb"
 FACTS: Final = ".json"
 RETIRED: Final = ".retired"
 """`NAME/VERSION.retired`, an empty file: the version is retired and its artefact not here; the number is not given again."""
@@ -21,7 +24,8 @@ INCOMING: Final = ".incoming"
 """A folder of what is on its way into the repository."""
 ZOO: Final = "zoo.sha256"
 """`NAME/zoo.sha256`: the files of the zoo that have been compiled as versions of the model."""
-KINDS: Final = {"program": ARTEFACT, "index": INDEX}
+KINDS: Final = {"program": ARTEFACT, "index": INDEX, "batch": BATCH}
+_KIND_OF: Final = {suffix: kind for kind, suffix in KINDS.items()}
 
 
 def release() -> str:
@@ -32,13 +36,13 @@ def release() -> str:
 
 
 def own_facts(sha256: str, kind: str) -> dict[str, Any]:
-    """What facts have in them when they are of this release and of an artefact of this SHA-256 (hexadecimal)."""
+    """Returns what facts have in them when they are of this release and of an artefact of this SHA-256 (hexadecimal)."""
     return {"format": FORMAT, "engine_version": release(), "artefact_sha256": sha256, "kind": kind}
 
 
 def artefacts(folder: Path) -> list[Path]:
     """Versions of one model."""
-    return sorted([*folder.glob(f"*{ARTEFACT}"), *folder.glob(f"*{INDEX}")])
+    return sorted(file for suffix in KINDS.values() for file in folder.glob(f"*{suffix}"))
 
 
 def next_version(folder: Path) -> int:
@@ -48,11 +52,11 @@ def next_version(folder: Path) -> int:
 
 
 def described(artefact: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """What the facts of an artefact begin with, and all of them if its file has them: of this release and of these bytes."""
+    """Returns what the facts of an artefact begin with, and all of them if its file has them: of this release and of these bytes."""
     with artefact.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     file = artefact.with_suffix(FACTS)
-    own = own_facts(digest, "index" if artefact.suffix == INDEX else "program")
+    own = own_facts(digest, _KIND_OF[artefact.suffix])
     with contextlib.suppress(FileNotFoundError, ValueError, AttributeError):  # damaged: they are made again
         known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if known.items() >= own.items():
@@ -61,12 +65,30 @@ def described(artefact: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
 
 
 def fault_of(artefact: Path) -> dict[str, Any]:
-    """Of an artefact that cannot be served; empty where nothing is known of it."""
+    """Describes an artefact that cannot be served; empty where nothing is known of it."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         found = json.loads(artefact.with_suffix(FAULT).read_text(encoding="utf-8"))
         if isinstance(found, dict):
             return found
     return {}
+
+
+def keep_fault(artefact: Path, reason: str) -> None:
+    """Writes why an artefact cannot be served, in the place of its facts."""
+    facts, sha256 = artefact.with_suffix(FACTS), fault_of(artefact).get("artefact_sha256")
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        sha256 = json.loads(facts.read_text(encoding="utf-8"))["artefact_sha256"]
+    with atomic_writer(artefact.with_suffix(FAULT)) as stream:
+        stream.write(json.dumps({"reason": reason, "artefact_sha256": sha256}).encode())
+    facts.unlink(missing_ok=True)
+
+
+def keep_faults(repository: Path, reason: str) -> None:
+    """Writes it for every artefact that is not described, unless another reason is known."""
+    for artefact in (each for model in by_model(repository) for each in model):
+        with contextlib.suppress(FileNotFoundError):
+            if described(artefact)[1] is None and not fault_of(artefact):
+                keep_fault(artefact, reason)
 
 
 def by_model(repository: Path) -> list[list[Path]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,13 +27,11 @@ if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
 
 
-def compile_estimator_batch(
-    estimator: Any, calibration: Any, options: Options | None = None, **named: Any
-) -> BatchModel:
-    """Reads the numbers of a fitted estimator and compiles them; scales and projections before it become part of it, other steps the client's.
+def compile_estimator_batch(estimator: Any, samples: Any, options: Options | None = None, **named: Any) -> BatchModel:
+    """Read the numbers of a fitted estimator and compile them; scales and projections before it become part of it, other steps the client's.
 
     Args:
-        calibration: typical samples [samples, columns], such as the training data.
+        samples: typical samples [samples, columns], such as the training data.
         options: of `cloakwork.compile`, or by name: `batch` is how many samples are scored at once.
 
     Warns:
@@ -47,13 +44,9 @@ def compile_estimator_batch(
         UnsupportedOperatorError: an estimator that is neither linear nor a support vector machine, or a step without a counterpart.
     """
     options = Options.of(options, named)
-    if options.batch is None:
-        options = replace(options, batch=1)
-    taken = options.of_table("batch")
-    accuracy = taken.pop("accuracy", options.accuracy)
-    given, calibration = calibration, dense(calibration)
-    if calibration is None or len(calibration) == 0:
-        raise CompileError("calibration: expected typical samples, such as the training data, got none")
+    given, samples = samples, dense(samples)
+    if samples is None or len(samples) == 0:
+        raise CompileError("samples: expected typical samples, such as the training data, got none")
     steps, last = split_pipeline(unwrapped(estimator))
     machine = kernel_part(last) if _machine(last) else None
     steps = steps or (Columns(_columns(last), feature_names(last)),)
@@ -64,17 +57,17 @@ def compile_estimator_batch(
         part = import_part(last)
         if not isinstance(part.model, LinearModel):
             raise UnsupportedOperatorError(
-                f"{type(last).__name__}: batches are of linear models and support vector machines; compile others by compile_estimator"
+                f"{type(last).__name__}: batches are of linear models and support vector machines; leave batch= out"
             )
         model, after, steps = part.model, None, (*steps, *part.steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AccuracyWarning)  # the estimator itself is asked below
-        batch = compile_batch(model, calibration, after=after, preprocessing=steps, **taken)
+        batch = compile_batch(model, samples, options, after=after, preprocessing=steps)
 
     def scores(rows: Any) -> Reals:
         return model.scores(run_input_steps(steps, dense(rows)))
 
-    return compared_batch(estimator, batch, scores, given, accuracy)
+    return compared_batch(estimator, batch, scores, given, options.accuracy)
 
 
 def generate_keys(model: BatchModel) -> tuple[ClientKey] | tuple[LevelledClientKey, ...]:

@@ -7,7 +7,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 import onnx
@@ -31,6 +31,19 @@ _OPSET: Final = 17
 _TRIED: Final = 8  # samples with which an exported module is tried, other than the one that it was exported with
 
 
+@overload
+def compile(
+    model: onnx.ModelProto | str | Path | bytes,
+    samples: Any = None,
+    options: Options | None = None,
+    *,
+    on_step: OnStep | None = None,
+    **named: Any,
+) -> CompiledModel: ...
+@overload
+def compile(
+    model: Any, samples: Any = None, options: Options | None = None, *, on_step: OnStep | None = None, **named: Any
+) -> Any: ...
 def compile(
     model: Any, samples: Any = None, options: Options | None = None, *, on_step: OnStep | None = None, **named: Any
 ) -> CompiledModel | BatchModel | NeighbourIndex:
@@ -46,8 +59,7 @@ def compile(
         on_step: called with the name of each step of the compiler, and the graph after it.
 
     Returns:
-        A `cloakwork.Model`; of nearest neighbours an index. With `batch=`, and of kernel machines, a model for many samples at once, which has no
-        file yet.
+        A `cloakwork.Model`; of nearest neighbours an index. With `batch=`, and of kernel machines, a model for many samples at once.
 
     Raises:
         UnsupportedOperatorError: a part of the model has no encrypted counterpart; names it.

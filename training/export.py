@@ -137,13 +137,13 @@ def layer_noise(model: torch.nn.Sequential) -> dict[str, float]:
 
 
 def compile_options(model: torch.nn.Sequential) -> dict[str, Any]:
-    """Of `compile_onnx`, for a model without pooling whose ranges are given as `ranges_json` writes them: its integers and its ranges as trained."""
-    profile = {name: float(np.ceil(percent * 1e4) / 1e4) for name, percent in layer_noise(model).items()}
+    """Return options of `cloakwork.compile` that give the integers and ranges as trained; for models without pooling, and ranges of `ranges_json`."""
+    precision = {name: float(np.ceil(percent * 1e4) / 1e4) for name, percent in layer_noise(model).items()}
     noises = [part.noise for part in model.modules() if isinstance(part, SeenByLookup)]
     sets = sorted({noise.parameter_set for noise in noises if noise is not None})
-    options = {"profile": profile, "weight_bits": 2, "margin": 0.0, "candidates": sets}
+    options = {"precision": precision, "weight_bits": 2, "margin": 0.0, "sets": sets}
     structured = any(parameter_set(name).structured_secret for name in sets)
-    return {**options, **({"structured_keys": True} if structured else {})}
+    return {**options, **({"structured": True} if structured else {})}
 
 
 def _label(key: str, layer: torch.nn.Module) -> str:

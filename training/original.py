@@ -60,7 +60,7 @@ def judge_import(
                 judge,
                 imported,
                 edges,
-                "a sample at the edges of the calibration samples, number",
+                "a sample at the edges of the samples, number",
                 steps,
                 transformed,
             )
@@ -135,7 +135,7 @@ def _check_that_it_answers(judge: Any, samples: Any) -> None:
     except Exception as error:  # whatever the user's object raises
         line = " ".join(str(error).split())[:200]
         raise CompileError(
-            f"calibration: {type(judge).__name__} itself refuses these samples ({type(error).__name__}: {line}); give samples as it was fitted on"
+            f"samples: {type(judge).__name__} itself refuses these samples ({type(error).__name__}: {line}); give samples as it was fitted on"
         ) from error
 
 

@@ -116,12 +116,12 @@ class Prepared(torch.nn.Module):
         return model
 
     def export(self, path: str | Path) -> None:
-        """Writes the trained network as ONNX, for `compile_onnx` or `cloakwork compile`."""
+        """Writes the trained network as ONNX, for `cloakwork.compile` or `cloakwork compile`."""
         Path(path).write_bytes(self.to_onnx().SerializeToString())
 
 
 def prepare(
-    module: torch.nn.Module, example_input: Tensor, *, parameter_set: str | None = None, structured_keys: bool = False
+    module: torch.nn.Module, example_input: Tensor, *, parameter_set: str | None = None, structured: bool = False
 ) -> Prepared:
     """A copy of a module for a few epochs of training under the noise of a parameter set; the module stays as it is.
 
@@ -133,7 +133,7 @@ def prepare(
         example_input: [batch, ..], typical inputs; ranges start from them, so a batch or more is better than one sample.
         parameter_set: whose noise it is; one that is cheaper than what the compiler takes for the module saves time, the same one gains
             accuracy. None: the cheapest under which the output's error, before training, is at most a third of its spread.
-        structured_keys: sets whose small key is block-binary may be taken (docs/reference/parameters.md).
+        structured: sets whose small key is block-binary may be taken (docs/reference/parameters.md).
 
     Raises:
         UnsupportedModuleError: names every step that cannot be simulated.
@@ -142,9 +142,9 @@ def prepare(
     """
     given = None if parameter_set is None else LookupNoise.of(parameter_set)
     if parameter_set is not None:
-        require_structured_keys(set_of(parameter_set), structured_keys)
+        require_structured_keys(set_of(parameter_set), structured)
         require_common_mask(set_of(parameter_set), False)
-    names = _sets_by_cost(structured_keys)
+    names = _sets_by_cost(structured)
     _check_example(example_input)
     device = next((p.device for p in module.parameters()), example_input.device)
     example = example_input.detach().to(device)
@@ -159,7 +159,7 @@ def prepare(
 
 
 def compile_options(model: Prepared | torch.nn.Sequential) -> dict[str, Any]:
-    """Of `compile_onnx`: the parameter set that was trained for.
+    """Return options of `cloakwork.compile`: the parameter set that was trained for.
 
     Of a `Prepared` module beside calibration samples, by which the compiler chooses scales and integers and checks the accuracy; of a `Sequential` of
     the layers of `cloakwork.training.layers` beside the ranges that `ranges_json` writes: integers as trained.
@@ -167,7 +167,7 @@ def compile_options(model: Prepared | torch.nn.Sequential) -> dict[str, Any]:
     if not isinstance(model, Prepared):
         return export.compile_options(model)
     structured = set_of(model.parameter_set).structured_secret
-    return {"candidates": [model.parameter_set], **({"structured_keys": True} if structured else {})}
+    return {"sets": [model.parameter_set], **({"structured": True} if structured else {})}
 
 
 def _clear(module: torch.nn.Module, x: Tensor) -> NDArray[Any]:
@@ -208,9 +208,9 @@ def _warn_of_untrained(module: torch.nn.Module) -> None:
             return
 
 
-def _sets_by_cost(structured_keys: bool) -> list[str]:
+def _sets_by_cost(structured: bool) -> list[str]:
     """All that the compiler chooses from."""
-    return [params.name for params in sorted(approximate_sets(offered_sets(structured_keys)), key=bootstrap_cost)]
+    return [params.name for params in sorted(approximate_sets(offered_sets(structured)), key=bootstrap_cost)]
 
 
 def _cheapest_hopeful(network: fx.GraphModule, example: Tensor, names: list[str]) -> LookupNoise:

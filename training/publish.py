@@ -11,7 +11,8 @@ import numpy as np
 
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.compiler import calibrate, compile_onnx
+from cloakwork.models.compiler import calibrate, compile_file
+from cloakwork.models.options import Options
 from cloakwork.training.image_data import calibration_images, load_images
 
 CALIBRATION_IMAGES = 2000
@@ -35,14 +36,14 @@ def publish(
     Args:
         recipe: the command that trains it.
         data: "mnist" or "cifar10".
-        options: of compile_onnx.
+        options: fields of `cloakwork.Options`.
         ranges: learned ones; None: of 2,000 training images.
         keeps_program: the zoo gets the program, compiled on 2,000 training images, instead of the ONNX file and ranges.
     """
     samples: Any = calibration_images(data, CALIBRATION_IMAGES) if ranges is None else ranges
     if not (keeps_program or isinstance(samples, Calibration)):
         samples = calibrate(path, samples)  # as load_model has them, which has no images
-    model = compile_onnx(path, samples, **zoo.compile_options(options))
+    model = compile_file(path, samples, Options.of(None, options))
     images, labels = load_images(data, "test")
     clear = model.predict_float(images).argmax(axis=1)
     simulated = model.predict(images, how="simulate", seed=1).argmax(axis=1)

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import compile_file
+from cloakwork.models.options import Options
 from cloakwork.training.image_data import load_images
 
 Figures = dict[str, float]
@@ -50,7 +52,7 @@ def _reproduced(path: Path) -> CompiledModel:
         return CompiledModel.load(path)
     ranges = Calibration.from_json(path.with_suffix(".calibration.json").read_bytes())
     options = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["compile"]
-    return compile_onnx(path, ranges, **zoo.compile_options(options))
+    return compile_file(path, ranges, Options.of(None, options))
 
 
 def _of_images(

@@ -21,10 +21,12 @@ from cloakwork.models.client_steps import (
     run_input_steps,
 )
 from cloakwork.models.compile.labels import after_network, with_score_of_each
+from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.pipeline import OnStep
 from cloakwork.models.compile.scaled_columns import ScaledColumns
 from cloakwork.models.compile.tables import imported_answers
-from cloakwork.models.compiler import CompiledModel, compile_file
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import compile_file
 from cloakwork.models.criteria.verdicts import Task
 from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.linear.compile_linear import compile_linear
@@ -42,12 +44,12 @@ from cloakwork.training.original import compared, judge_import
 
 
 def compile_estimator(
-    estimator: Any, calibration: Any, options: Options | None = None, on_step: OnStep | None = None, **named: Any
+    estimator: Any, samples: Any, options: Options | None = None, on_step: OnStep | None = None, **named: Any
 ) -> CompiledModel:
-    """Reads the numbers of a fitted estimator and compiles them; the steps of a pipeline before it become the client's.
+    """Read the numbers of a fitted estimator and compile them; the steps of a pipeline before it become the client's.
 
     Args:
-        calibration: typical samples [samples, columns], such as the training data. Linear models and networks take the ranges of their
+        samples: typical samples [samples, columns], such as the training data. Linear models and networks take the ranges of their
             features from them, trees their public grid. Missing values in it say that some may come.
         options: of `cloakwork.compile`; or by name.
         on_step: called with the name of each step of the compiler, and the graph after it.
@@ -57,12 +59,12 @@ def compile_estimator(
         UnsupportedOperatorError: an estimator, a step or an option of it that has no encrypted counterpart.
     """
     options = Options.of(options, named)
-    brought, given_samples = estimator, calibration
-    estimator, calibration = unwrapped(estimator), dense(calibration)
-    _check_samples(calibration)
+    brought, given_samples = estimator, samples
+    estimator, samples = unwrapped(estimator), dense(samples)
+    _check_samples(samples)
     steps, last = split_pipeline(estimator)
     open_steps, _ = split_pipeline(estimator, missing=True)
-    features = _features(open_steps, last, calibration)
+    features = _features(open_steps, last, samples)
     missing = bool(np.isnan(features).any())
     given = cache(partial(given_to_last, estimator, given_samples))
     part = import_part(last, missing=missing, given=given)
@@ -70,7 +72,7 @@ def compile_estimator(
     if missing and isinstance(model, TreeEnsemble) and model.takes_missing:
         steps = open_steps
     elif steps and missing:
-        features = run_input_steps(steps, calibration)  # which says what is missing
+        features = run_input_steps(steps, samples)  # which says what is missing
     if isinstance(model, TreeEnsemble):
         model = above_ties(model, (*steps, *part.steps))
     if part.steps:
@@ -81,13 +83,11 @@ def compile_estimator(
     after = _network_results(last) if isinstance(model, onnx.ModelProto) else ()
     judge_import(brought, imported_answers(model, first, after), given_samples, first, _transformed(estimator))
     if isinstance(model, LinearModel):
-        compiled = compile_linear(model, calibration, preprocessing=steps or None, **options.of_table(kind))
+        compiled = compile_linear(model, samples, options, preprocessing=steps or None)
     elif isinstance(model, TreeEnsemble):
-        compiled = compile_ensemble(
-            model, preprocessing=steps or None, calibration=calibration, **options.of_table(kind)
-        )
+        compiled = compile_ensemble(model, samples, options, preprocessing=steps or None)
     else:
-        compiled = _compile_network(model, last, first, calibration, options, on_step)
+        compiled = _compile_network(model, last, first, samples, options, on_step)
     return compared(brought, compiled, given_samples, 0.0 if options.allow_loss else options.accuracy)
 
 
@@ -97,23 +97,23 @@ def _transformed(estimator: Any) -> Callable[[Any], Any] | None:
     return estimator[:-1].transform if len(steps) > 1 else None
 
 
-def _features(steps: tuple[InputStep, ...], estimator: Any, calibration: Any) -> Reals:
+def _features(steps: tuple[InputStep, ...], estimator: Any, samples: Any) -> Reals:
     """What the estimator is given. CompileError for samples with texts and categories that nothing encodes."""
     if steps:
-        return run_input_steps(steps, calibration)
+        return run_input_steps(steps, samples)
     try:
-        return real_numbers(calibration)
+        return real_numbers(samples)
     except ShapeError as error:
         import_part(estimator)  # which may say what it does with categories
         raise CompileError(
-            f"calibration: expected numbers for {type(estimator).__name__}, got texts or categories; encode them in a pipeline before it, "
+            f"samples: expected numbers for {type(estimator).__name__}, got texts or categories; encode them in a pipeline before it, "
             "by OneHotEncoder or OrdinalEncoder"
         ) from error
 
 
-def _check_samples(calibration: Any) -> None:
-    if calibration is None or (hasattr(calibration, "__len__") and len(calibration) == 0):
-        raise CompileError("calibration: expected typical samples, such as the training data, got none")
+def _check_samples(samples: Any) -> None:
+    if samples is None or (hasattr(samples, "__len__") and len(samples) == 0):
+        raise CompileError("samples: expected typical samples, such as the training data, got none")
 
 
 _KINDS: Final[tuple[tuple[type, Kind], ...]] = (
@@ -127,7 +127,7 @@ def _compile_network(
     model: onnx.ModelProto,
     estimator: Any,
     steps: tuple[InputStep, ...],
-    calibration: Any,
+    samples: Any,
     options: Options,
     on_step: OnStep | None,
 ) -> CompiledModel:
@@ -141,8 +141,8 @@ def _compile_network(
                 "tell: expected a classifier of one label for 'labels'; this model has none, or several that hold together"
             )
         model = with_score_of_each(model, 0.0)
-    exact = options.tell == "labels" or options.of_network().is_exact
-    columns = ScaledColumns.of(model, steps, calibration, options.ranges, rounded=not exact)
+    exact = options.tell == "labels" or NetworkOptions.from_options(options).is_exact
+    columns = ScaledColumns.of(model, steps, samples, options.ranges, rounded=not exact)
     network_options = replace(options, task=options.task or task, ranges=columns.ranges)
     compiled = compile_file(columns.model, columns.samples, network_options, on_step)
     inner = compiled.program  # with steps of its own where its profile or the model rounds

@@ -87,7 +87,7 @@ class Database:
             raise ParameterError(f"database: {self._engine.url.database} is damaged ({said}); restore it from a backup")
 
     async def revision(self) -> str | None:
-        """Of the tables; None when there are none."""
+        """Returns the revision of the tables; None when there are none."""
         async with self.read() as connection:
             if not await connection.run_sync(lambda each: inspect(each).has_table("alembic_version")):
                 return None
@@ -115,7 +115,7 @@ def _begin_sqlite(connection: Any) -> None:
 async def known_rows(
     database: Database, column: Column[Any], values: list[str], *where: ColumnElement[bool]
 ) -> set[str]:
-    """Those of the values that the column has, in rows of this kind; asked for in parts, because a statement takes so many parameters."""
+    """Selects those of the values that the column has, in rows of this kind; asked for in parts, because a statement has few parameters."""
     found: set[str] = set()
     async with database.read() as connection:
         for first in range(0, len(values), _VALUES_AT_ONCE):

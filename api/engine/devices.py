@@ -42,7 +42,7 @@ def run_spread(device: str, threads: int) -> int:
 
 
 def build_facts() -> dict[str, str]:
-    """What the engine was built with, and which instructions of this processor it uses."""
+    """Returns what the engine was built with, and which instructions of this processor it uses."""
     try:
         instructions = _engine.cpu_features()
     except FheError:  # a forced set that the processor does not have: runs say so

@@ -40,7 +40,7 @@ class IndexScorer:
         def prepare() -> PreparedTable:
             return _index(model).prepared(threads, one_device(self._residency.device), progress)
 
-        table, keys = self._residency.table_and_key(model.digest, prepare, key, threads)
+        table, (keys,) = self._residency.table_and_keys(model.digest, prepare, key, threads)
         start = time.perf_counter()
         answers = table.score_all(keys, queries, threads, progress)
         seconds = shares(requests, time.perf_counter() - start)

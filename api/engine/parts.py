@@ -30,7 +30,7 @@ class Part:
 
 
 def parts_of(message: Message, body: bytes) -> list[Part]:
-    """Of a `run`; the bodies of its parts follow each other."""
+    """Reads the parts of a `run`; their bodies follow each other."""
     model = ModelPlace(message["model"]["kind"], message["model"]["digest"], Path(message["model"]["path"]))
     key = KeyPlace(message["key"]["name"], Path(message["key"]["path"]))
     parts: list[Part] = []

@@ -13,6 +13,8 @@ from cloakwork.api.engine.residency import LeastRecentlyUsed, Residency
 from cloakwork.api.errors import DamagedModelError, UnavailableError
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
 from cloakwork.models.audit.audit_key import AuditKey, Transcript
+from cloakwork.models.batches.batch_file import embedded_program
+from cloakwork.models.batches.batch_format import MAGIC
 from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import program_from_bytes
 
@@ -74,7 +76,7 @@ def _load(place: ModelPlace) -> Program:
     if hashlib.sha256(data).hexdigest() != place.digest:
         raise DamagedModelError("the model's file is damaged; its operator has to repair or remove it", retry_after=30)
     try:
-        return program_from_bytes(data)
+        return program_from_bytes(embedded_program(data) if data.startswith(MAGIC) else data)
     except MemoryError:
         raise UnavailableError(
             f"the engine has not enough memory to read this model of {len(data) >> 20} MiB; its operator has to give the service more",

@@ -46,7 +46,7 @@ class Scorer(Protocol, Generic[Query]):
         """The ciphertexts. Before the key is expanded: bad bytes cost nothing."""
 
     def is_large(self, model: ModelPlace, samples: int, threads: int) -> bool:
-        """Whether so many threads bring more than they cost."""
+        """Whether this many threads bring more than they cost."""
 
     def answer(
         self,
@@ -55,10 +55,10 @@ class Scorer(Protocol, Generic[Query]):
         threads: int,
         progress: Progress | None,
     ) -> list[Outcome]:
-        """Of requests of one key to one model, in one evaluation: to each the bytes that it would have alone."""
+        """Answers requests of one key to one model in one evaluation: to each the bytes that it would have alone."""
 
 
 def shares(requests: Sequence[Request], seconds: float) -> list[float]:
-    """Of each, by samples."""
+    """Divides the seconds of a run by samples."""
     every = sum(request.samples for request in requests)
     return [seconds * request.samples / every for request in requests]

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar, cast
 
 from cloakwork.api.engine.resident import ResidentKey
 from cloakwork.api.errors import DamagedKeyError
@@ -19,12 +19,13 @@ from cloakwork.fhe_core.errors import DeviceError, FheError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
+from cloakwork.fhe_core.levelled.several import split_bytes
+from cloakwork.fhe_core.levelled.wire import Kind
 from cloakwork.fhe_core.parameters import (
     ParameterSet,
     expanded_bootstrap_key_bytes,
     expanded_keyswitch_key_bytes,
 )
-from cloakwork.models.neighbours.prepared import PreparedTable
 
 _TABLE: Final = "table "  # before the digest, so that no key has such a name
 
@@ -122,10 +123,32 @@ class LeastRecentlyUsed(Generic[T]):
 
 
 @dataclass(frozen=True)
+class LoadedLevelledKeys:
+    """Levelled evaluation keys for each plaintext modulus."""
+
+    parts: tuple[LevelledEvaluationKeys, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for each in self.parts)
+
+
+@dataclass(frozen=True)
+class ResidentLevelledKeys:
+    """The same on the device."""
+
+    parts: tuple[ExpandedLevelledKeys, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for each in self.parts)
+
+
+@dataclass(frozen=True)
 class LoadedKey:
     """Evaluation keys and the SHA-256 of their object."""
 
-    keys: EvaluationKeys | LevelledEvaluationKeys
+    keys: EvaluationKeys | LoadedLevelledKeys
     sha256: bytes
 
 
@@ -144,8 +167,11 @@ class Resident(Protocol):
     def nbytes(self) -> int: ...
 
 
+Table = TypeVar("Table", bound=Resident)
+
+
 class Residency:
-    """Evaluation keys in memory and, expanded, on the device, with the prepared tables of indices under one limit there."""
+    """Evaluation keys in memory and, expanded, on the device, with the prepared tables of indices and batches under one limit there."""
 
     def __init__(self, device: str, memory_bytes: int, device_bytes: int) -> None:
         self.device = device
@@ -174,26 +200,29 @@ class Residency:
             self._memory.drop_others(name)
         return keys.expand(self.device)
 
-    def table_and_key(
-        self, digest: str, prepare: Callable[[], PreparedTable], place: KeyPlace, threads: int
-    ) -> tuple[PreparedTable, ExpandedLevelledKeys]:
-        """The table of the index with this digest, and levelled keys, on the device. Neither makes room for the other."""
+    def table_and_keys(
+        self, digest: str, prepare: Callable[[], Table], place: KeyPlace, threads: int
+    ) -> tuple[Table, tuple[ExpandedLevelledKeys, ...]]:
+        """What is prepared of the model with this digest, and levelled keys for each plaintext modulus, on the device. Neither makes room for the
+        other."""
         cache, table_name = self._expanded, _TABLE + digest
 
-        def load(path: Path) -> LevelledEvaluationKeys:
-            return LevelledEvaluationKeys.from_bytes(path.read_bytes())
+        def load(path: Path) -> LoadedLevelledKeys:
+            parts = split_bytes(path.read_bytes(), Kind.EVALUATION_KEYS)
+            return LoadedLevelledKeys(tuple(map(LevelledEvaluationKeys.from_bytes, parts)))
 
-        def expand() -> ExpandedLevelledKeys:
+        def expand() -> ResidentLevelledKeys:
             keys = self._loaded(place, load).keys
-            assert isinstance(keys, LevelledEvaluationKeys)
-            return ExpandedLevelledKeys.of(keys, one_device(self.device), threads)
+            assert isinstance(keys, LoadedLevelledKeys)
+            device = one_device(self.device)
+            return ResidentLevelledKeys(tuple(ExpandedLevelledKeys.of(each, device, threads) for each in keys.parts))
 
         table = cache.get(table_name, prepare, _nbytes, beside=place.name)
-        key = cache.get(place.name, expand, _nbytes, beside=table_name)
-        assert isinstance(table, PreparedTable) and isinstance(key, ExpandedLevelledKeys)
-        return table, key
+        keys = cache.get(place.name, expand, _nbytes, beside=table_name)
+        assert isinstance(keys, ResidentLevelledKeys)
+        return cast(Table, table), keys.parts
 
-    def _loaded(self, place: KeyPlace, read: Callable[[Path], EvaluationKeys | LevelledEvaluationKeys]) -> LoadedKey:
+    def _loaded(self, place: KeyPlace, read: Callable[[Path], EvaluationKeys | LoadedLevelledKeys]) -> LoadedKey:
         def load() -> LoadedKey:
             with place.path.open("rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").digest()
@@ -209,13 +238,13 @@ class Residency:
         self._expanded.drop(name)
 
     def forget_program(self, digest: str) -> None:
-        """What keys on the device keep of it: it is not in memory any more, or not needed there."""
+        """Drops what keys on the device keep of it: it is not in memory any more, or not needed there."""
         for value in self._expanded.values():
             if isinstance(value, ResidentKey):
                 value.forget_program(digest)
 
     def names(self) -> list[str]:
-        """Of every key that is in memory or on the device."""
+        """Lists the keys that are in memory or on the device."""
         every = self._memory.names() | self._expanded.names()
         return sorted(name for name in every if not name.startswith(_TABLE))
 
@@ -230,7 +259,7 @@ class Residency:
 
 
 def one_device(device: str) -> str:
-    """Where levelled arithmetic runs: the first of several GPUs that count as one device."""
+    """Names the device of levelled arithmetic: the first of several GPUs that count as one device."""
     return device.split(",")[0]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from cloakwork.api.engine.batch_scorer import BatchRequestScorer
 from cloakwork.api.engine.devices import run_spread, worker_count
 from cloakwork.api.engine.index_scorer import IndexScorer
 from cloakwork.api.engine.options import EngineOptions
@@ -25,7 +26,11 @@ class Runner:
         self.spread = run_spread(options.device, options.threads)
         self.residency = Residency(options.device, options.memory_key_bytes, options.device_key_bytes)
         self._programs = ProgramScorer(self.residency, options.program_bytes)
-        self._scorers: dict[str, Scorer[Any]] = {"program": self._programs, "index": IndexScorer(self.residency)}
+        self._scorers: dict[str, Scorer[Any]] = {
+            "program": self._programs,
+            "index": IndexScorer(self.residency),
+            "batch": BatchRequestScorer(self.residency, self._programs),
+        }
         self._active = 0
         self._lock = threading.Lock()
 

@@ -29,9 +29,10 @@ def content_length(request: Request) -> int:
 
 
 async def chunks(request: Request, limit: int, idle_seconds: float) -> AsyncIterator[bytes]:
-    """The body as it comes, at most `limit` bytes."""
-    received, began, stream = 0, time.monotonic(), request.stream().__aiter__()
+    """The body as it comes, at most `limit` bytes. Only the time in which the client is waited for counts, not what the service does between."""
+    received, waited, stream = 0, 0.0, request.stream().__aiter__()
     while True:
+        began = time.monotonic()
         try:
             async with asyncio.timeout(idle_seconds):
                 chunk = await anext(stream)
@@ -42,7 +43,8 @@ async def chunks(request: Request, limit: int, idle_seconds: float) -> AsyncIter
         received += len(chunk)
         if received > limit:
             raise TooLargeError(f"expected at most {limit} bytes, and more came")
-        if time.monotonic() - began > idle_seconds + received / _LEAST_BYTES_PER_SECOND:
+        waited += time.monotonic() - began
+        if waited > idle_seconds + received / _LEAST_BYTES_PER_SECOND:
             raise SlowBodyError(f"the body came with less than {_LEAST_BYTES_PER_SECOND} bytes a second; send it again")
         if chunk:
             yield chunk
@@ -57,7 +59,7 @@ class BodyReader:
         self._data = bytearray()
 
     async def start(self, count: int) -> bytes:
-        """The next bytes, so many; fewer when the body has fewer."""
+        """Reads the next `count` bytes; fewer when the body has fewer."""
         while len(self._data) < count:
             try:
                 self._data += await anext(self._chunks)
@@ -81,7 +83,7 @@ class BodyReader:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` gives, which is cancelled when the client goes first. After the body was read.
+    """Returns what `work` gives; cancels it when the client goes first. After the body was read.
 
     Raises:
         ClientDisconnect: it has gone.

@@ -89,7 +89,7 @@ class Connections:
         connection.tenant = tenant
 
     def facts(self) -> dict[str, int]:
-        """How many are open, those beyond the limit too, and how many of them ask something."""
+        """Counts the connections that are open, those beyond the limit too, and those of them that ask something."""
         every = [*self._admitted, *self._spare]
         return {"open": len(every), "busy": sum(each.busy for each in every), "limit": self._limit}
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import cast
 
 from fastapi import FastAPI, Request
@@ -29,6 +31,7 @@ _NO_SUCH_PAGE = 404
 _NO_SUCH_METHOD = 405
 CLIENT_GONE = 499
 _TOO_MANY = 429
+_REPORT_SECONDS = 60.0  # between two lines about one kind of outage
 _TOO_MANY_SECONDS = 0.5  # before the answer: who asks again at once takes nothing from others
 
 _log = logging.getLogger("cloakwork.errors")
@@ -38,7 +41,7 @@ ErrorAnswer = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def add_handlers(app: FastAPI, metrics: Metrics, disk: Disk, methods: Methods) -> ErrorAnswer:
-    """What it returns answers FheError, OSError and SQLAlchemyError where no route has been reached."""
+    """Makes the answers of FheError, OSError and SQLAlchemyError; what it returns answers them where no route has been reached."""
     answers = _ErrorAnswers(metrics, disk, methods)
     app.add_exception_handler(FheError, answers.known)
     app.add_exception_handler(RequestValidationError, answers.invalid)
@@ -58,6 +61,7 @@ class _ErrorAnswers:
         self._methods = methods
         self._disk = disk
         self._exhaustion = Exhaustion()
+        self._outages = _Outages()
 
     async def known(self, request: Request, error: Exception) -> Response:
         found = cast(FheError, error)
@@ -94,7 +98,7 @@ class _ErrorAnswers:
             text = "the service has no room left to store this; delete keys or finished jobs, or tell the operator"
             return await self.known(request, StorageFullError(text))
         if not self._exhaustion.report(error):
-            _log.error("storage or database failed", exc_info=error, extra=_identity(request))
+            self._outages.report(error, request)
         return await self.known(request, UnavailableError(AWAY, retry_after=AWAY_SECONDS))
 
     async def unexpected(self, request: Request, error: Exception) -> Response:
@@ -113,6 +117,34 @@ class _ErrorAnswers:
             self._metrics.rejected.labels(code).inc()
         body = {"error": text, "code": code, "request_id": getattr(request.state, "request_id", "")}
         return JSONResponse(body, status, headers)
+
+
+class _Outages:
+    """Writes one line a minute for each kind of error: in an outage every request has it."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[type[BaseException], _Reported] = {}
+
+    def report(self, error: Exception, request: Request) -> None:
+        kind = self._kinds.setdefault(_kind(error), _Reported())
+        if time.monotonic() < kind.next_at:
+            kind.untold += 1
+            return
+        extra = {**_identity(request), "not_written": kind.untold}
+        _log.error("storage or database failed", exc_info=error, extra=extra)
+        kind.next_at, kind.untold = time.monotonic() + _REPORT_SECONDS, 0
+
+
+@dataclass
+class _Reported:
+    next_at: float = 0.0
+    untold: int = 0
+    """Errors since the last line."""
+
+
+def _kind(error: Exception) -> type[BaseException]:
+    """A driver's own class, if SQLAlchemy wraps it."""
+    return type(getattr(error, "orig", None) or error)
 
 
 def _identity(request: Request) -> dict[str, str]:

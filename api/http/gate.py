@@ -80,7 +80,7 @@ class Gate:
         self._origins = frozenset(each.rstrip(b"/") for each in settings.allowed_origins.lower().encode().split())
 
     def check(self, scope: Scope) -> None:
-        """What can be said before a byte of the body is read.
+        """Refuses what can be refused before a byte of the body is read.
 
         Raises:
             TooManyConnectionsError, HeaderTooLargeError, BadRequestError, UnsupportedMediaError, ForeignPageError.

@@ -87,7 +87,7 @@ class LimitedProtocol(H11Protocol):
             self.close_idle()
 
     def close_idle(self) -> None:
-        """What was answered and not yet read has `idle_seconds` to go out."""
+        """Closes it; what was answered and not yet read has `idle_seconds` to go out."""
         if not self.transport.is_closing():
             self.transport.close()
             if self.transport.get_write_buffer_size():

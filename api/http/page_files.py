@@ -26,7 +26,8 @@ class PageFile:
         self._file = file
 
     def answer(self, request: Request) -> Response:
-        """The file; 304 for who has it already. A browser asks each time, so that nobody runs the client of an earlier release."""
+        """Answers with the file; 304 if the browser has it already. A browser asks each time, so that nobody runs the client of an earlier
+        release."""
         file = self._file
         headers = {"ETag": file.etag, "Cache-Control": "no-cache", "Content-Security-Policy": _POLICY}
         if file.is_known(request.headers.get("if-none-match", "")):

@@ -21,5 +21,5 @@ class RouteNames:
 
 
 def method_name(method: str) -> str:
-    """Of HTTP's, or "other": clients make methods up."""
+    """Returns the method if it is HTTP's, else "other": clients make methods up."""
     return method if method in _METHODS else "other"

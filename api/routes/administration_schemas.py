@@ -125,9 +125,10 @@ class LoadAnswer(BaseModel):
 class ModelRow(BaseModel):
     name: str
     version: str
-    state: Literal["loaded", "unloaded", "retired", "removed", "structured_keys_refused"]
-    parameter_set: str
-    bootstraps: int = Field(description="Of one sample.")
+    state: Literal["loaded", "unloaded", "retired", "removed", "structured_keys_refused", "unavailable"]
+    reason: str = Field(description="Why a version that should be served is `unavailable`; empty otherwise.")
+    parameter_set: str = Field(description="Empty if `unavailable`.")
+    bootstraps: int = Field(description="Of one sample; 0 if `unavailable`.")
     runs: int = Field(description="Requests and jobs that succeeded since the service began.")
     samples: int
     run_seconds: float

@@ -29,7 +29,7 @@ AllServices = Annotated[Services, Depends(services_of)]
 
 
 async def authenticated(request: Request, services: Services) -> Tenant:
-    """Who sends the request; the connection counts as theirs from now on.
+    """Returns the tenant that sends the request; the connection counts as theirs from now on.
 
     Raises:
         UnauthorisedError, TooManyConnectionsError.
@@ -54,7 +54,7 @@ async def scoring_caller(tenant: Annotated[Tenant, Depends(caller)]) -> Tenant:
 
 
 async def reading_caller(tenant: Annotated[Tenant, Depends(caller)]) -> Tenant:
-    """Of models: whoever scores with them, or manages them."""
+    """Returns the caller if they may read models: those who score with them, or manage them."""
     tenant.require("score", "models")
     return tenant
 

@@ -131,6 +131,7 @@ EXAMPLES: Final[dict[str, Any]] = {
             {
                 **_MODEL,
                 "state": "loaded",
+                "reason": "",
                 "parameter_set": _SET,
                 "bootstraps": 30,
                 "runs": 12,

@@ -26,9 +26,10 @@ from cloakwork.api.service.tenants.tenants import Tenant
 router = APIRouter(tags=["inference"])
 
 _BODY = binary_request(
-    "One object of seeded packed ciphertexts of shape [samples, numbers], or of an index one seeded levelled ciphertext, as the client "
-    f"specification encrypts them; with the header {tensors.HEADER}, behind a JSON header of the Open Inference Protocol's binary tensor data "
-    f"extension, as the {tensors.DATATYPE} tensor '{tensors.INPUT}'."
+    "One object of seeded packed ciphertexts of shape [samples, numbers], or of an index one seeded levelled ciphertext, or of a model for "
+    "batches an object of seeded levelled ciphertexts for each plaintext modulus, as the client specification encrypts them; with the header "
+    f"{tensors.HEADER}, behind a JSON header of the Open Inference Protocol's binary tensor data extension, as the {tensors.DATATYPE} tensor "
+    f"'{tensors.INPUT}'."
 )
 _ERRORS = errors(404, 408, 409, 410, 411, 413, 428, 429, 507)
 _ACCEPTED: dict[str, Any] = {
@@ -38,7 +39,7 @@ _ACCEPTED: dict[str, Any] = {
 }
 _INFER: Responses = {
     200: binary_response(
-        "One object of ciphertexts of shape [samples, outputs]; of an index levelled ciphertexts, N outputs in each. A tensor is answered by "
+        "One object of ciphertexts of shape [samples, outputs]; of an index or a model for batches levelled ciphertexts. A tensor is answered by "
         f"one, '{tensors.OUTPUT}', behind a JSON header"
     ),
     202: _ACCEPTED,

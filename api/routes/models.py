@@ -26,7 +26,7 @@ async def list_models(models: VisibleModels) -> ModelList:
 
 @router.get("/v2/models/{model}", responses=errors(404, 410))
 async def model_metadata(model: ModelName, services: AllServices, models: VisibleModels) -> ModelMetadata:
-    """Of the newest version."""
+    """Describes the newest version."""
     return _metadata(services, models.find(model))
 
 
@@ -63,7 +63,7 @@ async def newest_client_specification(model: ModelName, request: Request, models
 async def client_specification(
     model: ModelName, version: ModelVersion, request: Request, models: VisibleModels
 ) -> Response:
-    """What a client needs to encrypt inputs and to read results; its ETag is its digest."""
+    """Returns what a client needs to encrypt inputs and to read results; its ETag is its digest."""
     return _specification(models.find(model, version), request)
 
 

@@ -64,7 +64,9 @@ _UPLOADED: dict[int | str, dict[str, Any]] = {
     "/v2/repository/models/{model}/versions/{version}",
     status_code=201,
     responses=_UPLOADED,
-    openapi_extra=binary_request("A compiled model (.clkm) or an index of nearest neighbours (.clkn)."),
+    openapi_extra=binary_request(
+        "A compiled model (.clkm, of batches .clkb) or an index of nearest neighbours (.clkn)."
+    ),
 )
 async def upload(
     model: ModelName,

@@ -44,5 +44,5 @@ async def _known(ask: Ask, names: list[str]) -> set[str]:
 
 
 def owner(name: str) -> str:
-    """Of an object: a job, a call or a key."""
+    """Returns the owner of an object: a job, a call or a key."""
     return name.partition("/")[2].partition("-")[0]

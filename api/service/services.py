@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import time
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from cloakwork.api.service.administration.actions import Actions
 from cloakwork.api.service.administration.administration import Administration
 from cloakwork.api.service.administration.listings import Listings
 from cloakwork.api.service.administration.load import Load
+from cloakwork.api.service.children import run_module
 from cloakwork.api.service.fleet.fleet import Fleet
 from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.fleet.remote_scoring import RemoteScoring
@@ -60,11 +60,13 @@ _MIGRATIONS = Path(__file__).parents[1] / "database" / "migrations" / "versions"
 _PING_SECONDS = 5.0
 _BEGIN_AGAIN_SECONDS = 2.0
 
+_SERVER_SECONDS = 3600.0  # a server makes tables while the process that asked it only waits
+
 _log = logging.getLogger("cloakwork.service")
 
 
 def engine_options(settings: Settings, budgets: Budgets) -> EngineOptions:
-    """Of all engines together."""
+    """Returns the options of all engines together."""
     threads = settings.threads or usable_cores()
     return EngineOptions(
         threads=threads,
@@ -308,7 +310,7 @@ class Services:
             self.metrics.jobs.labels(state).set(count)
 
     async def metrics_text(self, tenant: Tenant | None) -> bytes:
-        """Of all models, or of those that a tenant sees."""
+        """Writes the metrics of all models, or of those that a tenant sees."""
         try:
             self.metrics.key_cache(await self.dispatcher.engines.ping(_PING_SECONDS))
         except UnavailableError:
@@ -327,7 +329,7 @@ class Services:
 
 
 async def prepare(settings: Settings, node: str, storage: Storage) -> None:
-    """What must be right before anything listens: storage that every service on the database finds, the tables, a database and a storage that
+    """Checks what must be right before anything listens: storage that every service on the database finds, the tables, a database and a storage that
     belong together, and somebody who may use them.
 
     Raises:
@@ -388,22 +390,15 @@ async def migrate(database: Database, url: str) -> None:
     newest = max(file.stem.partition("_")[0] for file in _MIGRATIONS.glob("[0-9]*.py"))
     if await database.revision() == newest:
         return
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "cloakwork.api.database.migrate",
-        stdin=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, errors = await process.communicate(url.encode())
-    if process.returncode:
-        lines = [
-            line
-            for line in errors.decode(errors="replace").splitlines()
-            if line and not line.startswith(("[SQL", "(Back"))
-        ]
+    still_seconds = None if database.is_sqlite else _SERVER_SECONDS
+    try:
+        ended = await run_module("cloakwork.api.database.migrate", said=url.encode(), still_seconds=still_seconds)
+    except TimeoutError as error:
+        raise ParameterError(f"database: the tables of {_place(url)} are not made ({error}); start again") from None
+    if ended.status:
+        lines = [line for line in ended.errors if line and not line.startswith(("[SQL", "(Back"))]
         raise ParameterError(
-            f"database: the tables of {_place(url)} cannot be made ({lines[-1] if lines else process.returncode})"
+            f"database: the tables of {_place(url)} cannot be made ({lines[-1] if lines else ended.status})"
         )
 
 

@@ -53,7 +53,7 @@ class _Settings:
         job_timeout: seconds that a job may take.
         verify: as in httpx: False, a certificate bundle's path or an `ssl.SSLContext`.
         allow_plain_http: send an API key over http to other machines than this one.
-        structured_keys: make keys for models whose set has a structured secret (`.._block`) too; without it such models are refused.
+        structured: make keys for models whose set has a structured secret (`.._block`) too; without it such models are refused.
         share_keys: use one key for all servers that a parameter set's models are on; they recognise each other's clients by it.
         accept_large_keys: make and send evaluation keys of more than 100 MB.
         accept_changes: take a model that is not what it was at first use, and pin it anew.
@@ -74,7 +74,7 @@ class _Settings:
         timeout: float = 300.0,
         verify: Any = True,
         allow_plain_http: bool = False,
-        structured_keys: bool = False,
+        structured: bool = False,
         job_timeout: float = JOB_SECONDS,
         share_keys: bool = False,
         accept_large_keys: bool = False,
@@ -90,7 +90,7 @@ class _Settings:
         self._models: dict[tuple[str, str | None], RemoteModel] = {}
         self._uploads = Uploads()
         self._job_seconds, self._largest_answer = job_timeout, largest_answer
-        self._structured_keys = structured_keys
+        self._structured_keys = structured
         self._options = (self.url, api_key, timeout, verify)
 
     def __repr__(self) -> str:

@@ -20,8 +20,9 @@ from cloakwork.app.client.errors import ConnectionLostError, MisbehavingServerEr
 from cloakwork.app.client.exchange import SHORT_ANSWER, Conversation, Request, Response
 from cloakwork.app.client.key_kinds import KeyKind
 from cloakwork.app.client.keyring import Keyring, sha256_of
-from cloakwork.app.client.remote_models import RemoteIndex, RemoteModel, RemoteProgram
+from cloakwork.app.client.remote_models import RemoteBatch, RemoteBatchProgram, RemoteIndex, RemoteModel, RemoteProgram
 from cloakwork.app.client.scores import Scores
+from cloakwork.models.batches.client import BatchClient
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.client import NeighbourClient
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -110,7 +111,16 @@ def describe(name: str, version: str | None) -> Conversation[RemoteModel]:
     digest = hashlib.sha256(text.encode()).hexdigest()
     if facts.get("kind") == "index":
         return RemoteIndex(name, chosen, facts, digest, _index_client(text))
+    if facts.get("kind") == "batch":
+        return _batch(name, chosen, facts, digest, text)
     return RemoteProgram(name, chosen, facts, digest, ClientSpecification.from_json(text))
+
+
+def _batch(name: str, version: str, facts: dict[str, Any], digest: str, text: str) -> RemoteModel:
+    client = BatchClient.from_json(text)
+    if client.program is None:
+        return RemoteBatch(name, version, facts, digest, client)
+    return RemoteBatchProgram(name, version, facts, digest, client.program, client)
 
 
 def _index_client(text: str) -> NeighbourClient:

@@ -8,10 +8,12 @@ from typing import Protocol, TypeVar
 
 from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.errors import KeyMismatchError
 from cloakwork.fhe_core.files import PUBLIC_MODE, atomic_writer
 from cloakwork.fhe_core.levelled import wire as levelled
-from cloakwork.fhe_core.levelled.client import LevelledClientKey
+from cloakwork.fhe_core.levelled.client import LevelledClientKey, load_keys, save_keys
 from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape
+from cloakwork.fhe_core.levelled.several import KeyShapes, joined_bytes
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set, upload_bytes
 from cloakwork.fhe_core.wire import PREFIX_BYTES, Kind, peek
 
@@ -128,6 +130,71 @@ class LevelledKeys:
         header = levelled.peek(start[: levelled.HEADER_BYTES], size, levelled.Kind.EVALUATION_KEYS)
         same = header.parameters == self.shape.parameters and header.items == len(self.shape.numbers)
         return header.key_id if same else None
+
+
+@dataclass(frozen=True)
+class LevelledParts:
+    """The secret keys of several plaintext moduli, which say who they are by the first."""
+
+    parts: tuple[LevelledClientKey, ...]
+
+    @property
+    def key_id(self) -> bytes:
+        return self.parts[0].key_id
+
+    def authentication_code(self, message: bytes) -> bytes:
+        return self.parts[0].authentication_code(message)
+
+    def save(self, path: Path, passphrase: str) -> None:
+        save_keys(path, self.parts, passphrase)
+
+
+@dataclass(frozen=True)
+class SeveralLevelledKeys:
+    """Of a set and several plaintext moduli, in one file each: secret keys, and evaluation keys."""
+
+    shapes: KeyShapes
+
+    @property
+    def name(self) -> str:
+        first = self.shapes.shapes[0].parameters
+        moduli = "-".join(str(each.parameters.plaintext_modulus) for each in self.shapes.shapes)
+        return f"{first.set.name}-modulo-{moduli}-{first.set.digest.hex()[:12]}"
+
+    @property
+    def evaluation_name(self) -> str:
+        first = self.shapes.shapes[0]
+        return f"{self.name}-{first.rounds}" + ("-products" if first.products else "")
+
+    @property
+    def digest(self) -> str:
+        return self.shapes.digest.hex()
+
+    @property
+    def upload_bytes(self) -> int:
+        return self.shapes.byte_count
+
+    def generate(self) -> LevelledParts:
+        return LevelledParts(tuple(LevelledClientKey.generate(each.parameters) for each in self.shapes.shapes))
+
+    def load(self, path: Path, passphrase: str) -> LevelledParts:
+        found = load_keys(path, passphrase)
+        if [each.parameters for each in found] != [each.parameters for each in self.shapes.shapes]:
+            raise KeyMismatchError(f"{path}: expected secret keys of {self.name}, got others")
+        return LevelledParts(found)
+
+    def save_evaluation_keys(self, key: LevelledParts, path: Path, progress: Progress) -> None:
+        made = [
+            each.evaluation_keys(shape.automorphisms, products=shape.products).to_bytes()
+            for each, shape in zip(key.parts, self.shapes.shapes, strict=True)
+        ]
+        with atomic_writer(path, PUBLIC_MODE) as stream:
+            stream.write(joined_bytes(made))
+
+    def key_id(self, start: bytes, size: int) -> bytes | None:
+        header, first = levelled.header_of(start, levelled.Kind.EVALUATION_KEYS), self.shapes.shapes[0]
+        same = header.parameters == first.parameters and header.items == len(first.numbers)
+        return header.key_id if same and size == self.upload_bytes else None
 
 
 assert levelled.HEADER_BYTES <= PREFIX_BYTES

@@ -12,13 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.app.client.errors import ServiceError
-from cloakwork.app.client.key_kinds import KeyKind, LevelledKeys, LookupKeys
+from cloakwork.app.client.key_kinds import KeyKind, LevelledKeys, LookupKeys, SeveralLevelledKeys
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
+from cloakwork.fhe_core.levelled import wire
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
+from cloakwork.fhe_core.levelled.several import joined_bytes, split_bytes
 from cloakwork.fhe_core.parameters import ParameterSet, ciphertext_bytes, is_insecure, parameter_set, word_dtype
 from cloakwork.fhe_core.switched_ciphertexts import load_results
+from cloakwork.models.batches.client import BatchClient, key_parts
 from cloakwork.models.client_steps import named_inputs, named_outputs
 from cloakwork.models.neighbours.client import NeighbourClient
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -26,6 +29,7 @@ from cloakwork.models.program.client_specification import ClientSpecification
 _FRAME_BYTES: Final = 1 << 14  # of an answer beside its words: header, noise, checksum
 _LEVELLED_WORD_BYTES: Final = 4
 _REQUEST_BYTES: Final = 64 << 20  # of the words of a request and its answer in memory
+_QUERY_WORDS: Final = 1 << 26  # of a query of a model for batches, and twice its numbers while it is made
 
 
 @dataclass(frozen=True)
@@ -157,11 +161,7 @@ class RemoteIndex(RemoteModel):
 
     @property
     def program(self) -> bytes:
-        """Of the index's file, as the server says. Raises: ServiceError: it says none."""
-        try:
-            return bytes.fromhex(self.facts["program_digest"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ServiceError(f"model '{self.name}': the server does not say the digest of its index") from error
+        return _digest_of_file(self.name, self.facts)
 
     @property
     def is_insecure(self) -> bool:
@@ -195,6 +195,78 @@ class RemoteIndex(RemoteModel):
                 f"answer: expected the scores of {client.rows} rows in {client.answer_ciphertexts} ciphertexts, got {len(found)}"
             )
         return client.decide(client.scores(key, found, rows[0])[None], rows)
+
+
+@dataclass(frozen=True)
+class RemoteBatch(RemoteModel):
+    """A model for batches: of a query's ciphertexts each holds up to N samples, or all features of one."""
+
+    specification: BatchClient
+
+    @property
+    def keys(self) -> KeyKind[Any]:
+        shapes = self.specification.key_shapes
+        return LevelledKeys(shapes.shapes[0]) if len(shapes.shapes) == 1 else SeveralLevelledKeys(shapes)
+
+    @property
+    def has_named_outputs(self) -> bool:
+        return False
+
+    @property
+    def program(self) -> bytes:
+        return _digest_of_file(self.name, self.facts)
+
+    @property
+    def is_insecure(self) -> bool:
+        return self.specification.parameters[0].set.security_bits is None
+
+    def answer_bytes(self, samples: int) -> int:
+        client, size = self.specification, self.specification.parameters[0].polynomial_size
+        each = _FRAME_BYTES + client.answer_ciphertexts * 2 * size * client.answer_level * _LEVELLED_WORD_BYTES
+        return len(client.parameters) * each
+
+    def samples_together(self, most: int) -> int:
+        return self.specification.samples_at_once
+
+    def rows(self, x: Any) -> NDArray[Any]:
+        samples, client = _one_input(self.name, x), self.specification
+        numbers = client.query_ciphertexts * client.parameters[0].polynomial_size
+        if numbers * (client.level + 2) > _QUERY_WORDS:
+            raise ParameterError(
+                f"model '{self.name}': its queries of {client.features} features take more memory than a model's should"
+            )
+        client.check_size(samples)
+        return client.integers(samples)
+
+    def encrypt(self, key: Any, rows: NDArray[Any]) -> bytes:
+        queries = self.specification.encrypt_integers(key_parts(key), rows)
+        return joined_bytes([each.to_bytes() for each in queries])
+
+    def decrypt(self, key: Any, answer: bytes, rows: NDArray[Any]) -> Any:
+        client, keys = self.specification, key_parts(key)
+        parts = split_bytes(answer, wire.Kind.CIPHERTEXTS)
+        if len(parts) != len(keys):
+            raise ServiceError(f"answer: expected ciphertexts of {len(keys)} plaintext moduli, got {len(parts)}")
+        found = [LevelledCiphertexts.from_bytes(each, own.parameters) for each, own in zip(parts, keys, strict=True)]
+        return client.decide(client.scores(client.outputs(keys, found, len(rows)), rows))
+
+
+@dataclass(frozen=True)
+class RemoteBatchProgram(RemoteProgram):
+    """A model for batches whose packing is a program of look-ups: of its scores the client makes decisions."""
+
+    decisions: BatchClient
+
+    def decrypt(self, key: ClientKey, answer: bytes, rows: NDArray[Any]) -> Any:
+        return self.decisions.decide(np.asarray(super().decrypt(key, answer, rows)))
+
+
+def _digest_of_file(name: str, facts: Mapping[str, Any]) -> bytes:
+    """Of the model's file, as the server says. Raises: ServiceError: it says none."""
+    try:
+        return bytes.fromhex(facts["program_digest"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ServiceError(f"model '{name}': the server does not say the digest of its file") from error
 
 
 def _one_input(name: str, x: Any) -> Any:

@@ -23,7 +23,7 @@ from cloakwork.fhe_core.parameters import parameter_digest
 
 
 def to_lookups_key(levelled: LevelledClientKey, lookups: ClientKey) -> ToLookupsKey:
-    """What lets a server take ciphertexts of one key to look-ups under the other. New seeds and noise every time.
+    """Makes the key with which a server takes ciphertexts of one key to look-ups under the other. New seeds and noise every time.
 
     It is as secure as the less secure of the two sets, if keys may be encrypted under one another in a circle, as those of every bootstrap are.
 
@@ -47,7 +47,7 @@ def to_lookups_key(levelled: LevelledClientKey, lookups: ClientKey) -> ToLookups
 
 
 def from_lookups_keys(levelled: LevelledClientKey, lookups: ClientKey) -> FromLookupsKeys:
-    """What lets a server pack ciphertexts of look-ups into levelled ones; security and errors as of `to_lookups_key`."""
+    """Makes the keys with which a server packs ciphertexts of look-ups into levelled ones; security and errors as of `to_lookups_key`."""
     parameters, params = levelled.parameters, lookups.parameters
     ratio = require_bridge(parameters, params)
     keys = dict(levelled.evaluation_keys(packing_automorphisms(parameters), products=False).keys)

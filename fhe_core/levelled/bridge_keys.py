@@ -58,14 +58,14 @@ def gadget_of(size: int, lookups: ParameterSet) -> Gadget:
 
 
 def switch_variance(size: int, lookups: ParameterSet, gadget: Gadget) -> float:
-    """What digits times keys bring, and what is rounded away before, in torus squared."""
+    """Returns the variance that digits times keys and the rounding before them bring, in torus squared."""
     of_gadget = (gadget.base_log, gadget.level_count)
     keys = size * digit_moment(lookups, of_gadget) * fresh_variance(lookups)
     return keys + size * SECRET_VARIANCE * gadget_rounding_variance(lookups, of_gadget)
 
 
 def rounding_variance(size: int, lookups: ParameterSet, level: int) -> float:
-    """Of residues modulo so many primes that become torus words, in torus squared."""
+    """Returns the variance of rounding residues modulo these primes to torus words, in torus squared."""
     return (size * SECRET_VARIANCE + 1) * level / 12 / lookups.modulus**2
 
 
@@ -150,7 +150,7 @@ class FromLookupsKeys(LevelledEvaluationKeys):
 
 
 def component(number: int) -> int:
-    """What `FromLookupsKeys` calls the key from z_i: an even number, which no automorphism has."""
+    """Returns the number of the key from z_i in `FromLookupsKeys`: an even number, which no automorphism has."""
     return 2 + 2 * number
 
 
@@ -160,13 +160,13 @@ def packing_automorphisms(parameters: LevelledParameters) -> list[int]:
 
 
 def bridge_purpose(parameters: LevelledParameters, key_id: bytes) -> bytes:
-    """What a `ToLookupsKey` says that it is for."""
+    """Returns the purpose of a `ToLookupsKey`."""
     modulus = parameters.plaintext_modulus.to_bytes(4, "little")
     return hashlib.sha256(b"levelled to look-ups" + parameters.set.digest + modulus + key_id).digest()
 
 
 def effective_norm(lookups: ParameterSet, variance: float, offset: float, margin: float, rest: float) -> float:
-    """The weight norm under which noise of this variance and an offset of at most so much fails as seldom as it does.
+    """Returns the weight norm under which noise of this variance and an offset up to this one fails as seldom as it does.
 
     Args:
         margin, rest: of what reads it next: how far a phase may be off, and the variance that reading adds.

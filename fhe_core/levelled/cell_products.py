@@ -85,7 +85,7 @@ class CellTable:
     def products_of_all(
         self, queries: Sequence[LevelledCiphertexts], progress: Progress = None
     ) -> list[LevelledCiphertexts]:
-        """Of every query [1] of one key: one ciphertext, of which `CellLayout.scores` takes the places apart."""
+        """Multiplies every query [1] of one key: one ciphertext, of which `CellLayout.scores` takes the places apart."""
         layout, levels = self._layout, self._levels
         check_queries(queries, levels.query)
         bytes_of_one = layout.count * layout.parameters.ciphertext_bytes(levels.query)

@@ -77,11 +77,11 @@ class CellLayout:
 
     @property
     def key_shape(self) -> ExpansionKeyShape:
-        """Of the evaluation keys that the server needs; the tree that joins places has automorphisms of the expansion."""
+        """Describes the evaluation keys that the server needs; the tree that joins places has automorphisms of the expansion."""
         return ExpansionKeyShape.of(self.parameters, self.count, products=True)
 
     def rows_of(self, cell: int, count: int) -> NDArray[np.int64]:
-        """Where the first rows of a cell are among the rows of all blocks, [count]."""
+        """Returns where the first rows of a cell are among the rows of all blocks, [count]."""
         first = cell // self.probes * self.parameters.polynomial_size + cell % self.probes
         return first + self.probes * np.arange(count)
 
@@ -133,7 +133,7 @@ class CellLayout:
         return packed_query(self.parameters, np.concatenate([values, selectors.reshape(-1)]))
 
     def scores(self, answer: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What a decrypted answer [N] says of the cells in its places: [probes, cell_rows]."""
+        """Reads the scores of the cells in the places of a decrypted answer [N]: [probes, cell_rows]."""
         found = answer.reshape(self.cell_rows, self.probes).T.copy()
         for place in np.flatnonzero((places != EMPTY) & (places % self.probes < np.arange(self.probes))):
             # From class 0 to place P - 1, by X^-1: a row on, and -X^(N - 1) of the first.
@@ -176,9 +176,9 @@ class CellLevels:
             )
 
     def query_bytes(self, parameters: LevelledParameters) -> int:
-        """Of a query's coefficients, without its header, seed and checksum."""
+        """Counts the bytes of a query's coefficients, without its header, seed and checksum."""
         return parameters.polynomial_size * (28 * self.query - self.query_bits) // 8
 
     def answer_bytes(self, parameters: LevelledParameters) -> int:
-        """Of an answer's coefficients, likewise."""
+        """Counts the bytes of an answer's coefficients, likewise."""
         return 2 * parameters.polynomial_size * (28 * self.answer - self.answer_bits) // 8

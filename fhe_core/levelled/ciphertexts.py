@@ -43,12 +43,12 @@ class LevelledCiphertexts:
 
     @property
     def level(self) -> int:
-        """How many primes their modulus has."""
+        """Counts the primes of their modulus."""
         return int(self.words.shape[2])
 
     @property
     def nbytes(self) -> int:
-        """Of the words in memory."""
+        """Counts the bytes of the words in memory."""
         return int(self.words.nbytes)
 
     def to_host(self) -> LevelledCiphertexts:
@@ -56,7 +56,7 @@ class LevelledCiphertexts:
         return replace(self, words=on_host(self.words))
 
     def rounded(self, bits: int) -> LevelledCiphertexts:
-        """Without so many of the last bits of every coefficient, 0 to 27: fewer bytes, more noise; on the host."""
+        """Drops this many of the last bits of every coefficient, 0 to 27: fewer bytes, more noise; on the host."""
         words = without_bits(self.parameters, on_host(self.words), bits)
         noise = self.noise.plus(dropped(self.parameters, bits), independent=True)
         return replace(self, words=words, noise=noise, dropped_bits=bits)
@@ -119,7 +119,7 @@ class SeededLevelledCiphertexts:
         return LevelledCiphertexts(self.parameters, self.key_id, words, 1, noise)
 
     def rounded(self, bits: int) -> SeededLevelledCiphertexts:
-        """Without so many of the last bits of every coefficient, 0 to 27: fewer bytes, more noise."""
+        """Drops this many of the last bits of every coefficient, 0 to 27: fewer bytes, more noise."""
         return replace(self, bodies=without_bits(self.parameters, self.bodies, bits), dropped_bits=bits)
 
     def to_bytes(self) -> bytes:
@@ -159,7 +159,7 @@ class LevelledEvaluationKeys:
 
     @property
     def nbytes(self) -> int:
-        """Of bodies and seeds, as they are sent."""
+        """Counts the bytes of bodies and seeds, as they are sent."""
         return sum(key.bodies.nbytes + len(key.seed) for key in self.keys.values())
 
     def to_bytes(self) -> bytes:
@@ -191,7 +191,7 @@ class LevelledEvaluationKeys:
 
 
 def switch_keys(header: wire.Header, sections: Sequence[bytes], others: Set[int]) -> dict[int, SeededSwitchKey]:
-    """Of an object's sections. Args: others: numbers that are no automorphisms'. Raises: SerializationError."""
+    """Reads the keys of an object's sections. Args: others: numbers that are no automorphisms'. Raises: SerializationError."""
     size, row, keys = header.parameters.polynomial_size, header.parameters.set, dict[int, SeededSwitchKey]()
     for named, packed in zip(sections[::2], sections[1::2], strict=True):
         g = int.from_bytes(named[:4], "little")

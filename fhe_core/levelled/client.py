@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,11 @@ from cloakwork.fhe_core.levelled.ciphertexts import (
 )
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.residues import polynomials
+from cloakwork.fhe_core.wire import CHECKSUM_BYTES, Buffer
 from cloakwork.fhe_core.wire_layout import AUTHENTICATION_TAG_BYTES, KEY_DERIVATION_BYTES, KEY_ID_BYTES
 
 MOST_KEY_BYTES = 1 << 20
+MOST_KEYS = 3  # of a file: one for each plaintext modulus
 
 
 class LevelledClientKey:
@@ -74,33 +76,36 @@ class LevelledClientKey:
 
     def save(self, path: PathLike, passphrase: str) -> None:
         """Encrypts the key into a file of mode 0600 (scrypt and AES-GCM)."""
-        header = self._header()
-        sealed = keystore.seal(self._secret.export(), header.pack(), passphrase)
-        with atomic_writer(path, SECRET_MODE) as stream:
-            stream.write(wire.dump(header, sealed))
+        save_keys(path, [self], passphrase)
 
     @classmethod
     def load(cls, path: PathLike, passphrase: str) -> LevelledClientKey:
         """Raises: KeyMismatchError: a wrong passphrase. SerializationError: no such key's file, or a damaged one. Both name the file."""
-        try:
-            data = Path(path).read_bytes()
-            header, (section,) = wire.read(data, wire.Kind.SECRET_KEY, max_bytes=MOST_KEY_BYTES)
-            derivation, sealed = section[:KEY_DERIVATION_BYTES], section[KEY_DERIVATION_BYTES:]
-            if len(section) != KEY_DERIVATION_BYTES + header.parameters.polynomial_size + AUTHENTICATION_TAG_BYTES:
-                raise SerializationError(
-                    "levelled secret key: of another size than its set's; it was cut off or extended"
-                )
-            secret = keystore.unseal(derivation, sealed, header.pack(), passphrase)
-            restored = _engine.LevelledKey.restore(header.parameters.engine, secret)
-        except (KeyMismatchError, SerializationError) as error:
-            raise type(error)(f"{os.fspath(path)}: {error}") from None
-        return cls(header.parameters, restored, header.key_id)
+        found = load_keys(path, passphrase)
+        if len(found) != 1:
+            raise SerializationError(f"{os.fspath(path)}: expected a key of one plaintext modulus, got {len(found)}")
+        return found[0]
+
+    def sealed(self, passphrase: str) -> bytes:
+        """The key encrypted with a passphrase, an object of the wire format."""
+        header = self._header()
+        return wire.dump(header, keystore.seal(self._secret.export(), header.pack(), passphrase))
+
+    @classmethod
+    def unsealed(cls, data: Buffer, passphrase: str) -> LevelledClientKey:
+        """The inverse of `sealed`. Raises: KeyMismatchError, SerializationError."""
+        header, (section,) = wire.read(data, wire.Kind.SECRET_KEY, max_bytes=MOST_KEY_BYTES)
+        if len(section) != _section_bytes(header):
+            raise SerializationError("levelled secret key: of another size than its set's; it was cut off or extended")
+        derivation, sealed = section[:KEY_DERIVATION_BYTES], section[KEY_DERIVATION_BYTES:]
+        secret = keystore.unseal(derivation, sealed, header.pack(), passphrase)
+        return cls(header.parameters, _engine.LevelledKey.restore(header.parameters.engine, secret), header.key_id)
 
     def _header(self) -> wire.Header:
         return wire.Header(kind=wire.Kind.SECRET_KEY, parameters=self._parameters, key_id=self._key_id)
 
     def evaluation_keys(self, automorphisms: Iterable[int] = (), *, products: bool = True) -> LevelledEvaluationKeys:
-        """What the server needs, public. New seeds and new noise every time; make them once and keep them.
+        """Makes what the server needs, public. New seeds and new noise every time; make them once and keep them.
 
         Args:
             automorphisms: numbers g of X -> X^g, odd and below 2N (`Slots.rotation`, `Slots.exchange`).
@@ -150,3 +155,37 @@ class LevelledClientKey:
         """Message and noise, coefficients modulo each prime [batch, level, N]: for measuring noise."""
         require_same_key(self._key_id, ciphertexts.key_id)
         return self._secret.phase(on_host(ciphertexts.words))
+
+
+def save_keys(path: PathLike, keys: Sequence[LevelledClientKey], passphrase: str) -> None:
+    """Encrypts keys into one file of mode 0600: sealed keys that follow each other."""
+    with atomic_writer(path, SECRET_MODE) as stream:
+        for key in keys:
+            stream.write(key.sealed(passphrase))
+
+
+def load_keys(path: PathLike, passphrase: str) -> tuple[LevelledClientKey, ...]:
+    """The keys of a file. Raises: KeyMismatchError: a wrong passphrase. SerializationError: no such file's content. Both name the file."""
+    try:
+        with Path(path).open("rb") as stream:
+            data = stream.read(MOST_KEY_BYTES + 1)
+        if len(data) > MOST_KEY_BYTES:
+            raise SerializationError(f"levelled secret key: expected at most {MOST_KEY_BYTES} bytes, got more")
+        return tuple(LevelledClientKey.unsealed(each, passphrase) for each in _sealed_keys(memoryview(data)))
+    except (KeyMismatchError, SerializationError) as error:
+        raise type(error)(f"{os.fspath(path)}: {error}") from None
+
+
+def _sealed_keys(data: memoryview) -> list[memoryview]:
+    """The first MOST_KEYS objects of a file; what is left over is part of the last, which is refused for its size then."""
+    found = list[memoryview]()
+    while len(data) and len(found) < MOST_KEYS - 1:
+        header = wire.header_of(data, wire.Kind.SECRET_KEY)
+        size = wire.HEADER_BYTES + _section_bytes(header) + CHECKSUM_BYTES
+        found.append(data[:size])
+        data = data[size:]
+    return [*found, data] if len(data) or not found else found
+
+
+def _section_bytes(header: wire.Header) -> int:
+    return KEY_DERIVATION_BYTES + header.parameters.polynomial_size + AUTHENTICATION_TAG_BYTES

@@ -43,7 +43,7 @@ class PlainTable:
 
     @property
     def level(self) -> int:
-        """How many primes it was prepared for."""
+        """Counts the primes that it was prepared for."""
         level: int = self.prepared.shape[2]
         return level
 
@@ -97,7 +97,7 @@ class LevelledEvaluator:
 
     @property
     def parameters(self) -> LevelledParameters:
-        """Of the keys."""
+        """Returns the parameters of the keys."""
         return self._parameters
 
     # --- sums ---
@@ -312,7 +312,7 @@ class LevelledEvaluator:
         ]
 
     def concatenate(self, parts: Sequence[LevelledCiphertexts]) -> LevelledCiphertexts:
-        """Of one level and scale. The noise of all counts as that of the noisiest."""
+        """Joins ciphertexts of one level and scale. The noise of all counts as that of the noisiest."""
         first = parts[0]
         for part in parts[1:]:
             require_same_key(first.key_id, part.key_id)
@@ -406,7 +406,7 @@ def combination_norms(weights: NDArray[Any]) -> tuple[float, float]:
 
 
 def rescaled_level(parameters: LevelledParameters, level: int, left: noise.Noise, limit: float) -> int:
-    """Where `LevelledEvaluator.rescale` goes from a level. Args: limit: log2 of the largest probability of a failure."""
+    """Returns the level that `LevelledEvaluator.rescale` goes to. Args: limit: log2 of the largest probability of a failure."""
     while level > 1:
         prime = parameters.set.primes[level - 1]
         after = noise.after_division(left, parameters, prime, 1)

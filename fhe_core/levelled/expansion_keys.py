@@ -17,14 +17,14 @@ _LABEL: Final = b"cloakwork expansion keys 1\0"
 
 
 def expansion_rounds(parameters: LevelledParameters, count: int) -> int:
-    """Of the tree that expands so many coefficients."""
+    """Counts the rounds of the tree that expands this many coefficients."""
     if not 1 <= count <= parameters.polynomial_size:
         raise ShapeError(f"vector: expected 1 to {parameters.polynomial_size} numbers, got {count}")
     return (count - 1).bit_length()
 
 
 def expansion_automorphisms(parameters: LevelledParameters, count: int) -> list[int]:
-    """What `expand` needs keys for. Args: count: of coefficients."""
+    """Lists the automorphisms that `expand` needs keys for. Args: count: of coefficients."""
     return ExpansionKeyShape.of(parameters, count).automorphisms
 
 
@@ -47,7 +47,7 @@ class ExpansionKeyShape:
 
     @classmethod
     def of_header(cls, header: wire.Header, wanted: bytes) -> ExpansionKeyShape:
-        """Of so many keys: with the one for products where `wanted` is the digest of that, else without."""
+        """Describes keys by their number: with the one for products where `wanted` is the digest of that, else without."""
         without = cls(header.parameters, header.items)
         if header.items == 0:
             return without
@@ -61,12 +61,12 @@ class ExpansionKeyShape:
 
     @property
     def numbers(self) -> list[int]:
-        """What keys are called, in that order."""
+        """Lists the numbers of the keys, in that order."""
         return [*([SQUARE] if self.products else []), *self.automorphisms]
 
     @property
     def byte_count(self) -> int:
-        """Of the object, the only size that such keys have."""
+        """Counts the bytes of the object, the only size that such keys have."""
         return wire.Header(
             kind=wire.Kind.EVALUATION_KEYS, parameters=self.parameters, key_id=b"", items=len(self.numbers)
         ).byte_count

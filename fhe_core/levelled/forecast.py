@@ -56,7 +56,7 @@ class LevelledForecast:
         return self._parameters
 
     def fresh(self, count: int, level: int) -> Foreseen:
-        """Of the client, whose work is not counted."""
+        """Forecasts a fresh ciphertext of the client, whose work is not counted."""
         return Foreseen(count, level, noise.fresh(self._parameters))
 
     def add(self, a: Foreseen, b: Foreseen) -> Foreseen:

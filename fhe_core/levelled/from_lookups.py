@@ -73,7 +73,7 @@ class FromLookups:
 
     @property
     def parameters(self) -> LevelledParameters:
-        """Of the levelled side."""
+        """Returns the parameters of the levelled side."""
         return self._parameters
 
     def positions(self, count: int) -> NDArray[np.int64]:

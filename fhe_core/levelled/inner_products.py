@@ -49,7 +49,7 @@ def packed_query(parameters: LevelledParameters, vector: ArrayLike) -> NDArray[n
 
 
 def expansion_shifts(evaluator: LevelledEvaluator, count: int, level: int) -> list[PlainTable]:
-    """What `expand` multiplies by, X^(-2^i) in round i, prepared for ciphertexts of a level."""
+    """Prepares what `expand` multiplies by, X^(-2^i) in round i, for ciphertexts of a level."""
     size = evaluator.parameters.polynomial_size
     shifts = np.zeros((expansion_rounds(evaluator.parameters, count), 1, 1, size), dtype=np.int64)
     for i, shift in enumerate(shifts):
@@ -178,7 +178,7 @@ class InnerProductTable:
     def of_expanded(
         self, terms: LevelledCiphertexts, queries: int, progress: Progress = None
     ) -> list[LevelledCiphertexts]:
-        """The same of what `expand` made of so many queries."""
+        """Computes the same of what `expand` made of several queries."""
         evaluator = self._evaluator
         found = evaluator.deal(evaluator.multiply_table(terms, self._table, progress=progress), queries)
         if self._offsets is not None:
@@ -203,7 +203,7 @@ def rows_of(decrypted: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
 
 
 def expanded_noise(found: Noise, parameters: LevelledParameters, level: int, count: int) -> Noise:
-    """Of what `expand` makes of a query with this noise."""
+    """Returns the noise of what `expand` makes of a query with this noise."""
     for _ in range(expansion_rounds(parameters, count)):
         found = found.plus(noise.after_keyswitch(found, parameters, level))
     return found

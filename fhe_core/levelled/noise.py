@@ -39,7 +39,7 @@ class Noise:
 
     @property
     def variance(self) -> float:
-        """Of R."""
+        """Returns the variance of R."""
         return sum(self.variances)
 
     @property
@@ -102,7 +102,7 @@ def fresh(parameters: LevelledParameters) -> Noise:
 
 
 def rounding(parameters: LevelledParameters, primes: int, parts: int = 2) -> Noise:
-    """What a division by so many primes brings: t times a sum of `primes` uniform numbers for each part, times a power of the secret."""
+    """Returns the noise of a division by these primes: t times a sum of `primes` uniform numbers for each part, times a power of the secret."""
     size, t = parameters.polynomial_size, parameters.plaintext_modulus
     one = t**2 * primes / 12
     return Noise(0.0, (0.0, *(one * math.factorial(k) * (size * SECRET_VARIANCE) ** k for k in range(parts))))
@@ -115,7 +115,7 @@ def after_division(noise: Noise, parameters: LevelledParameters, divisor: int, p
 
 
 def sum_of_products(a: Noise, b: Noise, parameters: LevelledParameters, terms: int, rounded: int) -> Noise:
-    """Of `terms` products of a ciphertext `a` and one `b`.
+    """Returns the noise of `terms` products of a ciphertext `a` and one `b`.
 
     Every `a` was divided by `rounded` primes at the end (0: none). These roundings are independent of each other and of all that went before: with
     whatever each is multiplied by, variances add up. All else counts as dependent.
@@ -128,13 +128,13 @@ def sum_of_products(a: Noise, b: Noise, parameters: LevelledParameters, terms: i
 
 
 def dropped(parameters: LevelledParameters, bits: int, parts: int = 2) -> Noise:
-    """What leaving out the last bits of ciphertexts' coefficients over t brings (`rounded.py`); 1 part where it is bodies alone."""
+    """Returns the noise of leaving out the last bits of ciphertexts' coefficients over t (`rounded.py`); 1 part where it is bodies alone."""
     # numbers from 1 - 2^(bits - 1) to 2^(bits - 1), whose mean square is (4^bits + 2) / 12
     return rounding(parameters, 1, parts).scaled(math.sqrt(4.0**bits + 2)) if bits else Noise(0.0, (0.0,))
 
 
 def keyswitch(parameters: LevelledParameters, level: int) -> Noise:
-    """What a keyswitch of a polynomial of `level` primes adds: digits times the key's noise over P, and the division."""
+    """Returns the noise that a keyswitch of a polynomial of `level` primes adds: digits times the key's noise over P, and the division."""
     row, size, t = parameters.set, parameters.polynomial_size, parameters.plaintext_modulus
     digits = 0.0
     for first in range(0, level, row.digit_primes):

@@ -57,13 +57,13 @@ class LevelledSet:
 
     @cached_property
     def digest(self) -> bytes:
-        """Of everything that keys and ciphertexts depend on, 32 bytes."""
+        """Digests everything that keys and ciphertexts depend on, 32 bytes."""
         described = [self.name, self.log_size, self.levels, self.special_primes, self.digit_primes, SIGMA, self.primes]
         return hashlib.sha256(json.dumps(described).encode()).digest()
 
     @property
     def modulus(self) -> int:
-        """Of keys, Q P, which security is about."""
+        """Returns the modulus of keys, Q P, which security is about."""
         return math.prod(self.primes)
 
 
@@ -123,11 +123,11 @@ class LevelledParameters:
 
     @property
     def levels(self) -> int:
-        """How many primes a fresh ciphertext has."""
+        """Counts the primes of a fresh ciphertext."""
         return self.set.levels
 
     def modulus(self, level: int) -> int:
-        """Of a ciphertext of `level` primes."""
+        """Returns the modulus of a ciphertext of `level` primes."""
         return math.prod(self.set.primes[:level])
 
     @property
@@ -136,12 +136,12 @@ class LevelledParameters:
         return math.prod(self.set.primes[self.levels :])
 
     def ciphertext_bytes(self, level: int | None = None) -> int:
-        """Of two polynomials in words of four bytes; seeded ones take half of it."""
+        """Counts the bytes of two polynomials in words of four bytes; seeded ones take half of it."""
         return 8 * self.polynomial_size * (self.levels if level is None else level)
 
     @property
     def switch_key_bytes(self) -> int:
-        """Of one key, seeded; in memory it takes twice that."""
+        """Counts the bytes of one key, seeded; in memory it takes twice that."""
         return 4 * math.prod(self.engine.key_bodies_shape)
 
 

@@ -80,7 +80,7 @@ class Slots:
         return np.concatenate([values[:, :1], -values[:, :0:-1]], axis=1)
 
     def rotation(self, steps: int) -> int:
-        """The automorphism that moves both rows by so many columns to the left."""
+        """Returns the automorphism that moves both rows by `columns` to the left."""
         return pow(GENERATOR, steps % (self._size // 2), 2 * self._size)
 
     @property

@@ -79,7 +79,7 @@ class ToLookups:
 
     @property
     def parameters(self) -> LevelledParameters:
-        """Of the levelled side."""
+        """Returns the parameters of the levelled side."""
         return self._key.parameters
 
     def packed(
@@ -131,7 +131,7 @@ class ToLookups:
         )
 
     def places(self, coefficients: ArrayLike) -> NDArray[np.int64]:
-        """Where `packed` has them. ShapeError: none, or one that is out of range."""
+        """Returns where `packed` has them. ShapeError: none, or one that is out of range."""
         wanted = np.asarray(coefficients)
         size = self.parameters.polynomial_size
         if wanted.dtype.kind not in "iu" or wanted.ndim != 1 or not wanted.size or not _within(wanted, size):

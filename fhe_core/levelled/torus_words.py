@@ -28,7 +28,7 @@ class Gadget:
         return 27 * params.limb_count - self.base_log * self.level_count
 
     def weights(self, params: ParameterSet) -> list[int]:
-        """What digits count, the most significant first."""
+        """Returns the weights of digits, the most significant first."""
         last = self.dropped_bits(params)
         return [1 << (last + self.base_log * (self.level_count - 1 - i)) for i in range(self.level_count)]
 

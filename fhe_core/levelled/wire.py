@@ -7,6 +7,7 @@ the size of the object and with `max_bytes` before anything is allocated. Words 
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import struct
 from collections.abc import Sequence
@@ -98,7 +99,7 @@ class Header:
 
 
 def packed_bytes(count: int) -> int:
-    """Of so many words; N is even, and so is their number."""
+    """Counts the bytes of this many words; N is even, and so is their number."""
     return count // 2 * 7
 
 
@@ -216,15 +217,20 @@ def peek(start: bytes, size: int, kind: Kind) -> Header:
     return header
 
 
+def header_of(start: bytes | memoryview, kind: Kind) -> Header:
+    """The header of an object that begins so, whatever its size. Raises: as `read`."""
+    return _header(memoryview(start), kind)
+
+
 def check_switch_keys(stream: BinaryIO, header: Header, numbers: Sequence[int]) -> None:
-    """That evaluation keys have these numbers (of automorphisms; 0: for products), in this order, and words below their primes. One key in memory at
-    a time.
+    """That the evaluation keys where the stream stands have these numbers (of automorphisms; 0: for products), in this order, and words below their
+    primes. One key in memory at a time.
 
     Raises:
         SerializationError.
     """
     size, primes = header.parameters.polynomial_size, header.parameters.set.primes
-    stream.seek(HEADER_BYTES)
+    stream.seek(HEADER_BYTES, io.SEEK_CUR)
     sections = iter(header.sections)
     for g, named, packed in zip(numbers, sections, sections, strict=True):
         found = int.from_bytes(stream.read(named)[:4], "little")

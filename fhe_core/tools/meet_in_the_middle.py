@@ -115,9 +115,11 @@ def root_hermite_log2(block_size: int) -> float:
 
 @cache
 def reduction_operations(block_size: int, dimension: int) -> float:
-    """Of reducing a basis."""
+    """Returns the operations of reducing a basis."""
     calls = PROGRESSIVE * max(dimension - block_size, 1)
-    return dimension**3 + calls * PROGRESSIVE * 2 ** (SIEVE_RATE * (block_size - free_dimensions(block_size)) + SIEVE_START)
+    return dimension**3 + calls * PROGRESSIVE * 2 ** (
+        SIEVE_RATE * (block_size - free_dimensions(block_size)) + SIEVE_START
+    )
 
 
 def free_dimensions(block_size: int) -> float:
@@ -131,7 +133,9 @@ def samples_log2(block_size: int, dimension: int) -> float:
     if block_size < dimension:
         sieve = min(dimension, math.floor(sieve + math.log2((dimension - block_size) * PROGRESSIVE) / SIEVE_RATE))
     rounds = math.ceil(SAMPLES / math.floor(2 ** (0.2075 * sieve)))
-    return math.log2(rounds * (reduction_operations(block_size, dimension) + PROGRESSIVE * 2 ** (SIEVE_RATE * sieve + SIEVE_START)))
+    return math.log2(
+        rounds * (reduction_operations(block_size, dimension) + PROGRESSIVE * 2 ** (SIEVE_RATE * sieve + SIEVE_START))
+    )
 
 
 def dual_noise(block_size: int, dimension: int, deviation: float, modulus: int, sigma: float) -> tuple[float, int]:
@@ -164,7 +168,7 @@ def best_hash(alpha: float, table_bits: float) -> tuple[float, int, float]:
 
 
 def collisions_of(secret: Secret, dimension: int, modulus: int, sigma: float, guessed: int) -> Collisions:
-    """The cheapest block size for so many guessed coefficients."""
+    """Finds the cheapest block size for this many guessed coefficients."""
     table_bits = secret.bits * guessed / 2
 
     def attack(block_size: int) -> tuple[float, float, Collisions]:
@@ -174,7 +178,11 @@ def collisions_of(secret: Secret, dimension: int, modulus: int, sigma: float, gu
         alpha = max(2**alpha_log2, 1e-6)
         hashing, intervals, hashed = best_hash(alpha, table_bits)
         lattices = samples_log2(block_size, lattice)
-        return lattices, hashing, Collisions(sum_log2(lattices, hashing), guessed, block_size, table_bits, alpha, intervals, hashed)
+        return (
+            lattices,
+            hashing,
+            Collisions(sum_log2(lattices, hashing), guessed, block_size, table_bits, alpha, intervals, hashed),
+        )
 
     return at_balance(attack)
 
@@ -188,17 +196,19 @@ def collisions(secret: Secret, dimension: int, modulus: int, sigma: float) -> Co
 
 
 def planes_of(secret: Secret, dimension: int, modulus: int, sigma: float, guessed: int) -> Planes:
-    """The cheapest block size and number of planes for so many guessed coefficients."""
+    """Finds the cheapest block size and number of planes for this many guessed coefficients."""
     table_bits, others = secret.bits * guessed / 2, dimension - guessed
     ratio = math.log2(modulus) + math.log2(secret.deviation / sigma)
 
     def attack(block_size: int) -> tuple[float, float, Planes]:
         growth = root_hermite_log2(block_size)
         lattice = max(math.ceil(math.sqrt(others * ratio / growth)), others + 1)
-        volume = math.log2(modulus) - math.log2(sigma) - others * ratio / lattice  # of the scaled lattice: log2 of its root
+        volume = (
+            math.log2(modulus) - math.log2(sigma) - others * ratio / lattice
+        )  # of the scaled lattice: log2 of its root
 
         def hash_cost(planes: int) -> tuple[float, int, float]:
-            """Of planes that are all wider than a cell."""
+            """Returns the cost of planes that are all wider than a cell."""
             last, mean = volume - growth * lattice, volume - growth * (lattice - planes)
             cell = min(mean - table_bits / planes, 20.0)
             if cell < -1 or cell > last or planes > lattice:
@@ -281,7 +291,11 @@ TREE: tuple[Mapping[Kind, Mapping[Pair, float]], ...] = (
 
 def blocks_of(kind: Kind, length: int) -> Iterator[tuple[int, ...]]:
     """All blocks of a kind."""
-    for support in itertools.permutations(range(length), 2) if kind == DIFFERENCE else itertools.combinations(range(length), sum(kind)):
+    for support in (
+        itertools.permutations(range(length), 2)
+        if kind == DIFFERENCE
+        else itertools.combinations(range(length), sum(kind))
+    ):
         signs = (1,) * kind[0] + (-1,) * kind[1]
         values = dict(zip(support, signs, strict=True))
         yield tuple(values.get(place, 0) for place in range(length))
@@ -294,16 +308,24 @@ def ways(kind: Kind, pair: Pair, length: int) -> int:
     count = 0
     for first, second in {pair, pair[::-1]}:
         others = set(blocks_of(second, length))
-        count += sum(tuple(b - a for a, b in zip(part, block, strict=True)) in others for part in blocks_of(first, length))
+        count += sum(
+            tuple(b - a for a, b in zip(part, block, strict=True)) in others for part in blocks_of(first, length)
+        )
     return count
 
 
 def entropy(shares: Mapping[Kind, float], length: int) -> float:
     """Bits of a block whose kind has these probabilities, all blocks of a kind as likely."""
-    return sum(share * math.log2(math.comb(length, sum(kind)) * math.comb(sum(kind), kind[0]) / share) for kind, share in shares.items() if share)
+    return sum(
+        share * math.log2(math.comb(length, sum(kind)) * math.comb(sum(kind), kind[0]) / share)
+        for kind, share in shares.items()
+        if share
+    )
 
 
-def descend(shares: Mapping[Kind, float], level: Mapping[Kind, Mapping[Pair, float]], length: int) -> tuple[dict[Kind, float], float]:
+def descend(
+    shares: Mapping[Kind, float], level: Mapping[Kind, Mapping[Pair, float]], length: int
+) -> tuple[dict[Kind, float], float]:
     """(kinds of the two parts of a block, bits of its decompositions)."""
     below: defaultdict[Kind, float] = defaultdict(float)
     bits = 0.0

@@ -64,7 +64,7 @@ class Manifest:
 
     @property
     def parts(self) -> list[Part]:
-        """Of the objects in the file, in order."""
+        """Lists the parts of the file, in order."""
         objects = [part for exchange in self.exchanges for part in exchange]
         return [self.keys, *objects] if self.has_keys else objects
 

@@ -1,4 +1,4 @@
-"""`compile_batch`: a linear or kernel model for so many encrypted samples, one a slot or one a ciphertext, whichever costs less."""
+"""`compile_batch`: a linear or kernel model for many encrypted samples, one a slot or one a ciphertext, whichever costs less."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import numpy as np
 
 from cloakwork.models.arrays import Reals
 from cloakwork.models.batches.client import MOST_MODULI, BatchClient, Packing
+from cloakwork.models.batches.contents import Alternative, Way
 from cloakwork.models.batches.costs import single_cost
 from cloakwork.models.batches.decisions import Radial, Votes
 from cloakwork.models.batches.folding import Model, folded
 from cloakwork.models.batches.kernels import PowerModel, RadialModel
-from cloakwork.models.batches.model import Alternative, BatchModel, Way
+from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.batches.plan import COEFFICIENT_MODULI, Plan, best_plan, slot_room
 from cloakwork.models.batches.quantise import Quantised, quantised_linear, quantised_power
 from cloakwork.models.client_steps import (
@@ -31,12 +32,12 @@ from cloakwork.models.client_steps import (
     run_output_steps,
 )
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError
 from cloakwork.models.linear.client_ranges import client_ranges
-from cloakwork.models.linear.compile_linear import compile_linear
+from cloakwork.models.linear.compile_linear import DEFAULT_MARGIN, compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.linear.linear_quantisation import Effects
+from cloakwork.models.options import Options
 from cloakwork.models.runtime.interpreter import interpret
 
 After: TypeAlias = Votes | tuple[OutputStep, ...]
@@ -73,28 +74,22 @@ class _Candidate:
 
 def compile_batch(
     model: Model,
-    calibration: Any,
+    samples: Any,
+    options: Options | None = None,
     *,
-    samples: int,
     after: After | None = None,
     preprocessing: Sequence[InputStep] | None = None,
-    feature_ranges: FeatureRanges | None = None,
-    margin: float = 0.1,
-    bits: int | None = None,
-    way: Way | None = None,
+    **named: Any,
 ) -> BatchModel:
-    """Quantises a model, chooses sets by foreseen noise, and how samples are packed by foreseen cost.
+    """Quantise a model, choose sets by foreseen noise, and how samples are packed by foreseen cost.
 
     Args:
-        calibration: typical samples [samples, columns]; they set the range of every feature, and the agreement is measured on them.
-        samples: how many are scored at once.
+        samples: typical samples [samples, columns]; they set the range of each feature, and the agreement is measured on them.
+        options: of `cloakwork.compile`, or by name. `batch`: how many samples are scored at once (1). `input_bits`: of a feature of a linear model,
+            sign included; by default as many as are best.
         after: what decides by the scores; None: what the linear model says.
-        preprocessing: what the client does before, its first step checking the columns; None: that step alone. Offsets, scales and projections at
+        preprocessing: what the client does before, its first step checking the columns; None: that step only. Offsets, scales and projections at
             its end become part of the model where that does not make more features.
-        feature_ranges: lowest and highest value of features, by name or number, in place of what samples show.
-        margin: part of the half range of the samples that is kept free on either side, at least.
-        bits: of a feature of a linear model, sign included; None: as many as are best.
-        way: "slots" (one sample a slot) or "ciphertexts" (one ciphertext a sample); None: the cheaper.
 
     Warns:
         AccuracyWarning: less than 97 % of the given samples are decided as by the model in clear.
@@ -103,22 +98,25 @@ def compile_batch(
         CompileError: no samples, options out of their range.
         NoParameterSetError: no set has room.
     """
-    if samples < 1:
-        raise CompileError(f"samples: expected 1 or more, got {samples}")
-    if way not in (None, "slots", "ciphertexts"):
-        raise CompileError(f"way: expected 'slots', 'ciphertexts' or None, got {way!r}")
+    options = Options.of(options, named)
+    options.check("batch")
+    batch = 1 if options.batch is None else options.batch
+    if batch < 1:
+        raise CompileError(f"batch: expected 1 or more, got {batch}")
     decides = after if after is not None else model.output_steps if isinstance(model, LinearModel) else ()
     names = model.feature_names if isinstance(model, LinearModel) else None
     steps: tuple[InputStep, ...] = tuple(preprocessing) if preprocessing else (Columns(model.features, names),)
     steps, model = folded(steps, model)
-    features = run_input_steps(steps, calibration)
+    features = run_input_steps(steps, samples)
     labels = column_labels(steps, np.zeros((0, model.features)))
     assert labels is not None
-    known = known_ranges(steps, calibration, model.features)
-    lower, upper = client_ranges(features, labels, feature_ranges, margin, known)
+    known = known_ranges(steps, samples, model.features)
+    margin = DEFAULT_MARGIN if options.margin is None else options.margin
+    lower, upper = client_ranges(features, labels, options.ranges, margin, known)
     seen = features[:: max(1, len(features) // _JUDGED)]
-    source = _Source(model, steps, seen, model.scores(seen), lower, upper, samples, bits, decides)
-    return _chosen(source, None if way == "slots" else source.single(), way)
+    scores = model.scores(seen)
+    source = _Source(model, steps, seen, scores, lower, upper, batch, options.input_bits, decides)
+    return _chosen(source, None if options.packing == "slots" else source.single(), options.packing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +243,7 @@ class _Source:
         linear = LinearModel(model.coefficients, model.intercept, after=())
         ranges = {i: (float(a), float(b)) for i, (a, b) in enumerate(zip(source.lower, source.upper, strict=True))}
         try:
-            compiled = compile_linear(linear, preprocessing=source.steps, feature_ranges=ranges, bits=self.bits)
+            compiled = compile_linear(linear, preprocessing=source.steps, ranges=ranges, input_bits=self.bits)
         except CompileError:  # no room in the set
             return None
         program = compiled.program
@@ -284,7 +282,7 @@ def _chosen(source: _Source, single: tuple[CompiledModel, Alternative] | None, w
     ways = sorted([*(each.alternative for each in made), *programs], key=_preference)
     chosen = next((each for each in ways if way in (None, each.way)), None)
     if chosen is None:
-        raise CompileError("way: this model has no program of one ciphertext a sample; expected 'slots' or None")
+        raise CompileError("packing: this model has no program of one ciphertext a sample; expected 'slots' or None")
     if chosen.agreement < LEAST_AGREEMENT:
         warnings.warn(
             AccuracyWarning(
@@ -297,9 +295,10 @@ def _chosen(source: _Source, single: tuple[CompiledModel, Alternative] | None, w
     candidate = next((each for each in made if each.alternative == chosen), made[0])
     others = sorted((each for each in ways if each is not chosen), key=lambda each: each.cost.total_ms)
     considered = (chosen, *others)
+    compiled = single[0] if single and by_program else None
+    client = replace(candidate.client(source.after), program=None if compiled is None else compiled.client)
     return BatchModel(
-        candidate.client(source.after), candidate.quantised.formula, candidate.plan, single[0] if single and by_program else None,
-        source.samples, considered, _reason(considered, source.samples, way),
+        client, candidate.quantised.formula, candidate.plan, compiled, source.samples, considered, _reason(considered, source.samples, way),
     )  # fmt: skip
 
 
@@ -310,7 +309,7 @@ def _preference(each: Alternative) -> tuple[float, float]:
 def _reason(considered: Sequence[Alternative], samples: int, way: Way | None) -> str:
     chosen = considered[0]
     if way is not None:
-        return f"chosen by way='{way}'"
+        return f"chosen by packing='{way}'"
     other = min((each for each in considered[1:] if each.way != chosen.way), key=_preference, default=None)
     if other is None:
         return "there is no other way for this model"

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.levelled.answer_masks import check_masks
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
-from cloakwork.fhe_core.levelled.expansion_keys import expansion_automorphisms
+from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape, expansion_rounds
 from cloakwork.fhe_core.levelled.inner_products import packed_query, rows_of
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
+from cloakwork.fhe_core.levelled.several import KeyShapes
 from cloakwork.fhe_core.levelled.slots import Slots
+from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models import fields as typed
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.batches.decisions import Radial, Votes
@@ -38,16 +40,23 @@ from cloakwork.models.client_steps import (
 from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.client_steps.unfit import REFUSED, Replaced, finite
 from cloakwork.models.errors import CompileError
+from cloakwork.models.program.client_specification import ClientSpecification
+from cloakwork.models.program.specification_limits import TableSizes, check_step_count, check_text, run_on_no_samples
 
 if TYPE_CHECKING:
+    from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
     from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
+    from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 
 Packing = Literal["coefficients", "slots", "query"]
 FORMAT: Final = "cloakwork batches client 1"
 MOST_MODULI: Final = 3
 _MOST_LIMIT: Final = 1 << 20
+_MOST_WORDS: Final = 1 << 28  # of a query or an answer, for each plaintext modulus
 Queries: TypeAlias = Sequence[SeededLevelledCiphertexts | LevelledCiphertexts]  # one for every plaintext modulus
+Request: TypeAlias = "list[SeededLevelledCiphertexts] | SeededPackedCiphertexts"
+Answer: TypeAlias = "Sequence[LevelledCiphertexts] | Ciphertexts | SwitchedCiphertexts"
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +74,7 @@ class BatchClient:
         unit, told: [outputs] of the server.
         radial: makes scores of the outputs.
         after: what decides by the scores.
+        program: of the chosen packing, if it is one ciphertext a sample by look-ups' arithmetic: encrypts samples and gives scores.
     """
 
     parameters: tuple[LevelledParameters, ...]
@@ -79,23 +89,51 @@ class BatchClient:
     input_steps: tuple[InputStep, ...]
     after: Votes | tuple[OutputStep, ...]
     radial: Radial | None = None
+    program: ClientSpecification | None = None
 
     # --- keys ---
 
+    @property
+    def key_shapes(self) -> KeyShapes:
+        """Of the evaluation keys of a levelled model, for each plaintext modulus; for sums they hold no key."""
+        rounds = expansion_rounds(self.parameters[0], self.features) if self.packing == "query" else 0
+        return KeyShapes(tuple(ExpansionKeyShape(each, rounds, self.products) for each in self.parameters))
+
+    @property
+    def key_parameters(self) -> tuple[Any, ...]:
+        """What keys are generated for: a set of look-ups, or a levelled set for each plaintext modulus."""
+        return self.parameters if self.program is None else (parameter_set(self.program.parameters),)
+
     def evaluation_keys(self, keys: Sequence[LevelledClientKey]) -> list[LevelledEvaluationKeys]:
-        """What the server needs, once; none for sums alone."""
+        """Makes what the server needs, once; none for sums alone."""
         self._check_keys(keys)
-        if self.packing == "query":
-            wanted = expansion_automorphisms(self.parameters[0], self.features)
-            return [key.evaluation_keys(wanted, products=False) for key in keys]
-        return [key.evaluation_keys() for key in keys] if self.products else []
+        shapes = self.key_shapes.shapes
+        if not shapes[0].numbers:
+            return []
+        return [
+            key.evaluation_keys(shape.automorphisms, products=shape.products)
+            for key, shape in zip(keys, shapes, strict=True)
+        ]
 
     # --- samples ---
 
     @property
     def samples_at_once(self) -> int:
-        """Of one query."""
+        """Counts the samples of one query."""
         return 1 if self.packing == "query" else self.parameters[0].polynomial_size
+
+    @property
+    def query_ciphertexts(self) -> int:
+        """How many a query has, for each plaintext modulus."""
+        return 1 if self.packing == "query" else self.features
+
+    def check_size(self, samples: Any) -> None:
+        """ShapeError for samples of which the input steps, which a stranger may have written, would make far more numbers than these have."""
+        sizes, none = TableSizes(), no_samples(self.input_steps)
+        assert none is not None, "the first step checks columns"
+        with np.errstate(all="ignore"):
+            run_on_no_samples(self.input_steps, none, sizes)
+        sizes.check(samples)
 
     def integers(self, samples: Any, *, refuse: bool = False) -> Indices:
         """[samples, features].
@@ -117,7 +155,24 @@ class BatchClient:
         replaced.warn()
         return found.astype(np.int64)
 
-    def encrypt(self, keys: Sequence[LevelledClientKey], integers: Indices) -> list[SeededLevelledCiphertexts]:
+    def encrypt(self, key: Any, x: Any) -> Request:
+        """Encrypt x, samples [samples, ..], to be sent: one query. Args: key: a `cloakwork.Key`, or the engine's keys."""
+        keys = key_parts(key)
+        if self.program is not None:
+            return self.program.encrypt(_only(keys), x)
+        return self.encrypt_integers(keys, self.integers(x))
+
+    def decrypt(self, key: Any, answer: Answer, x: Any, output: Stage = "labels") -> NDArray[Any]:
+        """Decrypt the answer to one query. Args: x: samples that were encrypted, of which distances are. output: as of `decide`."""
+        keys = key_parts(key)
+        if self.program is not None:
+            found = self.program.decrypt(_only(keys), cast("Ciphertexts | SwitchedCiphertexts", answer))
+            return self.decide(found[: len(x)], output)
+        integers = self.integers(x)
+        outputs = self.outputs(keys, cast("Sequence[LevelledCiphertexts]", answer), len(integers))
+        return self.decide(self.scores(outputs, integers), output)
+
+    def encrypt_integers(self, keys: Sequence[LevelledClientKey], integers: Indices) -> list[SeededLevelledCiphertexts]:
         """One query: up to `samples_at_once` samples [samples, features], to be sent."""
         self._check_keys(keys)
         if not 1 <= len(integers) <= self.samples_at_once or integers.shape[1] != self.features:
@@ -147,7 +202,7 @@ class BatchClient:
         self._check_keys(keys)
         if len(answers) != len(keys):
             raise CompileError(f"answers: expected one for each of {len(keys)} keys, got {len(answers)}")
-        count, residues = self._answer_count, []
+        count, residues = self.answer_ciphertexts, []
         for key, answer in zip(keys, answers, strict=True):
             if (len(answer), answer.level) != (count, self.answer_level) or answer.parameters != key.parameters:
                 raise CompileError(
@@ -164,7 +219,8 @@ class BatchClient:
         return from_residues(residues, [each.plaintext_modulus for each in self.parameters])
 
     @property
-    def _answer_count(self) -> int:
+    def answer_ciphertexts(self) -> int:
+        """How many an answer has, for each plaintext modulus."""
         return -(-len(self.unit) // self.parameters[0].polynomial_size) if self.packing == "query" else len(self.unit)
 
     def scores(self, outputs: NDArray[Any], integers: Indices) -> Reals:
@@ -209,6 +265,7 @@ class BatchClient:
             "votes": self.after.to_fields() if isinstance(self.after, Votes) else None,
             "output_steps": [] if votes else steps_to_fields(self.after),  # type: ignore[arg-type]
             "radial": None if self.radial is None else self.radial.to_fields(),
+            "program": None if self.program is None else json.loads(self.program.to_json()),
         }
         return json.dumps(fields)
 
@@ -216,12 +273,14 @@ class BatchClient:
     def from_json(cls, text: str | bytes) -> BatchClient:
         """Raises: CompileError: not what `to_json` wrote."""
         try:
+            check_text(text if isinstance(text, str) else text.decode())
             fields = typed.parsed_object(text)
+            check_step_count(fields["input_steps"])
             if fields["format"] != FORMAT:
                 raise ValueError("another format")
             moduli = [typed.integer(each, 2) for each in typed.entries(fields["plaintext_moduli"], MOST_MODULI)]
             parameters = tuple(LevelledParameters.of(typed.text(fields["set"]), each) for each in moduli)
-            votes, radial = fields["votes"], fields["radial"]
+            votes, radial, program = fields["votes"], fields["radial"], fields["program"]
             steps = output_steps_from_fields(fields["output_steps"])
             found = cls(
                 parameters=parameters,
@@ -236,6 +295,7 @@ class BatchClient:
                 input_steps=input_steps_from_fields(fields["input_steps"]),
                 after=steps if votes is None else Votes.from_fields(votes),
                 radial=None if radial is None else Radial.from_fields(radial),
+                program=None if program is None else ClientSpecification.from_json(json.dumps(program)),
             )
             with np.errstate(all="ignore"):  # of numbers that are refused
                 found._check()
@@ -265,9 +325,17 @@ class BatchClient:
         ends = np.abs((np.stack([last.lower, last.upper]) - last.offset) * last.scale)
         if last.scale.shape != (self.features,) or not (np.rint(ends) <= self.limit).all():
             raise ValueError("ranges of features that do not fit the limit")
+        size = self.parameters[0].polynomial_size
+        counts = (self.query_ciphertexts * self.level, 2 * self.answer_ciphertexts * self.answer_level)
+        if max(counts) * size > _MOST_WORDS:
+            raise ValueError("more ciphertexts than fit memory")
         if self.packing == "slots":
             for each in self.parameters:
                 slots_of(each)
+        if self.packing == "query" and (
+            self.features > size or not all(each.plaintext_modulus % 2 for each in self.parameters)
+        ):
+            raise ValueError("queries that cannot be expanded")
         moduli = [each.plaintext_modulus for each in self.parameters]
         if any(math.gcd(a, b) > 1 for i, a in enumerate(moduli) for b in moduli[:i]):
             raise ValueError("plaintext moduli that have a divisor in common")
@@ -279,7 +347,21 @@ class BatchClient:
         nobody = run_input_steps(self.input_steps, no_samples(self.input_steps))
         if nobody.shape != (0, self.features):
             raise ValueError("steps that do not make the features")
+        if self.program is not None and self.program.output_scale.size != scores:
+            raise ValueError("a program of another number of scores")
         self.decide(np.zeros((1, scores)))
+
+
+def key_parts(key: Any) -> Sequence[Any]:
+    """The engine's keys. Args: key: a `cloakwork.Key`, the engine's keys, or one of them."""
+    found = getattr(key, "parts", key)
+    return found if isinstance(found, Sequence) else (found,)
+
+
+def _only(keys: Sequence[Any]) -> Any:
+    if len(keys) != 1:
+        raise CompileError(f"key: expected a key of one part, got one of {len(keys)}")
+    return keys[0]
 
 
 @lru_cache(maxsize=8)

@@ -68,12 +68,12 @@ class Formula:
         return len(self.inner) if self.outer is None else len(self.outer)
 
     def largest(self, limit: int) -> int:
-        """No score is larger in absolute value, whatever integers within [-limit, limit] come."""
-        inner = np.abs(self.inner.astype(object)).sum(axis=1) * limit + np.abs(self.constant.astype(object))
+        """No score is larger in absolute value, whatever integers within [-limit, limit] come; sums of a row's weights fit 64 bits."""
+        inner = np.abs(self.inner).sum(axis=1).astype(object) * limit + np.abs(self.constant.astype(object))
         if self.outer is None or self.added is None:
             return int(inner.max())
-        sums = np.abs(self.outer.astype(object)) @ inner**self.degree + np.abs(self.added.astype(object))
-        return int(sums.max())
+        powers, added = inner**self.degree, np.abs(self.added.astype(object))
+        return max(int(np.abs(row.astype(object)) @ powers + each) for row, each in zip(self.outer, added, strict=True))
 
     def scores(self, samples: Indices, limit: int) -> NDArray[Any]:
         """[samples, outputs] of integers [samples, features] within the limit: int64, or Python's integers where these are too small."""

@@ -73,7 +73,8 @@ class PowerModel:
         return found
 
     def squares(self) -> PowerModel | None:
-        """Of degree 2: the quadratic form of every output as squares along its eigenvectors, features + 1 at most; None of other degrees."""
+        """Writes a kernel of degree 2, the quadratic form of every output, as squares along its eigenvectors, features + 1 at most; None of other
+        degrees."""
         if self.degree != 2:
             return None
         rows = np.concatenate([self.inner, self.constant[:, None]], axis=1)

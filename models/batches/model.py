@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.batches.batch_file import read_batch
+from cloakwork.models.batches.batch_format import write_batch
 from cloakwork.models.batches.client import BatchClient
-from cloakwork.models.batches.costs import Cost
+from cloakwork.models.batches.contents import Alternative, BatchContents, Way
 from cloakwork.models.batches.formula import Formula
 from cloakwork.models.batches.plan import Plan
 from cloakwork.models.batches.scorer import BatchScorer
@@ -23,28 +26,12 @@ from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
 from cloakwork.models.modes import How, check_how
 from cloakwork.models.program.facts import OriginalFacts
-from cloakwork.models.report.costs import sample_p_fail_log2
+from cloakwork.models.report import bytes_line, four_lines, sample_p_fail_log2
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
 
 _NEVER = -1000.0
-Way = Literal["slots", "ciphertexts"]  # one sample a slot (or coefficient), one ciphertext a sample
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """A way of computing the model that was considered.
-
-    Attributes:
-        kind: what the server computes, in words.
-        agreement: share of the given samples decided as by the model in clear; of values, of their deviation that is kept.
-    """
-
-    way: Way
-    kind: str
-    cost: Cost
-    agreement: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +58,36 @@ class BatchModel:
 
     @property
     def way(self) -> Way:
-        """How samples are packed: the cheapest way of `considered`."""
+        """Returns the packing of samples: the cheapest way of `considered`."""
         return self.considered[0].way
 
     @property
     def key_parameters(self) -> Sequence[Any]:
-        """What keys are generated for: a set of look-ups, or a set and modulus for each of `BatchClient.parameters`."""
-        return (self.single.program.parameters,) if self.single is not None else self.client.parameters
+        """Returns what keys are generated for: a set of look-ups, or a set and modulus for each of `BatchClient.parameters`."""
+        return self.client.key_parameters
+
+    def save(self, path: PathLike) -> None:
+        """Write the model to one file, which `cloakwork.load`, the command line and the service read."""
+        program = None if self.single is None else self.single.program
+        given = (
+            self.client,
+            self.formula,
+            self.plan,
+            program,
+            self.samples,
+            self.considered,
+            self.reason,
+            self.original,
+        )
+        write_batch(path, BatchContents(*given))
+
+    @classmethod
+    def load(cls, path: PathLike) -> BatchModel:
+        """Read the file of a model for batches. Raises: SerializationError, KeyMismatchError: as `read_batch`."""
+        found = read_batch(path)
+        single = None if found.program is None else CompiledModel(found.program)
+        given = (found.client, found.formula, found.plan, single, found.batch, found.considered, found.reason)
+        return cls(*given, original=found.original)
 
     def scorer(self, keys: Sequence[LevelledEvaluationKeys] = (), threads: int = 1, device: str = "cpu") -> BatchScorer:
         """The server, of the levelled way. Args: keys: of `BatchClient.evaluation_keys`."""
@@ -85,7 +95,7 @@ class BatchModel:
 
     def predict(
         self,
-        samples: Any,
+        x: Any,
         how: How = "clear",
         *,
         key: Any = None,
@@ -102,12 +112,12 @@ class BatchModel:
             session: of a program with that key; None: one is made.
             device: that scores, "cpu", "cuda" or "cuda:N".
         """
-        scores = self.scores(samples, how, key=key, session=session, threads=threads, device=device)
+        scores = self.scores(x, how, key=key, session=session, threads=threads, device=device)
         return self.client.decide(scores, output)
 
     def scores(
         self,
-        samples: Any,
+        x: Any,
         how: How = "clear",
         *,
         key: Any = None,
@@ -120,10 +130,10 @@ class BatchModel:
         keys = self._keys(key) if how == "encrypted" else ()
         if self.single is not None:
             if not keys:
-                return np.asarray(self.single.predict(samples))
+                return np.asarray(self.single.predict(x))
             session = session or Session(keys[0].evaluation_keys(), device=device, threads=threads)
-            return np.asarray(self.single.predict(samples, "encrypted", key=keys[0], session=session))
-        integers = self.client.integers(samples, refuse=True)
+            return np.asarray(self.single.predict(x, "encrypted", key=keys[0], session=session))
+        integers = self.client.integers(x, refuse=True)
         outputs = self.encrypted_outputs(keys, integers, threads, device) if keys else self.outputs(integers)
         return self.client.scores(outputs, integers)
 
@@ -137,7 +147,7 @@ class BatchModel:
         """The same by ciphertexts."""
         scorer = self.scorer(self.client.evaluation_keys(keys), threads, device)
         parts = [
-            self.client.outputs(keys, scorer.score(self.client.encrypt(keys, part)), len(part))
+            self.client.outputs(keys, scorer.score(self.client.encrypt_integers(keys, part)), len(part))
             for part in _parts(integers, self.client.samples_at_once)
         ]
         return np.concatenate(parts) if parts else np.zeros((0, self.formula.outputs), dtype=np.int64)
@@ -158,7 +168,7 @@ class BatchModel:
         return keys
 
     def report(self) -> dict[str, Any]:
-        """What it costs, why so, how fine it is, and who learns what."""
+        """Reports what it costs, why so, how fine it is, and who learns what."""
         chosen = self.considered[0]
         first = self.client.parameters[0]
         return {
@@ -180,7 +190,7 @@ class BatchModel:
                 }
                 for each in self.considered
             ],
-            "set": first.set.name if self.single is None else self.single.program.parameters.name,
+            "parameter_set": first.set.name if self.single is None else self.single.program.parameters.name,
             "plaintext_moduli": []
             if self.single is not None
             else [p.plaintext_modulus for p in self.client.parameters],
@@ -198,6 +208,19 @@ class BatchModel:
         }
 
     def __str__(self) -> str:
+        chosen = self.considered[0]
+        accuracy = (
+            f"as your model: {100 * chosen.agreement:.1f} % agreement" if self.original is None else self.original.text
+        )
+        seconds = f"seconds for one sample: {chosen.cost.server_ms / 1000:.3g} in batches of {self.samples} (forecast for one CPU thread)"
+        sizes = bytes_line(
+            chosen.cost.up_bytes, chosen.cost.down_bytes, None if self.report()["evaluation_keys"] else 0
+        )
+        return four_lines(accuracy, seconds, sizes, _learns(self.client))
+
+    @property
+    def details(self) -> str:
+        """The report as text: why this way, what the others would cost, and the failure probability. `str(model)` has four lines of it."""
         found = self.report()
         lines = [] if self.original is None else [self.original.text]
         lines += [f"{found['way']}: {found['kind']}", found["reason"]]
@@ -207,7 +230,7 @@ class BatchModel:
             for each in found["considered"]
         ]
         lines.append(
-            f"set {found['set']}, failure below 2^{max(found['failure_log2'], _NEVER):.0f}, agreement {100 * found['agreement']:.1f} %"
+            f"set {found['parameter_set']}, failure below 2^{max(found['failure_log2'], _NEVER):.0f}, agreement {100 * found['agreement']:.1f} %"
         )
         lines.append(f"the client learns {found['client_learns']}")
         return "\n".join(lines)

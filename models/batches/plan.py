@@ -14,7 +14,7 @@ from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.fhe_core.levelled.evaluator import FAILURE_LOG2
 from cloakwork.fhe_core.levelled.forecast import LevelledForecast
 from cloakwork.fhe_core.levelled.inner_products import products_noise
-from cloakwork.fhe_core.levelled.noise import failure_log2
+from cloakwork.fhe_core.levelled.noise import Noise, failure_log2
 from cloakwork.fhe_core.levelled.parameters import PLAINTEXT_LIMIT, SETS, LevelledParameters
 from cloakwork.fhe_core.levelled.slots import is_prime
 from cloakwork.models.batches.client import MOST_MODULI, Packing
@@ -59,12 +59,12 @@ def slot_moduli(size: int, count: int) -> tuple[int, ...]:
 
 
 def slot_room(moduli: int) -> int:
-    """The least product of so many, over all sets."""
+    """Returns the least product of this many, over all sets."""
     return min(math.prod(slot_moduli(SETS[name].polynomial_size, moduli)) for name in _SETS)
 
 
 def best_plan(formula: Formula, limit: int, packing: Packing, samples: int) -> Plan | None:
-    """The cheapest for so many samples; None where no set has room. Args: limit: of features' integers."""
+    """Finds the cheapest plan for this many samples; None where no set has room. Args: limit: of features' integers."""
     wanted = 2 * formula.largest(limit) + 1
     if packing == "slots":
         count = next((count for count in range(1, MOST_MODULI + 1) if wanted <= slot_room(count)), None)
@@ -75,6 +75,24 @@ def best_plan(formula: Formula, limit: int, packing: Packing, samples: int) -> P
             return None
         plans = (_queries if packing == "query" else _batches)(formula, moduli, samples)
     return min(plans, key=lambda plan: plan.cost.total_ms, default=None)
+
+
+def answer_noise(formula: Formula, parameters: LevelledParameters, packing: Packing, levels: tuple[int, int]) -> Noise:
+    """The noise of answers, as foreseen. Args: levels: of queries and of answers. Raises: ParameterError: there is no room for it."""
+    if packing == "query":
+        found = _query_noise(formula, parameters, levels)
+        if failure_log2(found, parameters, levels[1]) > FAILURE_LOG2:
+            raise ParameterError(f"levels: expected more than {levels} for these weights")
+        return found
+    forecast = LevelledForecast(parameters)
+    answer = formula.run(forecast, forecast.fresh(formula.features, levels[0]), lambda _: np.zeros((1, 1), np.int64))
+    return forecast.modulus_switch(answer, levels[1]).noise
+
+
+def _query_noise(formula: Formula, parameters: LevelledParameters, levels: tuple[int, int]) -> Noise:
+    norm1 = float(np.abs(formula.inner).sum())
+    norm2 = math.sqrt(float(np.square(formula.inner.astype(np.float64)).sum()))
+    return products_noise(parameters, levels, formula.features, norm1, norm2)
 
 
 def _batches(formula: Formula, moduli: tuple[int, ...] | int, samples: int) -> Iterator[Plan]:
@@ -101,13 +119,11 @@ def _batches(formula: Formula, moduli: tuple[int, ...] | int, samples: int) -> I
 
 def _queries(formula: Formula, moduli: tuple[int, ...], samples: int) -> Iterator[Plan]:
     """One ciphertext a sample."""
-    norm1 = float(np.abs(formula.inner).sum())
-    norm2 = math.sqrt(float(np.square(formula.inner.astype(np.float64)).sum()))
     for name, level, answer_level in (("bgv12", 2, 1), ("bgv12", 2, 2), ("bgv13", 3, 2), ("bgv13", 4, 2)):
         parameters = tuple(LevelledParameters.of(name, t) for t in moduli)
         if formula.features > parameters[0].polynomial_size:
             continue
-        noise = products_noise(parameters[0], (level, answer_level), formula.features, norm1, norm2)
+        noise = _query_noise(formula, parameters[0], (level, answer_level))
         failure = failure_log2(noise, parameters[0], answer_level)
         if failure <= FAILURE_LOG2:
             cost = query_cost(parameters, (level, answer_level), (formula.features, formula.outputs), samples)

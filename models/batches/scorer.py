@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.fhe_core.arrays import Progress, report
 from cloakwork.fhe_core.errors import ShapeError
 from cloakwork.fhe_core.levelled.ciphertexts import (
     LevelledCiphertexts,
@@ -15,6 +16,7 @@ from cloakwork.fhe_core.levelled.ciphertexts import (
     SeededLevelledCiphertexts,
 )
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
+from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
 from cloakwork.fhe_core.levelled.inner_products import InnerProductTable
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.models.arrays import Indices
@@ -27,8 +29,9 @@ class BatchScorer:
     """Scores encrypted batches; with keys those of one client.
 
     Args:
-        keys: of `BatchClient.evaluation_keys`; none where the model is sums alone.
+        keys: of `BatchClient.evaluation_keys`, or expanded on the device; none where the model is sums alone.
         threads: of the CPU, for products and divisions; sums are NumPy's, which has threads of its own.
+        tables: of `prepared_tables` there; None: they are made.
 
     Raises:
         CompileError: another number of keys than the model wants.
@@ -39,9 +42,10 @@ class BatchScorer:
         self,
         client: BatchClient,
         formula: Formula,
-        keys: Sequence[LevelledEvaluationKeys] = (),
+        keys: Sequence[LevelledEvaluationKeys | ExpandedLevelledKeys] = (),
         threads: int = 1,
         device: str = "cpu",
+        tables: Sequence[InnerProductTable] | None = None,
     ) -> None:
         self._client, self._formula = client, formula
         wanted = len(client.parameters) if client.products or client.packing == "query" else 0
@@ -51,18 +55,15 @@ class BatchScorer:
             LevelledEvaluator(each, keys[i] if wanted else None, threads=threads, device=device)
             for i, each in enumerate(client.parameters)
         ]
-        self._tables = [
-            InnerProductTable(
-                each, formula.inner, formula.constant, level=client.level, answer_level=client.answer_level
-            )
-            for each in (self._evaluators if client.packing == "query" else [])
-        ]
+        made = prepared_tables(client, formula, threads, device) if tables is None else tables
+        self._tables = [table.used_by(each) for table, each in zip(made, self._evaluators, strict=bool(made))]
 
-    def score(self, queries: Queries) -> list[LevelledCiphertexts]:
+    def score(self, queries: Queries, progress: Progress = None) -> list[LevelledCiphertexts]:
         """The scores of one query's samples, a ciphertext for every output.
 
         Args:
             queries: of every plaintext modulus.
+            progress: called with plaintext moduli done and in all.
 
         Raises:
             ShapeError: another number of moduli or features, another level, ciphertexts that are not fresh.
@@ -72,7 +73,11 @@ class BatchScorer:
             raise ShapeError(
                 f"queries: expected one for each of {len(self._evaluators)} plaintext moduli, got {len(queries)}"
             )
-        return [self._score(i, query) for i, query in enumerate(queries)]
+        found = []
+        for i, query in enumerate(queries):
+            found.append(self._score(i, query))
+            report(progress, i + 1, len(queries))
+        return found
 
     def _score(self, number: int, query: SeededLevelledCiphertexts | LevelledCiphertexts) -> LevelledCiphertexts:
         client, evaluator = self._client, self._evaluators[number]
@@ -86,6 +91,19 @@ class BatchScorer:
             return self._tables[number].products(x).to_host()
         found = self._formula.run(evaluator, x, constants_of(evaluator.parameters, client.packing))
         return evaluator.modulus_switch(found, client.answer_level).to_host()
+
+
+def prepared_tables(
+    client: BatchClient, formula: Formula, threads: int = 1, device: str = "cpu"
+) -> list[InnerProductTable]:
+    """Where queries are scored, for keys of any client: a table for each plaintext modulus, none if samples are packed otherwise."""
+    if client.packing != "query":
+        return []
+    evaluators = (LevelledEvaluator(each, threads=threads, device=device) for each in client.parameters)
+    return [
+        InnerProductTable(each, formula.inner, formula.constant, level=client.level, answer_level=client.answer_level)
+        for each in evaluators
+    ]
 
 
 def constants_of(parameters: LevelledParameters, packing: Packing) -> Callable[[NDArray[Any]], Indices]:

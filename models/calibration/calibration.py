@@ -37,8 +37,8 @@ class Calibration:
         expected = [node.bias.shape for node in graph.linears]
         if [low.shape for low, _ in self.rows] != expected:
             raise CompileError(
-                f"calibration: expected ranges of {len(expected)} linear layers of shapes {expected}, got {len(self.rows)} of shapes "
-                f"{[low.shape for low, _ in self.rows]}; it belongs to another model: calibrate with data again"
+                f"samples: expected ranges of {len(expected)} linear layers of shapes {expected}, got {len(self.rows)} of shapes "
+                f"{[low.shape for low, _ in self.rows]}; it belongs to another model: record them again"
             )
 
     def on(self, before: Graph, after: Graph) -> Calibration:
@@ -89,7 +89,7 @@ class Calibration:
                 raise ValueError("a range is not one")
         except (KeyError, TypeError, ValueError) as error:
             raise SerializationError(
-                f"calibration: expected version {_VERSION} of its JSON; calibrate with data again ({error})"
+                f"samples: expected version {_VERSION} of its JSON; record them again ({error})"
             ) from error
         return cls((low, high), rows, learned, reach, inputs)
 
@@ -98,14 +98,14 @@ def observe(graph: Graph, samples: ArrayLike) -> Calibration:
     """Runs samples [samples, ..] through the graph in clear."""
     array, size = real_numbers(samples), samples_at_once(graph)
     if array.ndim == 0 or len(array) == 0:
-        raise ShapeError("calibration: expected at least one sample, got none; pass a few hundred typical inputs")
+        raise ShapeError("samples: expected at least one sample, got none; pass a few hundred typical inputs")
     low, high = np.full(graph.input.size, math.inf), np.full(graph.input.size, -math.inf)
     rows = [_Rows(node) for node in graph.linears]
     for start in range(0, len(array), size):
         values = wire_values(graph, array[start : start + size])
         if not np.isfinite(values).all():
             raise CompileError(
-                "calibration: the model gives values that are not finite; check the data and the model's functions"
+                "samples: the model gives values that are not finite; check the data and the model's functions"
             )
         inputs = values[:, wires(graph.input)]
         low, high = np.minimum(low, inputs.min(axis=0)), np.maximum(high, inputs.max(axis=0))

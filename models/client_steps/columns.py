@@ -227,7 +227,7 @@ class Quantise:
         return np.clip(np.rint(np.asarray(x, dtype=np.float64) / self.unit) * self.unit, self.low, self.high)
 
     def outside(self, x: Reals) -> NDArray[np.bool_]:
-        """What rounding to the grid alone would not bring into the range."""
+        """Finds what rounding to the grid alone would not bring into the range."""
         slack = self.unit / 2 * (1 + 1e-9) if self.calibrated else math.inf
         result: NDArray[np.bool_] = (x < self.low - slack) | (x > self.high + slack)
         return result

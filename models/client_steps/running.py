@@ -55,7 +55,7 @@ def _after(step: InputStep, before: Sequence[InputStep], x: Any, unfit: Unfit) -
 
 
 def column_labels(before: Sequence[InputStep], x: Reals) -> tuple[str, ...] | None:
-    """What to call the columns of a table x after these steps; None where x is no table."""
+    """Names the columns of a table x after these steps; None where x is no table."""
     if x.ndim != 2:
         return None
     labels: tuple[str, ...] = ()
@@ -123,7 +123,7 @@ def named_outputs(steps: Sequence[OutputStep]) -> Named | None:
 
 
 def no_samples(steps: Sequence[InputStep]) -> Any | None:
-    """What the first step takes, of no samples at all; None where it takes anything.
+    """Returns what the first step takes, of no samples at all; None where it takes anything.
 
     Shapes can be tried with it, whatever values the steps refuse: a logarithm zeros, a spline numbers beyond its knots.
     """
@@ -136,6 +136,6 @@ def no_samples(steps: Sequence[InputStep]) -> Any | None:
 
 
 def final_steps(transform: str, parameter: float, labels: NDArray[Any] | None) -> tuple[OutputStep, ...]:
-    """What follows the scores of a TreeEnsemble or a LinearModel."""
+    """Returns the steps after the scores of a TreeEnsemble or a LinearModel."""
     last: OutputStep = Squeeze() if labels is None else Labels(plain_labels(labels), class_threshold(transform))
     return Transform(transform, float(parameter), labels is not None), last

@@ -30,10 +30,10 @@ class ScoredModel(ABC):
         return np.asarray(run_output_steps(self.output_steps, self.scores(x)))
 
     def probabilities(self, x: ArrayLike) -> Reals:
-        """What the transform makes of the scores: [samples, classes], or [samples, outputs] without labels."""
+        """Transforms the scores: [samples, classes], or [samples, outputs] without labels."""
         return np.asarray(run_output_steps(self.output_steps, self.scores(x), "probabilities"))
 
     @property
     def output_steps(self) -> tuple[OutputStep, ...]:
-        """What the client does with the scores."""
+        """Returns what the client does with the scores."""
         return final_steps(self.transform, self.transform_parameter, self.labels) if self.after is None else self.after

@@ -20,7 +20,7 @@ def is_single(x: Any) -> bool:
 
 
 def applied(step: Any, x: Any, unfit: Unfit = REFUSED) -> Any:
-    """What a step makes of numbers, in float32 where they are and the step is one of a pipeline's; else in float64."""
+    """Applies a step to numbers, in float32 where they are and the step is one of a pipeline's; else in float64."""
     if isinstance(step, Columns):
         return step.in_precision(x, unfit)
     policy = (unfit,) if isinstance(step, Refusing) else ()

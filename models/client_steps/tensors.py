@@ -83,7 +83,7 @@ class Tensors(Refusing):
         return {name: np.zeros((0, *shape)) for name, shape in zip(self.names, self.shapes, strict=True)}
 
     def labels(self) -> tuple[str, ...]:
-        """What to call each of the numbers."""
+        """Names each of the numbers."""
         return tuple(
             label
             for name, shape in zip(self.names, self.shapes, strict=True)

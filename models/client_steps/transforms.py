@@ -109,7 +109,7 @@ def plain_labels(labels: Any) -> NDArray[Any]:
 
 
 def label_array(labels: Any, outputs: int) -> NDArray[Any]:
-    """Plain labels of so many scores; of one score, two."""
+    """Makes plain labels of this many scores; of one score, two."""
     array = plain_labels(labels)
     expected = 2 if outputs == 1 else outputs
     if array.shape != (expected,):

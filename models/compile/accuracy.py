@@ -79,7 +79,7 @@ class Check:
 
     @property
     def worth(self) -> tuple[float, ...]:
-        """Of two programs the one with more of it is the more accurate."""
+        """Returns the worth by which programs are compared: of two the one with more of it is the more accurate."""
         doubled = (min(getattr(each, name) for each in self.outputs.values()) for name in ("rarest", "doubled"))
         return (*self.verdict.worth[:2], *doubled)
 
@@ -121,7 +121,7 @@ class Losses:
 
     @property
     def worst_layer(self) -> str:
-        """Where the error grows most."""
+        """Names the layer where the error grows most."""
         before, worst, most = 0.0, "", -math.inf
         for name, error in self.layers.items():
             if error - before > most:
@@ -173,11 +173,11 @@ class Head:
         return self.answers is not None and _gives_shares(self.answers)
 
     def answers_of(self, outputs: Reals) -> Reals:
-        """What the client makes of numbers of this output [samples, numbers]."""
+        """Computes what the client makes of numbers of this output [samples, numbers]."""
         return outputs if self.answers is None else self.answers(outputs)
 
     def constants(self, outputs: Reals, possible: Callable[[], Reals]) -> int:
-        """How many of its numbers are the same for all samples, and may be others. Args: possible: of `_possible`, of all heads."""
+        """Counts the numbers that are the same for all samples, and may be others. Args: possible: of `_possible`, of all heads."""
         answers = self.answers_of(outputs)
         same = answers.max(axis=0) == answers.min(axis=0)
         if not same.any():
@@ -282,7 +282,7 @@ class Reference:
 
     @property
     def variance(self) -> float:
-        """Of the outputs together, in the units in which statistics.output_weights count them."""
+        """Returns the variance of the outputs together, in the units in which statistics.output_weights count them."""
         return float((self.outputs.var(axis=0) * np.square(output_weights(self.graph, self.outputs))).sum())
 
 
@@ -483,7 +483,7 @@ def _is_copy(outputs: Reals, inputs: Reals) -> bool:
 
 
 def losses(program: Program, reference: Reference) -> Losses:
-    """Of a program, layer by layer, on some of the samples."""
+    """Measures the losses of a program, layer by layer, on some of the samples."""
     some = reference.samples[:_FEW]
     seen = simulate_wires(program, ClientSpecification.of(program).quiet_phases(some), _SEED)
     real = wire_values(reference.graph, some)

@@ -42,7 +42,7 @@ class Search:
 def search_of(c: Compilation) -> Search:
     """Programs that are checked may have any noise under any set; others keep to a profile, and to the approximate sets."""
     options, bits = c.options, c.options.weight_bits
-    auto = c.options.profile == AUTO
+    auto = c.options.precision == AUTO
     if c.reference is None:
         limits = on_layers(noise_limits(UNSEEN if c.given is None else UNCHECKED), c.graph) if auto else c.limits
         return Search(limits, bits or LEAST_BITS, _sets_of_kind(options))
@@ -51,7 +51,7 @@ def search_of(c: Compilation) -> Search:
         c.limits,
         bits or _CHECKED_BITS,
         sets,
-        _hopeless(c.reference, options.accuracy or 0.0) ** 2 * c.reference.variance,
+        _hopeless(c.reference, options.accuracy) ** 2 * c.reference.variance,
     )
 
 
@@ -61,8 +61,8 @@ def _hopeless(reference: Reference, accuracy: float) -> float:
 
 def _sets_of_kind(options: NetworkOptions) -> list[ParameterSet]:
     """What the candidates have for approximate look-ups; without candidates the approximate sets alone."""
-    if options.sets is not None:
-        return approximate_sets(options.sets)
+    if options.named_sets is not None:
+        return approximate_sets(options.named_sets)
     return [params for params in options.offered if params.kind == "approximate"]
 
 

@@ -37,14 +37,14 @@ class Beyond:
     @property
     def text(self) -> str:
         return (
-            f"{self.back} of {self.count} answers that lie beyond those of all calibration samples come back among them (inputs that mix the "
+            f"{self.back} of {self.count} answers that lie beyond those of all samples come back among them (inputs that mix the "
             "numbers of several samples): what is unlike the samples may read as ordinary; give samples that reach as far, or a margin= "
             "for ranges, such as 0.5"
         )
 
 
 def beyond_samples(program: Program, reference: Reference) -> Beyond:
-    """Of outputs of few numbers that are judged by their values."""
+    """Judges outputs of few numbers that are judged by their values."""
     heads = [
         head
         for head in reference.heads

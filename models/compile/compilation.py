@@ -70,7 +70,7 @@ class Compilation:
 
     @property
     def after(self) -> tuple[OutputStep, ...]:
-        """What the client does to the numbers that it decrypts, the graph's client_steps being done."""
+        """Returns what the client does to the numbers that it decrypts, the graph's client_steps being done."""
         if self.graph.outputs:
             return (Named.of(self.graph.outputs),)
         return () if self.wanted is None else (self.wanted,)
@@ -81,7 +81,7 @@ class Compilation:
         return self.samples if self.samples is None or self.unseen is None else self.samples[~self.unseen]
 
     def clear(self, samples: Any) -> Any:
-        """What the graph says in real numbers, as far as it has come: an array, of several outputs arrays by name."""
+        """Computes what the graph says in real numbers, as far as it has come: an array, of several outputs arrays by name."""
         return run_output_steps((*self.graph.client_steps, *self.after), interpret(self.graph, self.entered(samples)))
 
     def entered(self, samples: Any) -> Reals:

@@ -1,4 +1,4 @@
-"""Compiles a graph for the profiles `exact` and `exact_64`: every look-up right on integers, but for a stated probability."""
+"""Compiles a graph for the precisions `exact` and `exact_64`: every look-up right on integers, but for a stated probability."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloakwork.models.client_steps import Quantise
 from cloakwork.models.compile.compilation import Compilation
 from cloakwork.models.compile.distinct_outputs import distinct_outputs
 from cloakwork.models.compile.labels import check_argmax, labels_of
-from cloakwork.models.compile.options import ExactSettings
+from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError, RoundedIntegersWarning
 from cloakwork.models.graph.ir import Graph, wires
@@ -39,12 +39,10 @@ def exact_programs(c: Compilation) -> Iterator[Program]:
     Args:
         c: with ranges (bound_ranges).
     """
-    settings = c.options.exact or ExactSettings()
-    settings.check()
     refused: CompileError | None = None
     found = False
-    for input_bits, activation_bits, weight_bits in _choices(settings, c.options.weight_bits):
-        chosen = replace(settings, input_bits=input_bits, activation_bits=activation_bits)
+    for input_bits, activation_bits, weight_bits in _choices(c.options):
+        chosen = replace(c.options, input_bits=input_bits, activation_bits=activation_bits)
         try:
             program = _exact_program(c, chosen, weight_bits)
         except (NoParameterSetError, PrecisionOverflowError) as error:
@@ -59,27 +57,28 @@ def exact_programs(c: Compilation) -> Iterator[Program]:
         raise refused
 
 
-def _choices(settings: ExactSettings, weight_bits: int | None) -> list[tuple[int, int, int]]:
+def _choices(options: NetworkOptions) -> list[tuple[int, int, int]]:
     """Bits of input, activations and weights, each as given or growing."""
     choices = [
-        (settings.input_bits or input_bits, settings.activation_bits or activation_bits, weight_bits or bits)
+        (options.input_bits or input_bits, options.activation_bits or activation_bits, options.weight_bits or bits)
         for input_bits, activation_bits, bits in _LADDER
     ]
     return list(dict.fromkeys(choices))
 
 
-def _exact_program(c: Compilation, settings: ExactSettings, weight_bits: int) -> Program:
+def _exact_program(c: Compilation, settings: NetworkOptions, weight_bits: int) -> Program:
     limits = c.limits
     assert limits.p_fail_log2 is not None and settings.input_bits is not None and settings.activation_bits is not None
     entry = _input_quantiser(c.graph, settings.input_bits) if c.grid is None else None
     approximate = limits.approximate(c.graph)
     options = ExactOptions(
-        weight_bits, settings.activation_bits, settings.rounded_bits, approximate, given=entry is None
+        weight_bits, settings.activation_bits, settings.accumulator_bits, approximate, given=entry is None
     )
     unit = c.grid if entry is None else entry.unit
     assert unit is not None
-    calibrated = settings.ranges == "calibrated"
-    if c.options.encrypted_argmax:
+    calibrated = settings.accumulator_ranges == "calibrated"
+    labels = settings.tell == "labels"
+    if labels:
         check_argmax(c, settings, approximate)
         found, graph, chosen = _labels(c, unit, options, calibrated)
     else:
@@ -90,11 +89,11 @@ def _exact_program(c: Compilation, settings: ExactSettings, weight_bits: int) ->
         limits.default,
         limits.layers,
         input_steps=c.before if entry is None else (*c.before, entry),
-        output_steps=labels_of(c) if c.options.encrypted_argmax else c.after,
+        output_steps=labels_of(c) if labels else c.after,
         output_unit=chosen.output_unit,
         facts=Facts(
             exact=_facts(found, limits.p_fail_log2, settings.activation_bits),
-            encrypted_argmax=c.options.encrypted_argmax,
+            encrypted_argmax=labels,
         ),
     )
     return distinct_outputs(program)
@@ -104,7 +103,7 @@ def _on_integers(
     c: Compilation, unit: float, options: ExactOptions, calibrated: bool
 ) -> tuple[ExactGraph, Graph, ExactChoice]:
     """Without rounding what is integer already, where a set serves that; RoundedIntegersWarning where none does."""
-    if options.rounded_bits is not None:
+    if options.accumulator_bits is not None:
         return _narrow(c, unit, options, calibrated)
     if c.grid is None and not _on_grid(c, unit):
         return _narrow_or_widened(c, unit, options, calibrated)

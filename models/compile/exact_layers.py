@@ -15,11 +15,11 @@ import numpy as np
 
 from cloakwork.models.compile.compilation import Compilation
 from cloakwork.models.compile.exact import exact_programs
-from cloakwork.models.compile.options import ExactSettings, Ranges
 from cloakwork.models.criteria.noise_limits import EXACT, NoiseLimits
 from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.ir import Graph, Linear, wires
+from cloakwork.models.options import AccumulatorRanges
 from cloakwork.models.passes.grids import Grids, after_lookup, rounds_itself
 from cloakwork.models.passes.statistics import Statistics, statistics
 from cloakwork.models.program import Program
@@ -64,10 +64,17 @@ def _counts(most: int) -> list[int]:
 def _program(c: Compilation, approximate: Sequence[str]) -> Program:
     """Exact layers have the ranges of interval arithmetic, in which nothing wraps, or where no set serves these, of calibration."""
     options, limits = c.options, NoiseLimits(EXACT, dict.fromkeys(approximate, _NOISE), c.limits.p_fail_log2)
-    given = () if options.exact is None else (options.exact.ranges,)
-    for ranges in given or get_args(Ranges):
-        settings = ExactSettings(_BITS, _BITS, ranges=ranges)
-        tried = replace(options, exact=settings, weight_bits=options.weight_bits or _BITS)
+    given = (options.accumulator_ranges,) if options.bounds_integers else ()
+    for ranges in given or get_args(AccumulatorRanges):
+        bits = options.weight_bits or _BITS
+        tried = replace(
+            options,
+            input_bits=_BITS,
+            activation_bits=_BITS,
+            accumulator_bits=None,
+            accumulator_ranges=ranges,
+            weight_bits=bits,
+        )
         try:
             return next(exact_programs(replace(c, options=tried, limits=limits)))
         except (NoParameterSetError, PrecisionOverflowError) as error:

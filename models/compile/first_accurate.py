@@ -126,7 +126,7 @@ def _message(program: Program, check: Check, lost: Losses, accuracy: float) -> s
     more = check.verdict.value >= accuracy and check.verdict.measure == "agreement"
     return (
         f"{_would(check)}, {_asked(check, accuracy)}; {where}'{program.parameters.name}': "
-        f"train the model for encryption, give more {'' if more else 'typical '}calibration samples, ask for less, or go on with allow_loss=True"
+        f"train the model for encryption, give more {'' if more else 'typical '}samples, ask for less, or go on with allow_loss=True"
     )
 
 
@@ -144,7 +144,7 @@ def _unshown(check: Check) -> str | None:
     of_output = f"the output '{name}'" if name else "the output"
     numbers = "one number" if verdict.unshown == 1 else f"{verdict.unshown} numbers"
     return (
-        f"for all calibration samples {of_output} has the same values in {numbers}, which may have others: nothing shows how accurate these are; "
+        f"for all samples {of_output} has the same values in {numbers}, which may have others: nothing shows how accurate these are; "
         "add samples in which they differ"
     )
 

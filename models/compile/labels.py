@@ -1,4 +1,4 @@
-"""`encrypted_argmax` of networks: what it asks of the model and the options, and what the client does with the number that it decrypts."""
+"""`tell="labels"` for networks: what it asks of the model and the options, and what the client does with the number that it decrypts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from cloakwork.models.client_steps import Integers, Labels, OutputStep, Pick
 from cloakwork.models.compile.compilation import Compilation
-from cloakwork.models.compile.options import ExactSettings, NetworkOptions
+from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.criteria.noise_limits import AUTO, EXACT_PROFILES
 from cloakwork.models.criteria.slots import check_classes
 from cloakwork.models.errors import CompileError
@@ -22,37 +22,37 @@ from cloakwork.models.program import Program
 _EXACT = "exact"
 
 
-def with_exact_profile(options: NetworkOptions) -> NetworkOptions:
-    """Labels are decided on integers. CompileError for a profile of real numbers that was asked for."""
-    several = isinstance(options.profile, Mapping)
-    if not options.encrypted_argmax or (not several and options.profile in EXACT_PROFILES):
+def with_exact_precision(options: NetworkOptions) -> NetworkOptions:
+    """Labels are decided on integers. CompileError for a precision of real numbers that was asked for."""
+    several = isinstance(options.precision, Mapping)
+    if options.tell == "scores" or (not several and options.precision in EXACT_PROFILES):
         return options
-    if several or options.profile != AUTO:
+    if several or options.precision != AUTO:
         raise CompileError(
-            f"encrypted_argmax: expected the profile 'exact' or 'exact_64' for a network, got {options.profile!r}; leave the profile out"
+            f"tell='labels': expected the precision 'exact' or 'exact_64' for a network, got {options.precision!r}; leave the precision out"
         )
-    return replace(options, profile=_EXACT, task=options.task or "classification")
+    return replace(options, precision=_EXACT, task=options.task or "classification")
 
 
-def check_argmax(c: Compilation, settings: ExactSettings, approximate: Mapping[str, float]) -> None:
+def check_argmax(c: Compilation, settings: NetworkOptions, approximate: Mapping[str, float]) -> None:
     """CompileError for an output that is no row of scores, or options that leave its numbers inexact."""
     graph = c.graph
     if graph.outputs:
-        raise CompileError("encrypted_argmax: expected one output, the scores of all classes; choose it with outputs=")
+        raise CompileError("tell='labels': expected one output, the scores of all classes; choose it with outputs=")
     if graph.output.ndim != 1 or len(graph.output) < 2:
         raise CompileError(
-            f"encrypted_argmax: expected scores [batch, classes] of two classes or more, got an output of shape {['batch', *graph.output.shape]}"
+            f"tell='labels': expected scores [batch, classes] of two classes or more, got an output of shape {['batch', *graph.output.shape]}"
         )
     check_classes(len(graph.output))
     strange = [step.title for step in graph.client_steps if not isinstance(step, ArgMax | LogSoftmax | Softmax)]
     if strange or c.wanted is not None:
         raise CompileError(
-            f"encrypted_argmax: expected a model that ends in scores, Softmax, LogSoftmax or ArgMax, got {', '.join(strange) or 'a quantiser'}; "
+            f"tell='labels': expected a model that ends in scores, Softmax, LogSoftmax or ArgMax, got {', '.join(strange) or 'a quantiser'}; "
             "leave it out"
         )
-    if approximate or settings.rounded_bits is not None:
+    if approximate or settings.accumulator_bits is not None:
         raise CompileError(
-            "encrypted_argmax: expected exact layers alone; leave out rounded_bits, and other profiles of layers"
+            "tell='labels': expected exact layers only; leave out accumulator_bits, and the precision of single layers"
         )
 
 
@@ -65,7 +65,7 @@ def threshold_of(after: tuple[OutputStep, ...]) -> float:
     """Above which one score means the second class. CompileError where there are no classes."""
     last = after[-1] if after else None
     if not isinstance(last, Labels):
-        raise CompileError("encrypted_argmax: expected a classifier of one label; this model has none")
+        raise CompileError("tell='labels': expected a classifier of one label; this model has none")
     return last.threshold
 
 
@@ -85,7 +85,7 @@ def with_score_of_each(model: onnx.ModelProto, threshold: float) -> onnx.ModelPr
 
 
 def after_network(program: Program, after: tuple[OutputStep, ...]) -> tuple[OutputStep, ...]:
-    """What the client of a table's network does: of a label its name alone. Args: after: of the scores, the labels last."""
+    """Returns what the client of a table's network does: of a label its name alone. Args: after: of the scores, the labels last."""
     if not program.facts.encrypted_argmax:
         return (*program.output_steps, *after)
     last = after[-1] if after else None

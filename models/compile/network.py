@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import onnx
 
-from cloakwork.models.compile.labels import with_exact_profile
+from cloakwork.models.compile.labels import with_exact_precision
 from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.pipeline import OnStep, compiled
 from cloakwork.models.compiled import CompiledModel
@@ -26,12 +26,12 @@ from cloakwork.models.graph.ir import NotFiniteError
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Measure, OriginalFacts, Told
 
-_CALLERS: Final = 3  # of `compile_network` up to whoever called compile_onnx
+_CALLERS: Final = 4  # from `compile_network` up to the caller of `cloakwork.compile`
 
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """What a made-up model leads to in the passes, as CompileError; numbers that overflow are found by the checks between the passes."""
+    """Raises CompileError for what an invalid model leads to in the passes; numbers that overflow are found by the checks between the passes."""
     try:
         with np.errstate(all="ignore"):
             yield
@@ -46,13 +46,13 @@ def clear_errors() -> Iterator[None]:
 def compile_network(
     model: onnx.ModelProto, given: Any, options: NetworkOptions, on_step: OnStep | None = None
 ) -> CompiledModel:
-    """Args: given: calibration samples, what was observed of them, or None; on_step: see compile_onnx."""
+    """Compile a network. Args: given: samples, what was observed of them, or None; others as of `cloakwork.compile`."""
     try:
-        found = compiled(model, given, with_exact_profile(options), on_step)
+        found = compiled(model, given, with_exact_precision(options), on_step)
     except NoParameterSetError as error:
-        if not options.common_mask:
+        if options.bodies == 1:
             raise
-        raise NoParameterSetError(f"{error}; or leave common_mask out: sets with one are few") from error
+        raise NoParameterSetError(f"{error}; or leave bodies out: few sets have two") from error
     assert found.program is not None
     for short in (found.loss, found.doubt):
         if short is not None:

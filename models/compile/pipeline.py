@@ -104,14 +104,14 @@ RANGES: Final[tuple[Step, ...]] = (
     Step(
         "judge",
         judge,
-        "the graph says what the user's file says, run by ONNX Runtime or onnx.reference on calibration samples and at their edges",
+        "the graph says what the user's file says, run by ONNX Runtime or onnx.reference on samples and at their edges",
     ),
     Step("limit_noise", limit_noise, "how much noise every layer may have", {"noise_limits": "profiles, by layers"}),
     Step(
         "calibrate",
         calibrate,
         "what samples show of every row, and what programs are checked against",
-        {"quantised_ranges": "without calibration data: ranges from the model's own quantisers"},
+        {"quantised_ranges": "without samples: ranges from the model's own quantisers"},
     ),
     Step(
         "bring_inputs_to_one_scale",
@@ -122,7 +122,7 @@ RANGES: Final[tuple[Step, ...]] = (
     Step(
         "bound",
         bound,
-        "the range of every wire: by tails fitted to calibration data, no more than interval arithmetic allows",
+        "the range of every wire: by tails fitted to samples, no more than interval arithmetic allows",
         {"bound_ranges": "of rows and of look-ups", "tails": "where a row's values end that samples do not show"},
     ),
 )
@@ -178,7 +178,7 @@ APPROXIMATE: Final[tuple[Step, ...]] = (
             "integer_rows": "weights that are integers already stay what they are",
             "choose_parameters": "one set after the other, the cheapest first",
             "room": "the last check: a value that would wrap for certain is an error with its layer's name",
-            "first_accurate": "the first program that decides as the clear model on calibration samples as often as was asked for",
+            "first_accurate": "the first program that decides as the clear model on samples as often as was asked for",
         },
         real=False,
     ),
@@ -242,7 +242,6 @@ def restructure(graph: Graph) -> Graph:
 
 def compiled(model: onnx.ModelProto, given: Any, options: NetworkOptions, on_step: OnStep | None = None) -> Compilation:
     """Runs the pipeline of the profile. Args: on_step: is told the name of every step, and the graph after it."""
-    options.check()
     begun = begin(model, given, options)
     if options.is_exact:
         return _cheapest_order(model, begun, EXACT, on_step)
@@ -256,7 +255,7 @@ def compiled(model: onnx.ModelProto, given: Any, options: NetworkOptions, on_ste
     if refused is None and found.loss is None:
         return found
     try:
-        layered = replace(options, profile="exact", allow_loss=False)
+        layered = replace(options, precision="exact", allow_loss=False)
         return _cheapest_order(model, begin(model, given, layered), BY_LAYERS, on_step)
     except CompileError:
         if refused is None:
@@ -267,7 +266,7 @@ def compiled(model: onnx.ModelProto, given: Any, options: NetworkOptions, on_ste
 def _has_layers_to_choose(begun: Compilation) -> bool:
     """Whether some layers may be exact where no approximate program is accurate enough: of a network of integers, with samples to check it."""
     options, graph = begun.options, begun.graph
-    checked = options.profile == AUTO and options.accuracy is not None and not options.common_mask
+    checked = options.precision == AUTO and options.accuracy > 0 and options.bodies == 1
     sampled = begun.given is not None and not isinstance(begun.given, Calibration)
     return checked and sampled and _requantises(graph) and graph.bootstraps <= _MOST_LAYERED
 
@@ -335,7 +334,6 @@ def table() -> str:
     rows = ["| step | does |", "|---|---|"]
     for step in (*APPROXIMATE, *(step for step in (*EXACT, *BY_LAYERS) if step not in APPROXIMATE)):
         rows.append(f"| `{step.name}` | {step.does} |")
-        rows += [f"| · `{name}` | {does} |" for name, does in step.parts.items() if name != step.name]
     return "\n".join(rows) + "\n"
 
 

@@ -72,7 +72,7 @@ def lower(c: Compilation) -> Compilation:
     gated, needed = c.options.is_exact, c.options.is_exact and has_choices(c.graph)
     if needed and isinstance(c.given, Calibration):
         raise CompileError(
-            "calibration: expected samples, not recorded ranges: the model chooses between computed values (Where); pass typical inputs [samples, ..]"
+            "samples: expected samples, not recorded ranges: the model chooses between computed values (Where); pass typical inputs [samples, ..]"
         )
     samples = c.entered(c.given) if needed and c.given is not None else None
     return replace(c, graph=lower_products(c.graph, gated, samples))
@@ -104,12 +104,12 @@ def calibrate(c: Compilation) -> Compilation:
     if isinstance(c.given, Calibration):
         return replace(c, seen=c.given)
     samples, accuracy = c.entered(c.given), c.options.accuracy
-    unseen = np.zeros(len(samples), dtype=bool) if accuracy is None else held_out(len(samples))
+    unseen = held_out(len(samples)) if accuracy else np.zeros(len(samples), dtype=bool)
     seen = _of_all_inputs(observe(c.graph, samples[~unseen]), c.graph, samples)
     if (first := _own_quantiser(c)) is not None:
         seen = replace(seen, input_range=(first.low, first.high))  # integers that no sample has are the model's too
     found = replace(c, seen=seen, samples=samples, unseen=unseen)
-    if accuracy is None:
+    if not accuracy:
         return found
     return replace(found, reference=Reference.of(c.graph, samples, c.options.task, accuracy, unseen))
 
@@ -124,7 +124,7 @@ def _of_all_inputs(seen: Calibration, graph: Graph, samples: Reals) -> Calibrati
 def _own_quantiser(c: Compilation) -> Quantise | None:
     """The model's, of its one input, in exact programs that take all that it lets through."""
     first = c.before[0] if c.before else None
-    as_is = c.options.exact is not None and c.options.exact.ranges == "calibrated"
+    as_is = c.options.accumulator_ranges == "calibrated"
     return first if c.options.is_exact and not as_is and isinstance(first, Quantise) else None
 
 
@@ -161,7 +161,7 @@ def _given_ranges(c: Compilation) -> dict[int, tuple[float, float]]:
     """By number of the column, channel or input. CompileError where the model or recorded ranges say them already."""
     shape, parts = c.graph.input.shape, c.graph.inputs
     names = tuple(part.name for part in parts) or feature_labels(None, shape[0] if shape else 1)
-    given = ranges_by_number(c.options.feature_ranges, names)
+    given = ranges_by_number(c.options.ranges, names)
     first = c.before[0] if c.before else None
     if given and (all(first.steps) if isinstance(first, Tensors) else first is not None):
         raise CompileError(
@@ -169,7 +169,7 @@ def _given_ranges(c: Compilation) -> dict[int, tuple[float, float]]:
         )
     if given and c.samples is None:
         raise CompileError(
-            f"{OPTION}: expected calibration samples beside it, not recorded ranges; pass typical inputs [samples, ..]"
+            f"{OPTION}: expected samples beside it, not recorded ranges; pass typical inputs [samples, ..]"
         )
     return given
 
@@ -299,7 +299,7 @@ def choose_exact_set(c: Compilation) -> Compilation:
         assert narrow.seen is not None
         low, high = narrow.seen.input_range
         text = (
-            f"inputs beyond those of the calibration data, {low:g} to {high:g}, count as the nearest of these, as no set serves all that the model's "
+            f"inputs beyond those of the samples, {low:g} to {high:g}, count as the nearest of these, as no set serves all that the model's "
             f"quantiser takes: {refused}"
         )
         return replace(found, narrowed=text)
@@ -323,5 +323,5 @@ def choose_layers(c: Compilation) -> Compilation:
 
 
 def _chosen(c: Compilation, programs: Iterator[Program]) -> Compilation:
-    found = first_accurate(programs, c.reference, c.options.accuracy or 0.0, c.options.allow_loss)
+    found = first_accurate(programs, c.reference, c.options.accuracy, c.options.allow_loss)
     return replace(c, graph=found.program.graph, program=found.program, loss=found.loss, doubt=found.doubt)

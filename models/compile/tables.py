@@ -32,7 +32,7 @@ _CALLERS: Final = 5  # to the user's line
 def imported_answers(
     model: ScoredModel | onnx.ModelProto, steps: Sequence[InputStep], after: Sequence[OutputStep] = ()
 ) -> Answered:
-    """What was imported says of samples as the user has them. Args: after: what the client does with the result of a network."""
+    """Computes what was imported says of samples as the user has them. Args: after: what the client does with the result of a network."""
     if isinstance(model, onnx.ModelProto):
         graph = import_onnx(model)
         return lambda samples, stage: run_output_steps(
@@ -69,7 +69,7 @@ def judged(compiled: CompiledModel, name: str, original: Original, accuracy: flo
 def settled(
     name: str, original: Original, answers: Callable[[Any], NDArray[Any]], accuracy: float | None
 ) -> OriginalFacts:
-    """How answers compare with those of the user's model.
+    """Compares answers with those of the user's model.
 
     Args:
         name: of the model, for messages.
@@ -90,7 +90,7 @@ def settled(
         raise AccuracyError(_loss(name, verdict, accuracy, difference(expected, own)))
     if accuracy is not None and not verdict.holds(accuracy):
         text = (
-            f"{name}: {verdict.samples} calibration samples show that the encrypted model keeps at least {100 * verdict.at_least:.1f} %, not the "
+            f"{name}: {verdict.samples} samples show that the encrypted model keeps at least {100 * verdict.at_least:.1f} %, not the "
             f"{100 * accuracy:g} % that were asked for (accuracy=); give {verdict.samples_for(accuracy)} or more, or ask for less"
         )
         warnings.warn(text, AccuracyWarning, stacklevel=_CALLERS)
@@ -108,6 +108,6 @@ def _loss(name: str, verdict: Verdict, accuracy: float, wrong: Difference | None
     says = "decides as it on" if verdict.measure == "agreement" else "keeps its values (docs/howto/trees.md) to"
     end = f"for {verdict.where} at most" if verdict.where else "at least"
     return (
-        f"{name}: the encrypted model {says} {100 * verdict.value:.1f} % of {verdict.samples} calibration samples ({end} "
+        f"{name}: the encrypted model {says} {100 * verdict.value:.1f} % of {verdict.samples} samples ({end} "
         f"{100 * verdict.at_least:.1f} %), {100 * accuracy:g} % were asked for (accuracy=){'' if wrong is None else f'; it {wrong.text}'}"
     )

@@ -20,18 +20,18 @@ RAISED_SHARE: Final = 0.96
 
 
 def named_sets(
-    candidates: Sequence[ParameterSet | str], structured_keys: bool, common_mask: bool = False
+    candidates: Sequence[ParameterSet | str], structured: bool, common_mask: bool = False
 ) -> list[ParameterSet]:
     """Sets, or their names, as sets; ParameterError for one with a structured secret, or a common mask, that was not asked for."""
     sets = [parameter_set(each if isinstance(each, str) else each.name) for each in candidates]
     for params in sets:
-        require_structured_keys(params, structured_keys)
+        require_structured_keys(params, structured)
         require_common_mask(params, common_mask)
     return sets
 
 
 def fitting(candidates: Iterable[ParameterSet], fits: Callable[[ParameterSet], Made | None]) -> Iterator[Made]:
-    """What `fits` makes of the sets that fit, one after the other, in their order; of the others it returns None, and remembers why."""
+    """Yields what `fits` makes of the sets that fit, one after the other, in their order; of the others it returns None, and remembers why."""
     for params in candidates:
         made = fits(params)
         if made is not None:

@@ -16,7 +16,7 @@ Range: TypeAlias = tuple[float, float]
 FeatureRanges: TypeAlias = Mapping[str, Range] | Mapping[int, Range] | Mapping[str | int, Range]
 """Lowest and highest value of features, by name or number."""
 
-OPTION: Final = "feature_ranges"
+OPTION: Final = "ranges"
 LEAST_RANGE: Final = 1e-290  # whose parts are still numbers
 _NEAR: Final = 1e-6  # of a step: values of float32
 _NEAREST: Final = 1e-9  # where no value of the samples may lie outside but for rounding
@@ -26,7 +26,7 @@ _INTEGER_BITS: Final = range(1, 33)
 
 
 def by_number(given: Mapping[Any, Any], names: Sequence[str], option: str) -> dict[int, Any]:
-    """What was given of features by name or number, by number.
+    """Returns what was given of features by name or number, by number.
 
     Raises:
         CompileError: not by features, an unknown feature, or one that is given twice.

@@ -9,7 +9,7 @@ ONE_SIDED: Final = 1.645  # standard deviations of the end of a one-sided interv
 
 
 def wilson(share: float, count: int, deviations: float) -> float:
-    """End of Wilson's interval for a share, so many standard deviations off. Source: [Wil27]."""
+    """Returns the end of Wilson's interval for a share, `deviations` standard deviations off. Source: [Wil27]."""
     square = deviations**2
     middle = share + square / (2 * count)
     spread = deviations * math.sqrt(share * (1 - share) / count + square / (4 * count**2))

@@ -78,7 +78,7 @@ def on_layers(limits: NoiseLimits, graph: Graph) -> NoiseLimits:
     if unknown:
         known = map(repr, closest_first(unknown[0], sorted(named)))
         raise CompileError(
-            f"profile: the model has no layer {some(map(repr, unknown))}; expected some of {some(known)}"
+            f"precision: the model has no layer {some(map(repr, unknown))}; expected some of {some(known)}"
         )
     spread: dict[str, float] = {}
     for name, limit in limits.layers.items():
@@ -94,12 +94,12 @@ def _percent(profile: Profile) -> float:
         if profile not in PROFILES:
             names = ", ".join((AUTO, *PROFILES, *EXACT_PROFILES))
             raise CompileError(
-                f"profile: expected {names}, or a number (noise in per cent of the half torus), got '{profile}'"
+                f"precision: expected {names}, or a number (noise in per cent of the half torus), got '{profile}'"
             )
         return PROFILES[profile]
     percent = float(profile)
     if not 0 < percent <= LARGEST_NOISE:
         raise CompileError(
-            f"profile: expected noise of more than 0 and at most {LARGEST_NOISE:g} per cent of the half torus, got {profile}"
+            f"precision: expected noise of more than 0 and at most {LARGEST_NOISE:g} per cent of the half torus, got {profile}"
         )
     return percent

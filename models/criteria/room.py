@@ -29,7 +29,7 @@ def check_room(graph: Graph) -> None:
         raise PrecisionOverflowError(
             f"layer '{node.origin}': its range of {graph.lower[worst]:.4g} to {graph.upper[worst]:.4g} is {fullness[worst]:.2f} times what "
             f"{'a table' if of_tables[worst] == fullness[worst] else 'an answer'} holds at its scale, and values would come back on the other "
-            "side; use a wider parameter set, or more typical calibration samples"
+            "side; use a wider parameter set, or more typical samples"
         )
 
 

@@ -31,7 +31,7 @@ def check_classes(classes: int) -> None:
     """CompileError for more classes than an encrypted arg-max takes."""
     if classes > MOST_CLASSES:
         raise CompileError(
-            f"encrypted_argmax: expected at most {MOST_CLASSES} classes, got {classes}: every pair is compared; let the client decrypt the scores"
+            f"tell='labels': expected at most {MOST_CLASSES} classes, got {classes}: every pair is compared; let the client decrypt the scores"
         )
 
 
@@ -64,7 +64,7 @@ def lookup_margins(made: Graph) -> dict[str, float]:
 def plan_contest(
     leads: Indices, bits: int, variance: float, params: ParameterSet, p_fail_log2: float
 ) -> Contest | None:
-    """How to find the largest of several integers, with the fewest look-ups; None where noise leaves no room.
+    """Plans how to find the largest of several integers, with the fewest look-ups; None where noise leaves no room.
 
     Args:
         leads: [classes, classes], of `Contest`.
@@ -82,7 +82,7 @@ def plan_contest(
 def plan_highest_bits(
     bits: int, variance: float, params: ParameterSet, p_fail_log2: float, kept: int = 1, spare: int = 0
 ) -> SignPlan | None:
-    """How to find the highest bits of an integer, `kept` of them at least, with the fewest look-ups; None where noise leaves no room.
+    """Plans how to find the highest bits of an integer, `kept` of them at least, with the fewest look-ups; None where noise leaves no room.
 
     Args:
         variance: of the integer, as part of the torus.

@@ -73,7 +73,7 @@ class Verdict:
 
     @property
     def worth(self) -> tuple[float, float, float]:
-        """Of two programs the one with more of it is the more accurate."""
+        """Returns the worth by which programs are compared: of two the one with more of it is the more accurate."""
         return self.at_least, self.value, self.doubled
 
     def holds(self, accuracy: float) -> bool:
@@ -94,7 +94,7 @@ class Verdict:
         return math.ceil(self.samples * ((most**2 - found**2) / (allowed**2 - found**2)) ** 2)
 
     def leaves_no_doubt(self, accuracy: float) -> bool:
-        """Of decisions: a third of the loss that is allowed, for certain, and under twice the error as well; two thirds for each class by itself."""
+        """Whether decisions lose a third of what is allowed, for certain, and under twice the error as well; two thirds for each class by itself."""
         if self.measure != "agreement":
             return self.holds(accuracy)
         most = (1 - accuracy) / 3
@@ -107,7 +107,7 @@ class Verdict:
         return self.value < 1 - _TIMES_FAR * max(1 - accuracy, 0.01)
 
     def beside(self, other: Verdict) -> Verdict:
-        """Of a program that loses what either says: the worse of labels, independent errors of values."""
+        """Joins the verdict of a program that loses what either says: the worse of labels, independent errors of values."""
         worse = min(self, other, key=lambda each: each.worth)
         if self.measure == "agreement":
             return worse
@@ -118,9 +118,9 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """What it would do on how many samples."""
+        """Says what it would do, and on how many samples."""
         of_part = f" for {self.where}" if self.where else ""
-        samples = f"{self.samples} calibration samples"
+        samples = f"{self.samples} samples"
         if self.measure == "agreement":
             end = f"at {'most' if self.where else 'least'} {100 * self.at_least:.1f} %{of_part}"
             return f"would decide as the clear one on {100 * self.value:.1f} % of {samples} ({end})"
@@ -130,7 +130,7 @@ class Verdict:
 
 
 def held_out(count: int) -> NDArray[np.bool_]:
-    """Which of so many samples [count] ranges and roundings do not see: some, if there are enough, and always the same."""
+    """Chooses samples [count] that ranges and roundings do not see: some, if there are enough, and always the same."""
     unseen = np.zeros(count, dtype=bool)
     if count >= _TO_DIVIDE:
         order = np.random.default_rng(_HOLDING_SEED).permutation(count)
@@ -149,7 +149,7 @@ def judged(found: Verdict, unseen: Verdict) -> Verdict:
 
 
 def samples_for(accuracy: float) -> int:
-    """How many samples show an accuracy of a program that loses a third of what is allowed; 0 for one that none do."""
+    """Counts the samples that show an accuracy of a program that loses a third of what is allowed; 0 for one that none do."""
     if accuracy >= 1:
         return 0
     kept = 1 - (1 - accuracy) / 3
@@ -168,7 +168,7 @@ Decide: TypeAlias = Callable[
 
 
 def agreement(outputs: Reals, clear: Reals, decide: Decide) -> Verdict:
-    """Of decisions; several of a sample, labels that hold together, are judged each and by the worst."""
+    """Judges decisions; several of a sample, labels that hold together, are judged each and by the worst."""
     found, doubled, wanted = (decide(each).T for each in (outputs, 2 * outputs - clear, clear))
     others = _with_errors_of_others(outputs, clear, decide)
     verdicts = [_agreement(*each) for each in zip(found, doubled, wanted, others, strict=True)]
@@ -184,7 +184,7 @@ def _with_errors_of_others(outputs: Reals, clear: Reals, decide: Decide) -> NDAr
 
 
 def labels_kept(found: NDArray[Any], wanted: NDArray[Any]) -> Verdict:
-    """Of labels [samples] without the scores behind them."""
+    """Judges labels [samples] without the scores behind them."""
     return _agreement(found, found, wanted, found[:, None])
 
 
@@ -212,7 +212,7 @@ def _of_classes(found: NDArray[Any], wanted: NDArray[Any], fewest: int) -> dict[
 
 
 def closeness(outputs: Reals, clear: Reals) -> Verdict:
-    """Of values [samples, numbers]."""
+    """Judges values [samples, numbers]."""
     error, variance = outputs - clear, clear.var(axis=0)
     varies = variance > max(_CONSTANT * float(variance.max(initial=0.0)), 1e-300)
     if not varies.any():
@@ -264,7 +264,7 @@ def _interval(error: Reals, clear: Reals) -> tuple[float, float]:
 
 
 def cosine(outputs: Reals, clear: Reals) -> Verdict:
-    """Of embeddings [samples, numbers], by the cosines of their pairs."""
+    """Judges embeddings [samples, numbers], by the cosines of their pairs."""
     count = len(clear)
     if count < 2:
         return Verdict("cosine", 1.0, 1.0, 1.0, count)
@@ -300,7 +300,8 @@ def decisions(outputs: Reals, clear: Reals) -> NDArray[np.int64]:
 
 
 def labels(shares: Reals, clear: Reals) -> NDArray[np.int64]:
-    """Of shares [samples, numbers] of a logistic function or a comparison: the largest if just one is above a half in most samples, else each."""
+    """Returns the labels of shares [samples, numbers] of a logistic function or a comparison: the largest if just one is above a half in most
+    samples, else each."""
     if shares.shape[1] > 1 and float(((clear > _LABEL).sum(axis=1) == 1).mean()) > 1 - _FAR:
         return np.asarray(shares.argmax(axis=1, keepdims=True))
     return (shares > _LABEL).astype(np.int64)

@@ -30,7 +30,7 @@ def save_profile(profile: MachineProfile) -> Path:
 
 
 def measured_profiles() -> tuple[list[MachineProfile], list[str]]:
-    """What was measured on this machine with this release, and a line for each file that cannot be read; other machines' are left alone."""
+    """Reads what was measured on this machine with this release, and a line for each file that cannot be read; other machines' are left alone."""
     found, problems = [], []
     for path in _stored_files():
         try:

@@ -103,7 +103,7 @@ def _gpu_name(device: str) -> str:
 
 
 def gpus() -> list[dict[str, Any]]:
-    """What the engine says of every usable GPU; none in a build without CUDA or on a machine without one."""
+    """Returns what the engine says of every usable GPU; none in a build without CUDA or on a machine without one."""
     if not engine.has_cuda():
         return []
     try:

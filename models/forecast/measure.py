@@ -173,12 +173,12 @@ def _answer(session: Session, words: Words, bits: int | None) -> None:
 
 
 def clock_of(device: str, threads: int) -> Callable[[], float]:
-    """Of one thread its own time, in which other processes' turns do not count; else time on the wall."""
+    """Returns a clock: of one thread its own time, in which other processes' turns do not count; else time on the wall."""
     return time.process_time if device == "cpu" and threads == 1 else time.perf_counter
 
 
 def least_seconds(run: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
-    """Of one run, of several where it is short."""
+    """Measures the least seconds of one run, of several where it is short."""
     found: list[float] = []
     while not found or (found[0] < _SHORT_SECONDS and len(found) < _SHORT_REPEATS):
         start = clock()

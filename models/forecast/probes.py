@@ -33,7 +33,7 @@ def chain(params: ParameterSet, count: int) -> Program:
 
 
 def layer(params: ParameterSet, positions: int, columns: int, rows: int, returned: int = 1) -> Program:
-    """A matrix [rows, columns] at so many positions of a layer, as a convolution has it. Args: returned: how many numbers of it."""
+    """Makes a matrix [rows, columns] at several positions of a layer, as a convolution has it. Args: returned: how many numbers of it."""
     first = _linear(1, np.zeros((1, 1), dtype=np.int64), _STORE)
     gather = 1 + np.arange(positions * columns).reshape(positions, columns) % _STORE
     return _program(params, [_input(1), first, _linear(1 + _STORE, gather, rows)], 1 + _STORE, returned)
@@ -53,7 +53,7 @@ def lookups(params: ParameterSet, count: int) -> Program:
 
 
 def probe_input(program: Program, session: Session, samples: int, seed: int = 0) -> SeededPackedCiphertexts:
-    """Uniform words for so many samples."""
+    """Makes uniform words for this many samples."""
     params, rng = program.parameters, np.random.default_rng(seed)
     size, columns = params.polynomial_size, program.graph.input.size
     bodies = rng.integers(0, params.modulus, (-(-samples * columns // size), size), dtype=np.uint64)

@@ -32,7 +32,7 @@ class MachineProfile:
     source: str = ""  # of stored figures: where they come from
 
     def rates(self, params: ParameterSet) -> tuple[SetRates, str | None]:
-        """Of a set, and the set that they were scaled from, None for those that were measured."""
+        """Returns the rates of a set, and the set that they were scaled from, None for those that were measured."""
         known = {name: parameter_set(name) for name in self.sets}
         nearest = nearest_set(params, known)
         found = self.sets[nearest]

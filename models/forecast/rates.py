@@ -103,7 +103,7 @@ def nearest_set(params: ParameterSet, measured: Mapping[str, ParameterSet]) -> s
 
 
 def ring(params: ParameterSet) -> tuple[int, int, int]:
-    """Of the bootstrap key."""
+    """Returns the ring of the bootstrap key."""
     return params.polynomial_size, params.glwe_dimension, params.key_limb_count
 
 

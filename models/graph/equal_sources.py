@@ -228,7 +228,7 @@ class _Element:
         return 0
 
     def mark(self, on_torus: bool) -> float:
-        """Of equal and opposite functions the same, but for less than _MARKS_APART."""
+        """Returns a mark that equal and opposite functions share, but for less than _MARKS_APART."""
         values = self.values_of(self, _SOME)
         if not on_torus:
             return float(hash((values + 0.0).tobytes()))  # + 0.0: of -0.0 too

@@ -143,7 +143,7 @@ class Part:
 
 
 def places(parts: Sequence[Part]) -> list[slice]:
-    """Where the numbers of each part lie in those of all."""
+    """Returns where the numbers of each part lie in those of all."""
     ends = np.cumsum([part.size for part in parts]).tolist()
     return [slice(end - part.size, end) for part, end in zip(parts, ends, strict=True)]
 

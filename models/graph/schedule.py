@@ -186,7 +186,7 @@ class Schedule:
 
     @property
     def bootstraps_per_level(self) -> list[int]:
-        """Of one sample, in levels with look-ups."""
+        """Counts the bootstraps of one sample, in levels with look-ups."""
         return [sum(len(step.reads.wires) for step in level) for level in self.levels]
 
     @cached_property

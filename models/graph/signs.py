@@ -39,7 +39,7 @@ class SignPlan:
 
     @property
     def place(self) -> int:
-        """Of the last window: how many bits are subtracted."""
+        """Returns the place of the last window: how many bits are subtracted."""
         return self.bits - self.windows[-1]
 
 
@@ -68,7 +68,7 @@ def plan_signs(bits: int, fits: Callable[[int, int], bool], kept: int = 1) -> Si
 
 
 def circle(slots: int) -> Facts:
-    """How an index of 2 slots values is encrypted."""
+    """Returns how an index of 2 slots values is encrypted."""
     return Facts(1 / (2 * slots), 0.0, 2.0 * slots - 1, (slots - 1) / 2)
 
 
@@ -121,7 +121,7 @@ def highest_bits(
 def excess_parts(
     builder: GraphBuilder, rows: list[Row], plan: SignPlan, unit: float, name: str, alone: bool = False
 ) -> tuple[list[Indices], float]:
-    """What makes max(d, 0) of an integer d beside d / 2: wires [rows] each to be added up, and a constant; phases, `unit` for 1.
+    """Makes the parts of max(d, 0) of an integer d beside d / 2: wires [rows] each to be added up, and a constant; phases, `unit` for 1.
 
     With L = d + 2^(B-1) [d < 0] and the sign s: 2 max(d, 0) = d + s L + 2^(B-1) [d < 0] = L + s L. Bits of L are read without what is below and
     above them, half a turn further where d is negative, where a look-up negates what it gives. They reach from the highest bit of a window to
@@ -153,7 +153,7 @@ def chosen_parts(
     values: tuple[float, float],
     name: str,
 ) -> list[Indices]:
-    """What makes c (d + low) of integers d in [0, 2^(B-1)) and bits c: wires [rows] each to be added up.
+    """Makes the parts of c (d + low) of integers d in [0, 2^(B-1)) and bits c: wires [rows] each to be added up.
 
     2 c x = x + s x with s = 2 c - 1 in place of the sign of an excess: the bits are read as they are, and half a turn further where c is 0.
 

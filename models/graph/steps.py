@@ -110,7 +110,7 @@ def _last_readers(steps: Sequence[Step]) -> list[int]:
 
 
 def broken_rule(steps: Sequence[Step]) -> str | None:
-    """What is wrong with a program whose operators exist: a file may hold any."""
+    """Says what is wrong with a program whose operators exist: a file may hold any."""
     for i, step in enumerate(steps):
         least, most, parameters = OPERANDS.get(step.operator, (1, 1, None))
         operands = len(step.reads)

@@ -20,7 +20,7 @@ Computed: TypeAlias = Sequence[Linear | Product]
 
 
 def tiles(computed: Computed, looked_up: Sequence[Lookup], most: int) -> Iterator[tuple[Computed, Sequence[Lookup]]]:
-    """What is computed before look-ups and the look-ups, in tiles of about `most` look-ups; levels with shifts, with products in them, or with
+    """Yields what is computed before look-ups and the look-ups, in tiles of about `most` look-ups; levels with shifts, with products in them, or with
     linear nodes on linear nodes, as one.
 
     Nodes keep their wires: those of a tile are some positions of a linear node, some rows where it has one position, some elements of a look-up.

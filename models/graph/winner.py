@@ -36,7 +36,7 @@ class Contest:
 
     @property
     def output_unit(self) -> float:
-        """Of the torus, between two numbers of classes."""
+        """Returns the part of the torus between two numbers of classes."""
         return 2.0 ** -(self.classes.bit_length() + 1)
 
     def output(self, builder: GraphBuilder, scores: Sequence[Row]) -> Indices:

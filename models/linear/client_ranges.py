@@ -35,9 +35,7 @@ def client_ranges(
     chosen = ranges_by_number(given, names)
     absent = [name for i, name in enumerate(names) if i not in chosen]
     if samples is None and absent:
-        raise CompileError(
-            f"linear model: expected calibration samples, or {OPTION} of all features, got none of {some(absent)}"
-        )
+        raise CompileError(f"linear model: expected samples, or {OPTION} of all features, got none of {some(absent)}")
     low, high = np.zeros(len(names)), np.zeros(len(names))
     if samples is not None:
         _check(samples, len(names))
@@ -52,12 +50,12 @@ def client_ranges(
 def _check(samples: Reals, count: int) -> None:
     if samples.ndim != 2 or samples.shape[1] != count or not len(samples):
         raise ShapeError(
-            f"calibration: expected samples of {count} features, got an array of shape {list(samples.shape)}; pass training samples"
+            f"samples: expected samples of {count} features, got an array of shape {list(samples.shape)}; pass training samples"
         )
     bad = ~np.isfinite(samples).all(axis=0)
     if bad.any():
         raise ShapeError(
-            f"calibration: the steps before the model give no finite numbers in their column {int(bad.argmax())} "
+            f"samples: the steps before the model give no finite numbers in their column {int(bad.argmax())} "
             "(splines of a column that is constant, a logarithm of zero); leave that column out"
         )
 

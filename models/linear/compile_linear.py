@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.parameters import ParameterSet, parameter_set, require_common_mask, require_structured_keys
+from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import (
     Columns,
@@ -34,7 +34,8 @@ from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.client_steps.scaling import split_scaling
 from cloakwork.models.client_steps.transforms import CLASS_TRANSFORMS, class_threshold
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.criteria.feature_ranges import OPTION, FeatureRanges
+from cloakwork.models.criteria.choose_set import named_sets
+from cloakwork.models.criteria.feature_ranges import OPTION
 from cloakwork.models.criteria.slots import ARGMAX_CANDIDATES, check_p_fail_log2
 from cloakwork.models.errors import AccuracyWarning, CompileError
 from cloakwork.models.linear.client_ranges import client_ranges
@@ -42,6 +43,7 @@ from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.linear.linear_program import linear_program
 from cloakwork.models.linear.linear_quantisation import Effects, LinearQuantisation, quantise_linear
 from cloakwork.models.linear.linear_winner import effects_of_labels, linear_labels
+from cloakwork.models.options import DEFAULT_ACCURACY, Options
 from cloakwork.models.original.agreement import verdict_of
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts, LinearFacts
@@ -50,76 +52,64 @@ from cloakwork.models.runtime.interpreter import interpret
 
 DEFAULT_SET: Final = "lut3"  # two limbs; trees take it too, so that one key serves both
 STRUCTURED_SET: Final = "lut3_block"  # the same
-DEFAULT_P_FAIL_LOG2: Final = -128.0
-DEFAULT_ACCURACY: Final = 0.97
+DEFAULT_MARGIN: Final = 0.1
 _COMPARED: Final = 2000  # calibration samples
 
 
 def compile_linear(
     model: LinearModel,
-    calibration: Any = None,
+    samples: Any = None,
+    options: Options | None = None,
     *,
-    parameters: str | ParameterSet | None = None,
-    bits: int | None = None,
-    margin: float = 0.1,
-    p_fail_log2: float = DEFAULT_P_FAIL_LOG2,
-    accuracy: float = DEFAULT_ACCURACY,
     preprocessing: Sequence[InputStep] | None = None,
-    feature_ranges: FeatureRanges | None = None,
-    encrypted_argmax: bool = False,
-    structured_keys: bool = False,
+    **named: Any,
 ) -> CompiledModel:
-    """A program of one linear node.
+    """Compile a linear model to a program of one linear node.
 
     Args:
-        calibration: typical samples [samples, columns]; they set the range of every feature, rounded outwards to round numbers. Values beyond it
-            saturate, with a warning. None: with `feature_ranges` of all features; the accuracy is not checked then.
-        parameters: None: lut3, or lut3_block of structured keys: the set of trees, so that one key serves both.
-        bits: of an encrypted feature, sign included; None: as many as are best.
-        margin: part of the half range of the samples that is kept free on either side, at least.
-        p_fail_log2: log2 of the largest probability that an output is decrypted to another integer.
-        accuracy: least share of calibration samples with the label of the model in clear; of values, least share of their deviation that is
-            kept. 0: any, with a warning below the default.
-        preprocessing: what the client does before, its first step checking the columns; None: that step alone. Offsets and scales of columns at
+        samples: typical samples [samples, columns]; they set the range of each feature, rounded outwards to round numbers. Values beyond it
+            saturate, with a warning. None: with `ranges` of all features; the accuracy is not checked then.
+        options: of `cloakwork.compile`, or by name. `sets`: by default lut3, or lut3_block of structured keys: the set of trees, so that one key
+            serves both. `p_fail_log2`: of an output that is decrypted to another integer. `tell="labels"`: the scores of all classes are compared
+            in pairs, at most 64 classes, by default under large16: some seven bootstraps a pair. `structured`: nothing here is faster with such a
+            set.
+        preprocessing: what the client does before, its first step checking the columns; None: that step only. Offsets and scales of columns at
             its end become part of the model, which spares the client them.
-        feature_ranges: lowest and highest value of features, by name or number, in place of what samples show: no client is told anything of these.
-        encrypted_argmax: of classifiers: the client decrypts the label and no score. The scores of all classes are compared in pairs, at most 64
-            classes, with `parameters` None under large16: some seven bootstraps a pair.
-        structured_keys: a set whose small key is block-binary may be taken. Nothing here is faster with one.
 
     Warns:
         AccuracyWarning: with accuracy=0 less is reached than the default asks for.
 
     Raises:
-        CompileError: no calibration samples, another number of features than the model has, ranges that are none, or too little accuracy.
+        CompileError: no samples, another number of features than the model has, ranges that are none, or too little accuracy.
         NoParameterSetError: the set is too noisy for so many features.
     """
-    if encrypted_argmax and (model.labels is None or model.transform not in CLASS_TRANSFORMS):
+    options = Options.of(options, named)
+    options.check("linear")
+    labels_only = options.tell == "labels"
+    if labels_only and (model.labels is None or model.transform not in CLASS_TRANSFORMS):
         raise CompileError(
-            "encrypted_argmax: expected a classifier whose label is that of the largest score; this model has none"
+            "tell='labels': expected a classifier whose label is that of the largest score; this model has none"
         )
-    check_p_fail_log2(p_fail_log2)
-    usual = ARGMAX_CANDIDATES[0] if encrypted_argmax else STRUCTURED_SET if structured_keys else DEFAULT_SET
-    chosen = parameters or usual
-    params = chosen if isinstance(chosen, ParameterSet) else parameter_set(chosen)
-    require_structured_keys(params, structured_keys)
-    require_common_mask(params, False)
+    check_p_fail_log2(options.p_fail_log2)
+    params = _chosen_set(options)
     steps = (Columns(model.features, model.feature_names),) if preprocessing is None else tuple(preprocessing)
     steps, scaling = split_scaling(steps)
     model = model if scaling is None else model.on_unscaled(scaling)
-    features = None if calibration is None else run_input_steps(steps, calibration)
+    features = None if samples is None else run_input_steps(steps, samples)
     names = _names(model, steps)
-    known = None if features is None else known_ranges(steps, calibration, len(names))
-    lower, upper = client_ranges(features, names, feature_ranges, margin, known)
+    known = None if features is None else known_ranges(steps, samples, len(names))
+    margin = DEFAULT_MARGIN if options.margin is None else options.margin
+    lower, upper = client_ranges(features, names, options.ranges, margin, known)
     centre, half = lower / 2 + upper / 2, upper / 2 - lower / 2
     effects = _effects(model, centre, half)
-    if encrypted_argmax:
+    if labels_only:
         assert model.labels is not None
-        labels = linear_labels(effects_of_labels(effects, class_threshold(model.transform)), params, p_fail_log2, bits)
+        scores = effects_of_labels(effects, class_threshold(model.transform))
+        labels = linear_labels(scores, params, options.p_fail_log2, options.input_bits)
         quantised, program = labels.quantised, labels.program
         after: tuple[OutputStep, ...] = (Integers(), Pick(model.labels))
     else:
-        quantised = quantise_linear(effects, params, p_fail_log2, bits)
+        quantised = quantise_linear(effects, params, options.p_fail_log2, options.input_bits)
         program = linear_program(quantised, params, "linear model")
         after = _output_steps(model, quantised)
     last = (Rescale(lower, upper, centre, quantised.levels / half), Round())
@@ -128,12 +118,21 @@ def compile_linear(
         seen = features[:_COMPARED]
         found = run_output_steps(after, interpret(program.graph, run_input_steps(last, seen)))
         clear = run_output_steps(model.output_steps, model.scores(seen))
-        _check_accuracy(found, clear, _bits(quantised) + outside, accuracy)
+        _check_accuracy(found, clear, _bits(quantised) + outside, options.accuracy)
     made = replace(program, input_steps=(*steps, *last), output_steps=after)
     facts = Facts(linear=_facts(model, quantised))
-    if encrypted_argmax:
+    if labels_only:
         facts = Facts(linear=_facts_of_labels(model, quantised, made), encrypted_argmax=True)
     return CompiledModel.checked(replace(made, facts=facts))
+
+
+def _chosen_set(options: Options) -> ParameterSet:
+    """The set that is named, or the usual one. ParameterError for one that was not asked for."""
+    usual = ARGMAX_CANDIDATES[0] if options.tell == "labels" else STRUCTURED_SET if options.structured else DEFAULT_SET
+    sets = named_sets((usual,) if options.sets is None else options.sets, options.structured)
+    if len(sets) != 1:
+        raise CompileError(f"sets: a linear model takes one set, got {len(sets)}")
+    return sets[0]
 
 
 def _warn_of_samples(rescale: Rescale, features: Reals, names: Sequence[str]) -> str:
@@ -162,7 +161,7 @@ def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], made: str, accurac
     verdict = verdict_of(clear, found)
     if verdict.reaches(accuracy) if accuracy else verdict.value >= DEFAULT_ACCURACY:
         return
-    what = "agrees with the model in clear on {:.1%} of the calibration samples (at least {:.1%})"
+    what = "agrees with the model in clear on {:.1%} of the samples (at least {:.1%})"
     if verdict.measure == "closeness":
         what = "keeps {:.1%} of the deviation of its values (at least {:.1%})"
     found_out = f"linear model: with {made} it {what.format(verdict.value, verdict.at_least)}"

@@ -45,12 +45,12 @@ class LinearModel(ScoredModel):
 
     @property
     def features(self) -> int:
-        """How many numbers a sample has."""
+        """Counts the numbers of a sample."""
         return int(self.coefficients.shape[1])
 
     @property
     def outputs(self) -> int:
-        """How many scores."""
+        """Counts the scores."""
         return int(self.coefficients.shape[0])
 
     def on_unscaled(self, step: Standardise) -> LinearModel:

@@ -54,7 +54,7 @@ class Effects:
         if not ((sums == 0) | ((sums >= LEAST_EFFECT) & (sums <= LARGEST_EFFECT))).all():
             raise CompileError(
                 f"linear model: its coefficients, times the ranges of their features, overflow or vanish; expected scores between {LEAST_EFFECT:g} "
-                f"and {LARGEST_EFFECT:g}, or 0: scale the targets, or pass other ranges in feature_ranges"
+                f"and {LARGEST_EFFECT:g}, or 0: scale the targets, or pass other ranges="
             )
 
     def peaks(self) -> Reals:
@@ -122,8 +122,8 @@ def quantise_linear(
 
 
 def quantise_for_signs(effects: Effects, difference_bits: int, bits: int | None = None) -> LinearQuantisation | None:
-    """Scores at 2^-difference_bits of the torus for a unit, every difference of which has so many bits, sign included; None without room for
-    LEAST_BITS bits. Nothing is told of scores, and nothing decrypted.
+    """Quantises scores at 2^-difference_bits of the torus for a unit, every difference of which has this many bits, sign included; None without
+    room for LEAST_BITS bits. Nothing is told of scores, and nothing decrypted.
 
     Args:
         bits: of a feature, sign included; None: as many as are best. CompileError: out of their range.
@@ -168,7 +168,9 @@ def quantise_for_modulus(
 
 def _check_bits(bits: int | None) -> None:
     if bits is not None and not LEAST_BITS <= bits <= MOST_BITS:
-        raise CompileError(f"bits: expected {LEAST_BITS} to {MOST_BITS}, or None for as many as are best, got {bits}")
+        raise CompileError(
+            f"input_bits: expected {LEAST_BITS} to {MOST_BITS}, or None for as many as are best, got {bits}"
+        )
 
 
 def _integers(effects: Effects, at_centre: Reals, levels: int, largest: int) -> tuple[Reals, Indices, Indices]:

@@ -64,7 +64,7 @@ def linear_labels(effects: Effects, params: ParameterSet, p_fail_log2: float, bi
         if contest is not None and contest.plan.bits == difference_bits:
             return LinearLabels(quantised, _program(quantised, contest, params, p_fail_log2))
     raise NoParameterSetError(
-        f"encrypted_argmax: look-ups of '{params.name}' are too noisy to compare sums of {effects.of_features.shape[1]} features"
+        f"tell='labels': look-ups of '{params.name}' are too noisy to compare sums of {effects.of_features.shape[1]} features"
         + ("" if bits is None else f" of {bits} bits")
         + "; use large16, "
         + ("" if bits is None else "fewer bits, ")

@@ -40,14 +40,14 @@ LEAST_RECALL: Final = 0.9  # likewise
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class IndexOptions:
     """What `NeighbourIndex.build` was asked for."""
 
     n_neighbors: int
     weights: Weights
     metric: Metric
     classify: bool
-    bits: int | None
+    input_bits: int | None
     cells: CellCount
     probes: int | None
 
@@ -67,8 +67,8 @@ class Wishes:
             raise CompileError(
                 f"metric, weights: expected euclidean or cosine, uniform or distance, got '{self.metric}', '{self.weights}'"
             )
-        if self.bits is not None and not 2 <= self.bits <= MOST_BITS:
-            raise CompileError(f"bits: expected 2 to {MOST_BITS}, got {self.bits}")
+        if self.input_bits is not None and not 2 <= self.input_bits <= MOST_BITS:
+            raise CompileError(f"input_bits: expected 2 to {MOST_BITS}, got {self.input_bits}")
         if self.probes is not None and (
             self.cells is None or self.probes & (self.probes - 1) or not 1 <= self.probes <= MOST_PROBES
         ):
@@ -87,7 +87,7 @@ class Wishes:
         return (True, False) if full_answer_bytes("bgv12", rows, 1) > MOST_BYTES else (False, True)
 
     def probes_for(self, rows: int) -> list[int]:
-        """Numbers of probes to try, with which so many cells have room for all rows. Raises: CompileError: there are none."""
+        """Lists the numbers of probes to try, with which these cells have room for all rows. Raises: CompileError: there are none."""
         size, cells = SETS[CELL_SET].polynomial_size, None if self.cells == "auto" else self.cells
         tried = PROBES if self.probes is None else (self.probes,)
         found = [count for count in tried if cell_blocks(rows, cells, count, size) * size >= rows]
@@ -112,19 +112,19 @@ class Built:
     chosen: tuple[CellLayout, CellLevels] | None
 
 
-def built(values: NDArray[Any], targets: NDArray[Any], wishes: Wishes, progress: Progress) -> Built:
-    """As finely as some set has room for. Raises: CompileError: numbers that are not finite, or no set for so many features or bits."""
-    wishes.check(values, targets)
-    rows = ScaledRows.of(values, wishes.metric)
+def built(values: NDArray[Any], targets: NDArray[Any], options: IndexOptions, progress: Progress) -> Built:
+    """Builds as finely as some set has room for. Raises: CompileError: numbers that are not finite, or no set for this many features or bits."""
+    options.check(values, targets)
+    rows = ScaledRows.of(values, options.metric)
     best: Built | None = None
-    for in_cells in wishes.ways(len(values)):
-        best = _finest(rows, targets, wishes, in_cells, progress) or best
+    for in_cells in options.ways(len(values)):
+        best = _finest(rows, targets, options, in_cells, progress) or best
         if best is not None and (best.chosen is not None or _answer_bytes(best.client) <= MOST_BYTES):
             break
     if best is None:
         raise CompileError(
-            f"no set has room for scores of {values.shape[1]} features of {2 if wishes.bits is None else wishes.bits} bits"
-            f"{' in cells' if isinstance(wishes.cells, int) else ''}: take fewer bits or fewer features (PCA)"
+            f"no set has room for scores of {values.shape[1]} features of {2 if options.input_bits is None else options.input_bits} bits"
+            f"{' in cells' if isinstance(options.cells, int) else ''}: take fewer bits or fewer features (PCA)"
         )
     if best.judged.agreement < LEAST_AGREEMENT:
         _warn(
@@ -144,15 +144,15 @@ def built(values: NDArray[Any], targets: NDArray[Any], wishes: Wishes, progress:
 
 
 def _finest(
-    rows: ScaledRows, targets: NDArray[Any], wishes: Wishes, in_cells: bool, progress: Progress
+    rows: ScaledRows, targets: NDArray[Any], options: IndexOptions, in_cells: bool, progress: Progress
 ) -> Built | None:
     """Of as many bits as decide well, or the best of all that some set has room for."""
     best: Built | None = None
-    classes = np.unique(targets) if wishes.classify else None
-    cells = None if wishes.cells in (None, "auto") else int(wishes.cells)
-    for bits, sets in TRIED if wishes.bits is None else ((wishes.bits, SMALL + LARGE),):
+    classes = np.unique(targets) if options.classify else None
+    cells = None if options.cells in (None, "auto") else int(options.cells)
+    for bits, sets in TRIED if options.input_bits is None else ((options.input_bits, SMALL + LARGE),):
         made = quantised(rows, bits, progress)
-        chosen = cell_set_for(made, cells, wishes.probes_for(len(rows))) if in_cells else None
+        chosen = cell_set_for(made, cells, options.probes_for(len(rows))) if in_cells else None
         if chosen is not None:
             parameters, level, answer_level = chosen[0].parameters, chosen[1].query, chosen[1].answer
         elif not in_cells and (found := set_for(made, sets)) is not None:
@@ -161,7 +161,7 @@ def _finest(
             continue
         client = NeighbourClient(
             parameters=parameters, level=level, answer_level=answer_level, rows=len(rows), centre=rows.centre, step=made.step,
-            limit=made.limit, metric=wishes.metric, target=targets, classes=classes, n_neighbors=wishes.n_neighbors, weights=wishes.weights,
+            limit=made.limit, metric=options.metric, target=targets, classes=classes, n_neighbors=options.n_neighbors, weights=options.weights,
             score_offset=made.middle,
         )  # fmt: skip
         index = Built(client, made, bits, judged(client, rows, made, progress), chosen)

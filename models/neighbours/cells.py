@@ -58,7 +58,7 @@ class Cells:
 
     @cached_property
     def fewest_rows(self) -> int:
-        """Of the cells of any query: the smallest that fill as many places as there are cells for."""
+        """Counts the rows of the cells of any query: the smallest that fill as many places as there are cells for."""
         used = np.flatnonzero(self.sizes)
         places = int((self.layout.place(used.tolist()) != EMPTY).sum())
         return int(np.sort(self.sizes[used])[:places].sum())
@@ -75,7 +75,7 @@ class Cells:
         return self.layout.place(order[self.sizes[order] > 0].tolist())
 
     def scored(self, query: Integers) -> NDArray[np.bool_]:
-        """Which rows a query asks for, [rows]."""
+        """Finds which rows a query asks for, [rows]."""
         asked = np.zeros(self.layout.cells, dtype=bool)
         places = self.places(query)
         asked[places[places != EMPTY]] = True

@@ -66,13 +66,13 @@ class NeighbourClient:
 
     @property
     def key_shape(self) -> ExpansionKeyShape:
-        """Of the evaluation keys that queries need."""
+        """Describes the evaluation keys that queries need."""
         if self.cells is None:
             return ExpansionKeyShape.of(self.parameters, len(self.centre))
         return self.cells.layout.key_shape
 
     def evaluation_keys(self, key: LevelledClientKey) -> LevelledEvaluationKeys:
-        """What the server needs of a key, once."""
+        """Makes what the server needs of a key, once."""
         return key.evaluation_keys(self.key_shape.automorphisms, products=self.key_shape.products)
 
     # --- queries ---
@@ -133,11 +133,11 @@ class NeighbourClient:
 
     @property
     def answer_ciphertexts(self) -> int:
-        """How many an answer has."""
+        """Counts the ciphertexts of an answer."""
         return 1 if self.cells is not None else -(-self.rows // self.parameters.polynomial_size)
 
     def scores(self, key: LevelledClientKey, answer: LevelledCiphertexts, query: Integers | None = None) -> Integers:
-        """Of every row, [rows]; `UNSEEN` of rows in cells that the query did not ask for.
+        """Reads the scores of every row, [rows]; `UNSEEN` of rows in cells that the query did not ask for.
 
         Args:
             query: its integers [features], which tell its cells; of a table without cells it is not needed.
@@ -173,7 +173,7 @@ class NeighbourClient:
         return self.of_rows(rows, self._weights(np.take_along_axis(scores, rows, axis=1), queries))
 
     def of_rows(self, rows: Integers, weight: Reals) -> NDArray[Any]:
-        """What these rows decide, [samples, n_neighbors] each."""
+        """Decides by these rows, [samples, n_neighbors] each."""
         target = self.target[rows]
         if self.classes is None:
             means: NDArray[Any] = (target * weight).sum(axis=1) / weight.sum(axis=1)

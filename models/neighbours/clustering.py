@@ -51,7 +51,7 @@ def clustered(integers: SmallIntegers, cells: int, capacity: int, progress: Prog
 
 
 def means(integers: SmallIntegers, cell_of: Integers, others: Distances) -> Distances:
-    """Of the rows of every cell, [cells, features]; of an empty one what `others` has."""
+    """Returns the means of the rows of every cell, [cells, features]; of an empty one what `others` has."""
     cells = len(others)
     sums, counts = np.zeros(others.shape), np.bincount(cell_of, minlength=cells)
     for part in _parts(len(integers), integers.shape[1]):

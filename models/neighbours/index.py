@@ -13,7 +13,7 @@ from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.models.errors import CompileError
 from cloakwork.models.modes import How, check_how
-from cloakwork.models.neighbours.building import CellCount, Wishes, built
+from cloakwork.models.neighbours.building import CellCount, IndexOptions, built
 from cloakwork.models.neighbours.cells import UNSEEN
 from cloakwork.models.neighbours.client import Integers, Metric, NeighbourClient, Weights
 from cloakwork.models.neighbours.index_format import write_index
@@ -22,6 +22,7 @@ from cloakwork.models.neighbours.quantise import SmallIntegers, row_ranges, scor
 from cloakwork.models.neighbours.scorer import NeighbourScorer, queries_at_once
 from cloakwork.models.neighbours.sets import full_answer_bytes
 from cloakwork.models.program.facts import OriginalFacts
+from cloakwork.models.report import bytes_line, four_lines
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
@@ -62,7 +63,7 @@ class NeighbourIndex:
         weights: Weights = "uniform",
         metric: Metric = "euclidean",
         classify: bool = True,
-        bits: int | None = None,
+        input_bits: int | None = None,
         cells: CellCount = None,
         probes: int | None = None,
         progress: Progress = None,
@@ -72,7 +73,7 @@ class NeighbourIndex:
         Args:
             table: [rows, features], finite numbers of any dtype; beside it two bytes a number are held.
             target: [rows] labels or values.
-            bits: of features, 2 to 12; None: 8, or as many as decide as unrounded distances do.
+            input_bits: of features, 2 to 12; None: 8, or as many as decide as unrounded distances do.
             cells: None: a query's answer has the scores of all rows, 7 bytes each and more. A number: the table is put into at least so many cells
                 of rows near each other, and an answer has the rows of a few, at most 100,000 bytes as the query. "auto": cells where the answer
                 would be longer than that.
@@ -85,10 +86,10 @@ class NeighbourIndex:
         Warns:
             AccuracyWarning: integers decide otherwise than unrounded distances, or nearest rows lie in other cells than those that are asked for.
         """
-        wishes = Wishes(
-            n_neighbors=n_neighbors, weights=weights, metric=metric, classify=classify, bits=bits, cells=cells, probes=probes
+        options = IndexOptions(
+            n_neighbors=n_neighbors, weights=weights, metric=metric, classify=classify, input_bits=input_bits, cells=cells, probes=probes
         )  # fmt: skip
-        made = built(np.asarray(table), np.asarray(target), wishes, progress)
+        made = built(np.asarray(table), np.asarray(target), options, progress)
         return cls(made.client, made.made.integers, made.made.offsets, made.bits, made.judged.agreement)
 
     # --- the server ---
@@ -96,7 +97,7 @@ class NeighbourIndex:
     def scorer(
         self, keys: LevelledEvaluationKeys, threads: int = 1, device: str = "cpu", progress: Progress = None
     ) -> NeighbourScorer:
-        """What answers queries under one client's keys, on a device; the table is prepared once for all of them."""
+        """Makes what answers queries under one client's keys, on a device; the table is prepared once for all of them."""
         return NeighbourScorer(self.prepared(threads, device, progress), keys, threads, device)
 
     def prepared(self, threads: int = 1, device: str = "cpu", progress: Progress = None) -> PreparedTable:
@@ -127,7 +128,7 @@ class NeighbourIndex:
 
     def predict(
         self,
-        samples: ArrayLike,
+        x: ArrayLike,
         how: How = "clear",
         *,
         key: LevelledClientKey | None = None,
@@ -142,7 +143,7 @@ class NeighbourIndex:
             device: that scores, "cpu", "cuda" or "cuda:N".
         """
         check_how(how)
-        queries = self.client.integers(samples, refuse=True)
+        queries = self.client.integers(x, refuse=True)
         if how != "encrypted":
             step = max(1, _SCORES_AT_ONCE // len(self.integers))
             parts = [queries[i : i + step] for i in range(0, len(queries), step)]
@@ -152,7 +153,7 @@ class NeighbourIndex:
             raise CompileError("key: expected one for how='encrypted', got none")
         key = getattr(key, "only", key)  # of a `cloakwork.Key`
         scorer = self.scorer(self.client.evaluation_keys(key), threads, device)
-        decided, rows, at_once = [self.client.target[:0]], np.asarray(samples), queries_at_once(device)
+        decided, rows, at_once = [self.client.target[:0]], np.asarray(x), queries_at_once(device)
         for first in range(0, len(rows), at_once):
             part = queries[first : first + at_once]
             answers = scorer.score_all([self.client.encrypt(key, sample) for sample in rows[first : first + at_once]])
@@ -160,8 +161,23 @@ class NeighbourIndex:
             decided.append(self.client.decide(np.stack(scores), part))
         return np.concatenate(decided)
 
+    def __str__(self) -> str:
+        found = self.report()
+        accuracy = (
+            f"as your model: {100 * self.agreement:.1f} % agreement" if self.original is None else self.original.text
+        )
+        seconds = "seconds for one sample: no forecast; 'cloakwork index query' measures them"
+        return four_lines(
+            accuracy, seconds, bytes_line(found["query_bytes"], found["answer_bytes"], None), found["client_learns"]
+        )
+
+    @property
+    def details(self) -> str:
+        """The report as text, a line for each fact. `str(index)` has four lines of it."""
+        return "\n".join(f"{name}: {value}" for name, value in self.report().items())
+
     def report(self) -> dict[str, Any]:
-        """What it costs and how fine it is."""
+        """Reports what it costs and how fine it is."""
         client = self.client
         parameters, features = client.parameters, self.integers.shape[1]
         size = parameters.polynomial_size
@@ -185,7 +201,7 @@ class NeighbourIndex:
             "rows": client.rows,
             "features": features,
             "bits": self.bits,
-            "set": parameters.set.name,
+            "parameter_set": parameters.set.name,
             "plaintext_modulus": parameters.plaintext_modulus,
             "security_bits": parameters.set.security_bits,
             "query_bytes": query_bytes,

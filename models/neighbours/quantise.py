@@ -20,7 +20,7 @@ _NUMBERS_AT_ONCE: Final = 1 << 21  # as reals of 64 bits
 
 
 def score_factor(metric: Metric) -> int:
-    """What inner products count in scores."""
+    """Returns the factor of inner products in scores."""
     return 2 if metric == "euclidean" else 1
 
 
@@ -124,7 +124,7 @@ def quantised(rows: ScaledRows, bits: int, progress: Progress = None) -> Quantis
 
 
 def row_sums(integers: SmallIntegers) -> tuple[Integers, Integers]:
-    """Of absolute values and of squares, [rows] each."""
+    """Sums absolute values and squares, [rows] each."""
     absolute = np.empty(len(integers), dtype=np.int64)
     squares = np.empty_like(absolute)
     for part in row_ranges(integers.shape):
@@ -134,5 +134,5 @@ def row_sums(integers: SmallIntegers) -> tuple[Integers, Integers]:
 
 
 def row_offsets(squares: Integers, metric: Metric) -> Integers:
-    """What is added to the inner products of every row, [rows]."""
+    """Returns what is added to the inner products of every row, [rows]."""
     return -squares if metric == "euclidean" else np.zeros_like(squares)

@@ -40,7 +40,7 @@ class NeighbourScorer:
     def score_all(
         self, queries: Sequence[SeededLevelledCiphertexts | LevelledCiphertexts], progress: Progress = None
     ) -> list[LevelledCiphertexts]:
-        """Of several queries of this key at once, which on a device is faster (`queries_at_once`)."""
+        """Answers several queries of this key at once, which on a device is faster (`queries_at_once`)."""
         return self._table.score_all(self._keys, queries, self._threads, progress)
 
 

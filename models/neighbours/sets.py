@@ -113,6 +113,6 @@ def _largest(sums: Integers, count: int) -> int:
 
 
 def full_answer_bytes(name: str, rows: int, answer_level: int) -> int:
-    """Of the scores of all rows, without headers and checksum."""
+    """Counts the bytes of the scores of all rows, without headers and checksum."""
     size = SETS[name].polynomial_size
     return 7 * size * -(-rows // size) * answer_level

@@ -19,6 +19,7 @@ Written by `python -m cloakwork.models.onnx_import.documentation docs/reference/
 
 The compiler takes ONNX opset {opset} and newer.
 Costs are bootstraps per sample: a "number" is one element of the result.
+*Shared*: every other function of the same number uses the same bootstrap.
 Nodes that read only constants are computed at import.
 Everything unsupported is reported at once, with the node's name in the model.
 `{microsoft}:` stands before operators of ONNX Runtime's own domain.
@@ -33,8 +34,7 @@ _LAST = """## Last, by the client
 {last}: after decryption, along any axis but the batch; free.
 `Softmax` and `LogSoftmax` whose values later nodes read are computed encrypted: `Softmax` takes {softmax} values, `LogSoftmax` {log_softmax} values,
 at most {most}.
-`LpNormalization` (p = 2) also stands for `x / |x|` at the end however it is written: `ReduceL2`, `Clip`, `Expand` and `Div`, or a root of a sum
-of squares.
+`LpNormalization` (p = 2) also stands for `x / |x|` at the end however it is written.
 
 The client also computes functions of single numbers at the model's end: `Sigmoid`, `Tanh`, `1 / (1 + exp(-x))`,
 a comparison and `Cast` after them.
@@ -46,8 +46,8 @@ to the client; with more they are look-ups.
 
 A pool and the linear layer behind it are done at once, which makes the layer's rows wider.
 If that takes more than {weights} multiplications for each number of the pool, a look-up refreshes each of the pool's numbers instead.
-That is so in front of a 3x3 convolution of more than some 130 channels (behind 2x2 pools).
-It is so too in front of a dense layer of R rows behind a global pool over n numbers, if n R is more than {weights}.
+Examples are a 3x3 convolution of more than some 130 channels (behind 2x2 pools), and a dense layer of R rows behind a global pool over n
+numbers with n R above {weights}.
 Any linear layer on another one follows the same rule.
 """
 

@@ -155,8 +155,8 @@ def power(context: Context, node: OnnxNode) -> Encrypted:
 @operator(
     "Max",
     "Min",
-    cost=f"1 for each number and each further encrypted input, {OF_ONE}; constants share one; in exact programs 5 to 13 where none tells so many "
-    "values apart",
+    cost=f"1 for each number and each further encrypted input, {OF_ONE}; constants share one; in exact programs 5 to 13 "
+    "if one is not enough",
 )
 def max_min(context: Context, node: OnnxNode) -> Encrypted:
     result: Indices | None = None
@@ -182,7 +182,7 @@ def larger(context: Context, a: Indices, b: Indices, smaller: bool = False) -> I
 
 @operator(
     *_MIRRORED,
-    cost=LOOKUP + "; in exact programs 3 to 7 (twice that for Equal) where none tells so many values apart",
+    cost=LOOKUP + "; in exact programs 3 to 7 (twice that for Equal) if one is not enough",
     restrictions="two encrypted tensors: through their difference",
 )
 def compare(context: Context, node: OnnxNode) -> Encrypted:

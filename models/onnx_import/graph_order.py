@@ -46,7 +46,7 @@ def ordered_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def needed_for(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple[list[onnx.NodeProto], set[str]]:
-    """Of ordered nodes those that these names depend on, and all names that they depend on."""
+    """Selects of ordered nodes those that these names depend on, and all names that they depend on."""
     used, needed = set(outputs), []
     for node in reversed(nodes):
         if used.intersection(node.output):

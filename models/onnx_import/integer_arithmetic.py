@@ -265,7 +265,7 @@ def _evenly_spaced(below: Indices, up_to: Indices) -> Reals | None:
     number = np.arange(len(below))
 
     def ends(spacing: float) -> tuple[float, float]:
-        """Of c."""
+        """Returns the ends of c."""
         return float((below - number * spacing).max()), float((up_to - number * spacing).min())
 
     def room(spacing: float) -> float:

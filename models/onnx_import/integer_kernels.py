@@ -89,7 +89,7 @@ class _Groups:
         return _KERNELS[layer.op_type](self, layer, node)
 
     def dequantiser(self, layer: NodeProto, index: int) -> NodeProto | None:
-        """Where the input of a layer comes from."""
+        """Finds where the input of a layer comes from."""
         found = self.producer.get(layer.input[index]) if index < len(layer.input) else None
         return found if found is not None and found.op_type == _DEQUANTISER else None
 
@@ -193,7 +193,7 @@ def _made(operator: str, domain: str, inputs: Sequence[str], layer: NodeProto, q
 
 
 def attribute(node: NodeProto, name: str, default: Any) -> Any:
-    """Of a node that is not imported yet."""
+    """Reads an attribute of a node that is not imported yet."""
     found = next((attribute for attribute in node.attribute if attribute.name == name), None)
     return default if found is None else helper.get_attribute_value(found)
 

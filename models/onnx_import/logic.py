@@ -36,7 +36,7 @@ def boolean(context: Context, node: OnnxNode) -> Encrypted:
 @operator(
     "Where",
     cost="none when the condition, or both values, are constant; else 2 for each number, 1 in exact programs "
-    "(3 to 18 where none tells so many values apart), " + OF_ONE,
+    "(3 to 18 if one is not enough), " + OF_ONE,
     restrictions="an encrypted condition is a boolean",
 )
 def where(context: Context, node: OnnxNode) -> Encrypted:

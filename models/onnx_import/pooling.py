@@ -18,7 +18,7 @@ from cloakwork.models.onnx_import.elementwise import larger
 from cloakwork.models.onnx_import.registry import operator
 from cloakwork.models.onnx_import.windows import OUTSIDE, for_each_image, pooled_windows
 
-OF_PAIRS: Final = "n - 1 for n numbers; in exact programs 5 to 13 for one where none tells so many values apart"
+OF_PAIRS: Final = "n - 1 for n numbers; in exact programs 5 to 13 for one if one is not enough"
 
 
 @operator("MaxPool", cost=OF_PAIRS.replace("for n", "for a window of n"), restrictions="no indices as second output")

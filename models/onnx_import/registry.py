@@ -19,7 +19,7 @@ MICROSOFT: Final = "com.microsoft:"  # before the name of an operator of ONNX Ru
 FREE: Final = "none: index arithmetic"
 FOLDED: Final = "none: folded into a linear layer"
 LINEAR: Final = "none: a linear layer"
-LOOKUP: Final = "1 for each number; whatever else is a function of the same number shares it"
+LOOKUP: Final = "1 for each number, shared"
 OF_ONE: Final = "1 where all are functions of one number"
 
 

@@ -69,7 +69,7 @@ class _Graph:
         self._constants = constants
 
     def divided(self, node: NodeProto) -> tuple[str, int] | None:
-        """What the node divides by its own length, and along which axis."""
+        """Finds what the node divides by its own length, and along which axis."""
         if node.op_type == "Div":
             found = self._length(node.input[1])
             return found if found is not None and found[0] == node.input[0] else None

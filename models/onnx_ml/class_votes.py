@@ -33,7 +33,7 @@ class ClassVotes:
         return bool(self.weight.min(initial=0.0) < 0)
 
     def scores(self, transform: str) -> tuple[int, str]:
-        """How many scores there are, and the transform. UnsupportedNode: what decides is open."""
+        """Counts the scores, and names the transform. UnsupportedNode: what decides is open."""
         classes = np.unique(self.of_class).tolist()
         if len(self.labels) < 2:
             raise UnsupportedNode("names one class; expected two or more")

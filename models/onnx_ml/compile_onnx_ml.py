@@ -10,8 +10,9 @@ import onnx
 
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import InputStep
-from cloakwork.models.compile.labels import after_network, threshold_of, with_exact_profile, with_score_of_each
+from cloakwork.models.compile.labels import after_network, threshold_of, with_exact_precision, with_score_of_each
 from cloakwork.models.compile.network import compile_network
+from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.pipeline import OnStep
 from cloakwork.models.compile.scaled_columns import ScaledColumns
 from cloakwork.models.compile.tables import imported_answers, judged
@@ -29,14 +30,15 @@ from cloakwork.models.trees.ensemble import TreeEnsemble
 
 def compile_onnx_ml(
     model: onnx.ModelProto | str | Path,
-    calibration: Any = None,
+    samples: Any = None,
     options: Options | None = None,
     on_step: OnStep | None = None,
 ) -> CompiledModel:
-    """Args:
-    calibration: samples, needed by linear models (unless `feature_ranges` has all features) and networks, and by trees for their public grid.
-    options: what this kind of model does not have is refused.
-    on_step: see `compile_onnx`; trees and linear models are one step.
+    """Compile a model of tables.
+
+    Args:
+        samples: needed by linear models (unless `ranges` has all features) and networks, and by trees for their public grid.
+        on_step: as of `cloakwork.compile`; trees and linear models are one step.
     """
     options = options or Options()
     try:
@@ -45,10 +47,10 @@ def compile_onnx_ml(
         line = " ".join(str(error).split())[:200]
         raise CompileError(f"model: its tables are not valid ONNX-ML ({line}); export it again") from error
     said = None
-    if calibration is not None and not isinstance(calibration, Calibration):
+    if samples is not None and not isinstance(samples, Calibration):
         clear, after = (found.model, found.after) if isinstance(found, Network) else (found, ())
-        said = judge_table(load_onnx(model), imported_answers(clear, steps, after), calibration)
-    compiled = _compiled(found, steps, calibration, options, on_step)
+        said = judge_table(load_onnx(model), imported_answers(clear, steps, after), samples)
+    compiled = _compiled(found, steps, samples, options, on_step)
     if said is None:
         return compiled
     least = 0.0 if options.allow_loss else options.accuracy
@@ -58,37 +60,34 @@ def compile_onnx_ml(
 def _compiled(
     found: TreeEnsemble | LinearModel | Network,
     steps: tuple[InputStep, ...],
-    calibration: Any,
+    samples: Any,
     options: Options,
     on_step: OnStep | None,
 ) -> CompiledModel:
     if isinstance(found, Network):
-        return _compile_network(found, steps, calibration, options, on_step)
+        return _compile_network(found, steps, samples, options, on_step)
     if isinstance(found, TreeEnsemble):
-        if isinstance(calibration, Calibration):
-            raise CompileError(
-                "calibration: trees take samples of a table [samples, columns], not the ranges of a network"
-            )
-        compiled = compile_ensemble(found, preprocessing=steps, calibration=calibration, **options.of_table("trees"))
+        if isinstance(samples, Calibration):
+            raise CompileError("samples: trees take samples of a table [samples, columns], not the ranges of a network")
+        compiled = compile_ensemble(found, samples, options, preprocessing=steps)
     else:
-        compiled = compile_linear(found, calibration, preprocessing=steps, **options.of_table("linear"))
+        compiled = compile_linear(found, samples, options, preprocessing=steps)
     if on_step is not None:
         on_step("compile_ensemble" if isinstance(found, TreeEnsemble) else "compile_linear", compiled.program.graph)
     return compiled
 
 
 def _compile_network(
-    network: Network, steps: tuple[InputStep, ...], calibration: Any, given: Options, on_step: OnStep | None
+    network: Network, steps: tuple[InputStep, ...], samples: Any, given: Options, on_step: OnStep | None
 ) -> CompiledModel:
     if given.outputs is not None:
         raise CompileError("outputs: a model of tables has one answer; leave the option out")
-    given.check("network")
-    options = with_exact_profile(given.of_network())
+    options = with_exact_precision(NetworkOptions.from_options(given))
     model = network.model
-    if options.encrypted_argmax:
+    if options.tell == "labels":
         model = with_score_of_each(model, threshold_of(network.after))
-    columns = ScaledColumns.of(model, steps, calibration, options.feature_ranges, rounded=not options.is_exact)
-    compiled = compile_network(columns.model, columns.samples, replace(options, feature_ranges=columns.ranges), on_step)
+    columns = ScaledColumns.of(model, steps, samples, options.ranges, rounded=not options.is_exact)
+    compiled = compile_network(columns.model, columns.samples, replace(options, ranges=columns.ranges), on_step)
     program = replace(
         compiled.program,
         input_steps=(*columns.steps, *compiled.program.input_steps),

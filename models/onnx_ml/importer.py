@@ -63,7 +63,7 @@ def import_onnx_ml(model: onnx.ModelProto) -> tuple[tuple[InputStep, ...], TreeE
     if len(nodes) > 1:
         raise CompileError(
             f"model: expected one tree or linear model, got {len(nodes)}: an ensemble of models; compile it from the fitted estimator, "
-            "with cloakwork.training.sklearn_compiler.compile_estimator"
+            "with cloakwork.compile"
         )
     tensors, before, problems = read_columns(model, ordered, nodes[0].input[0])
     problems += _after(model, nodes[0], before)

@@ -179,7 +179,7 @@ class Sums:
         return self.each(lambda plane: plane * factor)
 
     def squared(self) -> Sums:
-        """Of numbers that are linear in one feature each."""
+        """Squares numbers that are linear in one feature each."""
         if self.squares.any() or bool((np.count_nonzero(self.linear, axis=-1) > 1).any()):
             raise UnsupportedNode("multiplies features with each other")
         linear = 2 * self.linear * self.constant[..., None]

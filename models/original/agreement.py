@@ -22,7 +22,8 @@ Answers = tuple[NDArray[Any], NDArray[Any]]
 
 
 def facts_of(expected: NDArray[Any], answers: NDArray[Any]) -> OriginalFacts:
-    """Of labels the share that are the same; of values one less the error (root mean square) as a share of their spread, the worst output's.
+    """Compares: of labels the share that are the same; of values one less the error (root mean square) as a share of their spread, the worst
+    output's.
 
     Args:
         expected, answers: [samples] or [samples, outputs].
@@ -37,7 +38,8 @@ def facts_of(expected: NDArray[Any], answers: NDArray[Any]) -> OriginalFacts:
 
 
 def verdict_of(expected: NDArray[Any], answers: NDArray[Any]) -> Verdict:
-    """Of labels: the share that are the same, and F1 of each class. Of values: one less the error (root mean square) as a share of their spread."""
+    """Judges labels by the share that are the same and F1 of each class, values by one less the error (root mean square) as a share of their
+    spread."""
     return _by_error(expected, answers) if expected.dtype.kind == "f" else _by_labels(expected, answers)
 
 

@@ -146,7 +146,7 @@ def _difference(
         rounded = None if again is None or again.samples < len(answer) else again.outputs[name][: len(answer)]
         for part, which in (
             (slice(original.edges, None), "calibration sample {}"),
-            (slice(original.edges), "a sample at the edge of the calibration samples' ranges"),
+            (slice(original.edges), "a sample at the edge of the samples' ranges"),
         ):
             other = None if rounded is None else rounded[part]
             wrong = difference(expected[part], shaped[part], share=share, loose=loose, again=other)

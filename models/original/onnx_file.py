@@ -33,7 +33,7 @@ class Answers:
 
 
 def answers_of(model: onnx.ModelProto, outputs: list[str], samples: Tensors) -> Answers | None:
-    """Of as many samples as half a second is enough for, eight at least; None where nobody here can run the file.
+    """Answers as many samples as half a second is enough for, eight at least; None where nobody here can run the file.
 
     Args:
         outputs: names.
@@ -76,7 +76,7 @@ def _all(
 
 
 def opened(model: onnx.ModelProto) -> tuple[str, Run] | None:
-    """Who can run a file here, and how."""
+    """Opens a file with what can run it here, and says how."""
     if model.ByteSize() > _LARGEST:
         return None
     for by, begin in _WAYS:
@@ -139,5 +139,5 @@ def _run_some(
 
 
 def type_of(value: onnx.ValueInfoProto) -> np.dtype[Any]:
-    """Of an input's numbers."""
+    """Returns the type of an input's numbers."""
     return helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)

@@ -36,10 +36,11 @@ class Said:
 
 
 def judge_table(model: onnx.ModelProto, imported: Answered, samples: Any) -> Said | None:
-    """What the file says of calibration samples; None where nobody here can run it, where it does not take them, or tells scores and no label.
+    """Returns what the file says of calibration samples; None where nobody here can run it, where it does not take them, or tells scores and no
+    label.
 
     Args:
-        samples: for calibration: an array or a frame [samples, columns].
+        samples: an array or a frame [samples, columns].
 
     Raises:
         ImportFaultError: what was imported says something else.
@@ -101,7 +102,7 @@ def _compare(model: onnx.ModelProto, by: str, said: list[Any], answers: Mapping[
     if wrong is not None:
         raise ImportFaultError(
             f"model: as imported '{model.graph.name}' {wrong.text}, by {by}: this is a fault of cloakwork, please report it; compile the fitted "
-            "estimator itself, with cloakwork.training.sklearn_compiler.compile_estimator"
+            "estimator itself, with cloakwork.compile"
         )
 
 

@@ -63,11 +63,11 @@ def choose_exact(
     if (chosen := choose_set(sets, serving)) is not None:
         return chosen
     if not sets:
-        raise NoParameterSetError("no exact parameter set is among the candidates; expected some of lut1 .. lut8")
+        raise NoParameterSetError("no exact parameter set is among the sets; expected some of lut1 .. lut8")
     params, demand = _nearest(sets, inner, p_fail_log2)
     raise NoParameterSetError(
         f"layer '{demand.node.origin}' needs {_wanted(demand, p_fail_log2)}; the nearest set, '{params.name}', "
-        f"{_offered(params, demand, p_fail_log2)} there: use fewer weight_bits or activation_bits, a narrower layer, or allow rounded_bits"
+        f"{_offered(params, demand, p_fail_log2)} there: use fewer weight_bits or activation_bits, a narrower layer, or allow accumulator_bits"
     )
 
 
@@ -160,7 +160,7 @@ def _widened_output(
     decoded = variance == 0 or noise.p_fail_log2(unit / 2, variance) <= p_fail_log2
     if winner and not decoded:
         raise NoParameterSetError(
-            f"encrypted_argmax: '{params.name}' is too noisy for the number of a class to be decrypted"
+            f"tell='labels': '{params.name}' is too noisy for the number of a class to be decrypted"
         )
     return unit if decoded else 0.0
 

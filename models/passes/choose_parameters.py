@@ -103,19 +103,19 @@ class _Quantised:
         return None
 
     def least_hopeless(self) -> Attempt | None:
-        """Of the sets of which too much error is foreseen, that of the least."""
+        """Finds, of the sets of which too much error is foreseen, that of the least."""
         plan = self._hopeless
         return None if plan is None else Attempt(_within_noise(plan, self._least_bits), plan.params, plan.error)
 
     def refusal(self) -> NoParameterSetError:
         if self._nearest is None:
-            nearest = f"the nearest: {self._overflow[1]}" if self._overflow else "none is among the candidates"
+            nearest = f"the nearest: {self._overflow[1]}" if self._overflow else "none is among the sets"
             return NoParameterSetError(f"no approximate parameter set fits; {nearest}")
         largest, layer, name = self._nearest
         limit = self._limits.layers.get(layer, self._limits.default)
         return NoParameterSetError(
             f"layer '{layer}' needs weights of at least {self._least_bits} bits under noise of {limit:.3g} % of the half torus; the nearest set, "
-            f"'{name}', leaves room for {_signed_bits(largest):g}: use fewer weight_bits, a narrower layer, smaller weights or a profile with "
+            f"'{name}', leaves room for {_signed_bits(largest):g}: use fewer weight_bits, a narrower layer, smaller weights or a precision with "
             "more noise"
         )
 
@@ -147,7 +147,7 @@ def _signed_bits(largest: float) -> float:
 
 
 def approximate_sets(candidates: Sequence[ParameterSet]) -> list[ParameterSet]:
-    """What the candidates have for approximate look-ups (an exact set is one more row of noise figures)."""
+    """Returns what the candidates have for approximate look-ups (an exact set is one more row of noise figures)."""
     return [params for params in candidates if params.kind in ("approximate", "exact")]
 
 

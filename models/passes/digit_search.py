@@ -125,7 +125,7 @@ class Noise:
         self._found: dict[tuple[float, int], float] = {}
 
     def margin(self, factor: float, subtracted: int) -> float:
-        """The least phase that a reading is wrong by with no more than the probability, once so many look-ups are subtracted."""
+        """Returns the least phase that a reading is wrong by with no more than the probability, once these look-ups are subtracted."""
         if (factor, subtracted) not in self._found:
             of_row = self.variance + subtracted * noise.blind_rotation_variance(self.params)
             seen = noise.lookup_variance(self.params, 0.0) + factor**2 * of_row
@@ -181,7 +181,7 @@ class _Search:
         self.passed: list[Reals] = []
 
     def after(self, clamps: int) -> DigitTables | None:
-        """With so many clamps; None where they do not lead to anything."""
+        """Returns the tables after these clamps; None where they do not lead to anything."""
         for _ in range(clamps):
             if not self._clamp():
                 return None

@@ -21,7 +21,7 @@ _SAME: Final = 1e-9  # of a turn
 
 
 def refused(node: Lookup, bits: int, params: ParameterSet, why: str) -> NoParameterSetError:
-    """To be raised for a look-up of an accumulator of so many bits."""
+    """Makes the error of a look-up of an accumulator of this many bits."""
     return NoParameterSetError(
         f"'{node.origin}' ({formula(node.steps[1:])}) reads an accumulator of {bits} bits, sign included, under '{params.name}'; {why}"
     )
@@ -43,12 +43,12 @@ class ElementSteps:
         return round((float(graph.lower[wire]) - origin) / step), round((float(graph.upper[wire]) - origin) / step)
 
     def bits(self, node: Lookup, element: int) -> int:
-        """Of what an element reads: integers are 2^-bits of the torus apart."""
+        """Counts the bits of what an element reads: integers are 2^-bits of the torus apart."""
         assert self._graph.scale is not None
         return round(-math.log2(node.spacing[element] * self._graph.scale[node.gather[element]]))
 
     def of(self, node: Lookup, element: int) -> StepFunction:
-        """Of an element, for the integers that it may read."""
+        """Returns the steps of an element, for the integers that it may read."""
         bits = self.bits(node, element)
         if bits > MOST_BITS:
             raise refused(node, bits, self._params, f"at most {MOST_BITS} are compared")
@@ -58,7 +58,7 @@ class ElementSteps:
         return self._changes(node, element, self.ends(node, element)[0], few)
 
     def whole(self, node: Lookup, element: int) -> StepFunction:
-        """Of all integers of a range, whether an element reads them or not: once for each function."""
+        """Returns the steps of all integers of a range, whether an element reads them or not: once for each function."""
         bits, (low, high) = self.bits(node, element), self.ends(node, element)
         key = (node.first_wire, int(node.function[element]), low, high, bits)
         if key not in self._steps:

@@ -15,7 +15,7 @@ from cloakwork.models.graph.ir import Graph, Linear, Lookup
 class ExactOptions:
     """Args:
     weight_bits, activation_bits: of weights, and of results of look-ups, that are not integers already.
-    rounded_bits: accumulators with more values are rounded to this many bits, and integer weights of more to weight_bits; None: they are
+    accumulator_bits: accumulators with more values are rounded to this many bits, and integer weights of more to weight_bits; None: they are
         refused when no set resolves them.
     approximate: noise limits of layers that need not be exact, by the names of linear nodes.
     given: whether the model says where it rounds.
@@ -29,7 +29,7 @@ class ExactOptions:
 
     weight_bits: int
     activation_bits: int
-    rounded_bits: int | None = None
+    accumulator_bits: int | None = None
     approximate: Mapping[str, float] = field(default_factory=dict)
     given: bool = False
     whole: bool = False

@@ -122,7 +122,7 @@ class _Exact:
         read = ((node.gather < 0) | self.exact[node.gather])[:, None, :] | (real[node.block] == 0)
         self.exact[wires(node)] = (read.all(axis=2) & (row[node.block] > 0)).reshape(-1)
         rounded = np.abs(real).max(axis=2) / (2 ** (self.options.weight_bits - 1) - 1)
-        if self.options.rounded_bits is not None:
+        if self.options.accumulator_bits is not None:
             row = np.where(row >= rounded * (1 - 1e-9), row, 0.0)  # integers of more bits are rounded too
         if self.options.whole and (unit := self._unit_behind(node)) is not None:
             # The results' steps then are as many of the row's as a power of two: one look-up of the bits above finds all of them.
@@ -198,7 +198,7 @@ class _Exact:
         steps = np.where(steps > 0, steps, columns[node.block])
         split = regroup(node, steps)
         if split is None:
-            raise CompileError(f"linear '{node.origin}': reads too many mixtures of scales for the profile exact")
+            raise CompileError(f"linear '{node.origin}': reads too many mixtures of scales for exact precision")
         first, block = split
         old = node.block[first]
         node = replace(node, weights=node.weights[old], bias=node.bias[old], block=block)
@@ -272,7 +272,7 @@ class _Exact:
             self.exact[wires(node)] = self.exact[node.gather] & (not approximate)
             self._set(node, chosen, 0.0)
         else:
-            if self.options.given and self.options.rounded_bits is None and not approximate:
+            if self.options.given and self.options.accumulator_bits is None and not approximate:
                 self.rounded.append(node.origin)
             unit = self._activation_unit(position)
             ends = np.rint(np.array([results[0].min(), results[1].max()]) / unit)
@@ -339,7 +339,7 @@ class _Exact:
         step, origin = self.grid.step[node.gather].copy(), self.grid.origin[node.gather].copy()
         low, high = self.low[node.gather], self.high[node.gather]
         count = int((high - low).max()) + 1
-        most = None if self.options.rounded_bits is None else 2**self.options.rounded_bits
+        most = None if self.options.accumulator_bits is None else 2**self.options.accumulator_bits
         if self._is_approximate(node):
             most = 2**12  # as fine as any table
         if most is None or count <= most:

@@ -131,7 +131,7 @@ class _Units:
         step = self.grid.step[own]
         if np.ptp(step) > 1e-12 * step.max():
             raise CompileError(
-                "encrypted_argmax: expected scores that one layer makes, got several of different scales; end the model in one dense layer"
+                "tell='labels': expected scores that one layer makes, got several of different scales; end the model in one dense layer"
             )
         origin = self.grid.origin[own] / step
         low, high = self.low[own] + origin, self.high[own] + origin
@@ -163,7 +163,7 @@ class _Units:
                 scale[own] *= factor[node.block].reshape(-1)
                 centre = (self.low[own] + self.high[own]) / 2
                 offset[own] = (np.floor(centre) if last else centre) * step + origin
-                kept = count[first] if merged.max() == 1 else 2 ** (self.options.rounded_bits or 0)
+                kept = count[first] if merged.max() == 1 else 2 ** (self.options.accumulator_bits or 0)
                 margin = unit[i] * float((factor * merged).min()) / 2
                 layers[first] = Accumulators(unit[i], margin, count[first], kept, first in self.narrowed)
             lower[own], upper[own] = self.low[own] * step + origin, self.high[own] * step + origin
@@ -186,5 +186,5 @@ class _Units:
         factor = np.maximum(1, np.floor(allowed / (unit * values) * (1 + 1e-12))).astype(np.int64)
         if self.options.whole and node.origin not in self.options.approximate:
             factor = np.exp2(np.floor(np.log2(factor))).astype(np.int64)
-        most = None if self.options.rounded_bits is None else 2**self.options.rounded_bits
+        most = None if self.options.accumulator_bits is None else 2**self.options.accumulator_bits
         return factor, ones if most is None else -(-values // most)

@@ -40,7 +40,7 @@ def without_gates(node: Linear, offsets: Reals) -> tuple[Linear, Opening | None]
         return node, None
     split = regroup(node, own)
     if split is None:
-        raise CompileError(f"linear '{node.origin}': makes too many different choices for the profile exact")
+        raise CompileError(f"linear '{node.origin}': makes too many different choices for exact precision")
     first, block = split
     old, size = node.block[first], own[first]
     node = replace(node, weights=node.weights[old], bias=node.bias[old], block=block)

@@ -29,7 +29,7 @@ class Grids:
 
     @property
     def through_zero(self) -> np.ndarray:
-        """Whether the origin is a multiple of the step."""
+        """Finds where the origin is a multiple of the step."""
         with np.errstate(all="ignore"):
             ratio = self.origin / self.step
         return (self.step > 0) & (np.abs(ratio - np.rint(ratio)) < _TOLERANCE)

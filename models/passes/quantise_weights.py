@@ -299,7 +299,7 @@ class RowBits:
 
 
 def row_bits(node: Linear) -> RowBits:
-    """Of the integer weights of a node; rows of blocks that positions use."""
+    """Counts the bits of the integer weights of a node; rows of blocks that positions use."""
     largest = np.abs(node.weights[np.unique(node.block)]).max(axis=2).reshape(-1)
     bits = np.floor(np.log2(np.maximum(largest, 1))).astype(np.int64) + 2
     used = bits[largest > 0]

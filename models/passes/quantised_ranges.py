@@ -26,7 +26,7 @@ _POINTS = 4097
 
 
 def quantised_ranges(graph: Graph, given: tuple[Reals, Reals], wanted: Quantise | None) -> Calibration:
-    """What calibration data would show.
+    """Makes what calibration data would show.
 
     Args:
         given: least and largest values [numbers] of the input, as its quantisers leave them.
@@ -57,7 +57,7 @@ def quantiser_bounds(graph: Graph, given: Quantise | None) -> tuple[Reals, Reals
     """Least and largest values [numbers] of the one input. CompileError: the model has no quantiser at its input."""
     if given is None:
         raise CompileError(
-            "calibration: expected typical inputs [samples, ..], got none; only a model whose input goes into a QuantizeLinear node does without"
+            "samples: expected typical inputs [samples, ..], got none; only a model whose input goes into a QuantizeLinear node does without"
         )
     return np.full(graph.input.size, given.low), np.full(graph.input.size, given.high)
 

@@ -42,7 +42,7 @@ class InputRanges:
     rounded: bool = True
 
     def of_all(self, low: float, high: float) -> tuple[float, float]:
-        """Of all numbers of an input, from what samples show."""
+        """Returns the range of all numbers of an input, from what samples show."""
         (lowest,), (highest,) = self._seen(np.array([low]), np.array([high]))
         return float(lowest), float(highest)
 
@@ -82,7 +82,7 @@ def column_rescale(samples: Reals, ranges: InputRanges) -> Rescale | None:
 
 
 def column_ranges(samples: Reals, ranges: InputRanges) -> dict[int, tuple[float, float]]:
-    """Of all columns (channels) of samples [samples, ..], by number, also where they are alike."""
+    """Returns the ranges of all columns (channels) of samples [samples, ..], by number, also where they are alike."""
     values = _by_column(samples)
     ends = ranges.of_columns(*_widened(values, values.min(axis=0), values.max(axis=0)))
     return dict(enumerate(zip(*(side.tolist() for side in ends), strict=True)))
@@ -101,7 +101,7 @@ def rescale_of_range(low: float, high: float, shape: tuple[int, ...]) -> Rescale
 
 
 def whole_range(samples: Reals) -> tuple[float, float]:
-    """Of all numbers, as far as fitted tails reach."""
+    """Returns the range of all numbers, as far as fitted tails reach."""
     values = samples.reshape(-1, 1)
     low, high = _widened(values, values.min(axis=0), values.max(axis=0))
     return float(low[0]), float(high[0])

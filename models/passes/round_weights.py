@@ -21,7 +21,7 @@ _LEAST_SAMPLES = 16
 
 
 def compensated(width: int) -> bool:
-    """Whether rows of so many columns are rounded one after the other."""
+    """Whether rows of this many columns are rounded one after the other."""
     return _NARROWEST <= width <= _WIDEST
 
 

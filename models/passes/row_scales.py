@@ -43,7 +43,7 @@ _NUMBERS_AT_ONCE = 1 << 20
 
 
 def source_variance(params: ParameterSet, source: int) -> float:
-    """Of one wire of a node; the first node is the input."""
+    """Returns the variance of one wire of a node; the first node is the input."""
     return noise.fresh_variance(params) if source == 0 else noise.blind_rotation_variance(params)
 
 

@@ -65,7 +65,7 @@ def input_bounds(step: Tensors) -> tuple[Reals, Reals]:
     without = [name for name, own in zip(step.names, step.steps, strict=True) if not own]
     if without:
         raise CompileError(
-            f"calibration: expected typical inputs, got none, and input '{without[0]}' does not go into a QuantizeLinear node; pass a dict of arrays "
+            f"samples: expected typical inputs, got none, and input '{without[0]}' does not go into a QuantizeLinear node; pass a dict of arrays "
             "[samples, ..] by name"
         )
     lower, upper = [], []
@@ -106,7 +106,7 @@ def _to_integers(quantiser: Quantise) -> Rescale:
 def _to_one(graph: Graph, calibration: Calibration, samples: Reals | None, ranges: InputRanges) -> Sequence[Rescale]:
     if samples is None and (calibration.inputs is None or len(calibration.inputs) != len(graph.inputs)):
         raise CompileError(
-            f"calibration: expected ranges of {len(graph.inputs)} inputs; it belongs to another model: calibrate with data again"
+            f"samples: expected ranges of {len(graph.inputs)} inputs; it belongs to another model: record them again"
         )
     rescales = []
     for i, (part, place) in enumerate(zip(graph.inputs, places(graph.inputs), strict=True)):

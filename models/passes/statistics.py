@@ -48,7 +48,7 @@ class Statistics:
     _moments: dict[int, tuple[Reals, Reals]] = field(default_factory=dict)
 
     def moved(self, centre: Reals, factor: Reals) -> Statistics:
-        """Of the graph whose wires w are (w - centre) factor. Args: centre, factor: [wires + 1]."""
+        """Returns the statistics of the graph whose wires w are (w - centre) factor. Args: centre, factor: [wires + 1]."""
         values = None if self.values is None else ((self.values - centre) * factor).astype(np.float32)
         return Statistics(self.sensitivity / factor[:-1], values)
 

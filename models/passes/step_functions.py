@@ -63,7 +63,7 @@ class StepFunction:
         return min(bits - 1, (apart & -apart).bit_length() - 1 if apart else bits - 1)
 
     def single(self) -> list[StepFunction]:
-        """Of one threshold each; the first has f(low)."""
+        """Splits it into steps of one threshold each; the first has f(low)."""
         return [
             StepFunction(self.low, self.lowest if j == 0 else 0.0, self.thresholds[j : j + 1], self.heights[j : j + 1])
             for j in range(len(self.thresholds))
@@ -110,7 +110,7 @@ def negated(row: Row) -> Row:
 
 
 def roundest(below: Indices, up_to: Indices) -> Indices:
-    """Of the integers above `below` and up to `up_to` those with most zeros at their end."""
+    """Finds the integers above `below` and up to `up_to` those with most zeros at their end."""
     best = up_to.copy()
     for k in range(1, MOST_BITS):
         rounded = up_to >> k << k

@@ -27,7 +27,7 @@ def large_weights(graph: Graph) -> frozenset[int]:
 def weighted(
     results: Mapping[int, PhaseSum], multiples: Mapping[int, PhaseSum], wire: int, weight: int
 ) -> list[tuple[PhaseSum, int]]:
-    """What adds up to a result times a weight. Args: multiples: `PART` times the results that have them."""
+    """Lists what adds up to a result times a weight. Args: multiples: `PART` times the results that have them."""
     if wire not in multiples:
         return [(results[wire], weight)]
     times = round(weight / PART)

@@ -44,7 +44,7 @@ class Choice:
 def choice_of(
     exact: ExactGraph, node: Lookup, element: int, bits: int, added_up: Callable[[Linear, int, Indices], PhaseSum]
 ) -> Choice:
-    """Of an element of a gate.
+    """Returns the choice of an element of a gate.
 
     Args:
         bits: that its row is known in.
@@ -76,7 +76,7 @@ def choice_of(
 
 
 def chosen(builder: GraphBuilder, choices: Sequence[Choice], plan: SignPlan, name: str) -> list[list[int]]:
-    """What makes c d of each: wires to be added up. Args: choices: of one least difference and one unit."""
+    """Lists what makes c d of each: wires to be added up. Args: choices: of one least difference and one unit."""
     rows, bits = [each.row for each in choices], [each.bit for each in choices]
     made = chosen_parts(builder, rows, bits, plan, (choices[0].low, choices[0].unit), name)
     return [[int(wires[number]) for wires in made] for number in range(len(choices))]

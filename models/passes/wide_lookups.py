@@ -393,7 +393,7 @@ class _Widening:
         contest = plan_contest(leads, bits, variance, self._params, self._p_fail_log2)
         if contest is None or contest.plan.bits != bits:
             raise NoParameterSetError(
-                f"encrypted_argmax: scores of {bits - 1} bits and a sign are too fine to be compared under '{self._params.name}'; use fewer "
+                f"tell='labels': scores of {bits - 1} bits and a sign are too fine to be compared under '{self._params.name}'; use fewer "
                 "weight_bits or activation_bits, or let the client decrypt the scores"
             )
         rows = [each.row(halves(each.constant / unit)) for each in sums]

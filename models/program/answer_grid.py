@@ -30,13 +30,15 @@ FARTHEST: Final = 7 / 8  # of half a unit: an answer that is farther from every 
 
 
 def least_deviation(params: ParameterSet, word_bits: int | None = None) -> float:
-    """Of the noise of an answer, as a fraction of the torus: that of re-randomisation, and where words come in few bits that of rounding them."""
+    """Returns the least deviation of the noise of an answer, as a fraction of the torus: that of re-randomisation, and where words come in few
+    bits that of rounding them."""
     variance = noise.rerandomisation_variance(params)
     return math.sqrt(variance if word_bits is None else variance + noise.word_rounding_variance(params, word_bits))
 
 
 def least_unit(params: ParameterSet) -> float:
-    """Of half of it the noise of re-randomisation is an eighth: programs whose only noise is that, linear ones, have no finer unit either."""
+    """Returns the least unit: of half of it the noise of re-randomisation is an eighth. Programs whose only noise is that, linear ones, have no
+    finer unit either."""
     return 2 * DEVIATIONS * least_deviation(params)
 
 
@@ -51,7 +53,7 @@ class AnswerGrid:
     unit: float  # 0: outputs are real numbers
 
     def phases(self, key: ClientKey, answer: Ciphertexts | SwitchedCiphertexts) -> Reals:
-        """What an answer decrypts to, fractions of the torus of its shape.
+        """Decrypts an answer to phases, fractions of the torus of its shape.
 
         Raises:
             KeyMismatchError: no fractions of the torus, or farther from all multiples of the unit than noise brings them.

@@ -31,11 +31,11 @@ def bits_beside(params: ParameterSet, variance: float) -> int | None:
 
 
 def answer_bytes(program: Program) -> int:
-    """Of one sample, without the fixed part of its object."""
+    """Counts the bytes of one sample, without the fixed part of its object."""
     return bytes_of(program.parameters, program.graph.output.size, answer_bits(program))
 
 
 def bytes_of(params: ParameterSet, outputs: int, bits: int | None) -> int:
-    """Of so many outputs. Args: bits: of a word; None: full ones."""
+    """Counts the bytes of this many outputs. Args: bits: of a word; None: full ones."""
     words = outputs * params.large_words
     return words * word_bytes(params) if bits is None else (words * bits + 7) // 8

@@ -45,7 +45,7 @@ def program_from_bytes(data: bytes) -> Program:
     """
     header, arrays = _open(data)
     try:
-        program = _program(header, _ArrayReader(arrays))
+        program = _program(header, ArrayReader(arrays))
         vars(program)["file"] = bytes(
             data
         )  # not a field: a program that is made of this one by `replace` has other bytes
@@ -100,7 +100,7 @@ def _open(data: bytes) -> tuple[dict[str, Any], memoryview]:
     return header, memoryview(data)[PREFIX.size + length : -_DIGEST_BYTES]
 
 
-class _ArrayReader:
+class ArrayReader:
     """Arrays as they were written: no byte belongs to two of them, so that a small file cannot ask for much memory."""
 
     def __init__(self, data: memoryview) -> None:
@@ -124,7 +124,7 @@ class _ArrayReader:
         return flat.reshape(extents).astype(np.float64 if kind == "<f8" else np.int64)
 
 
-def _program(header: dict[str, Any], arrays: _ArrayReader) -> Program:
+def _program(header: dict[str, Any], arrays: ArrayReader) -> Program:
     params = _parameters(typed.text(header["parameter_set"]), typed.text(header["parameter_digest"]))
     nodes = tuple(_node(description, arrays) for description in typed.entries(header["nodes"]))
     output = arrays.get(header["output"])
@@ -157,7 +157,7 @@ def _parameters(name: str, digest: str) -> ParameterSet:
     return params
 
 
-def _node(description: dict[str, Any], arrays: _ArrayReader) -> Node:
+def _node(description: dict[str, Any], arrays: ArrayReader) -> Node:
     first, origin = typed.integer(description["first_wire"]), typed.text(description["origin"])
     kind = typed.text(description["kind"])
     if kind == "Input":
@@ -178,7 +178,7 @@ def _node(description: dict[str, Any], arrays: _ArrayReader) -> Node:
     return node
 
 
-def _step(step: dict[str, Any], arrays: _ArrayReader) -> Step:
+def _step(step: dict[str, Any], arrays: ArrayReader) -> Step:
     """A number for each function; a table has a vector for each."""
     operator = typed.text(step["operator"])
     parameters = tuple(arrays.get(place) for place in typed.entries(step["parameters"], _MOST_STEPS))

@@ -24,11 +24,11 @@ FACTS: Final = ("lower", "upper", "scale", "offset")
 
 
 def program_to_bytes(program: Contents) -> bytes:
-    """Of a program that was loaded the bytes of its file, whatever release wrote it, so that it keeps its digest."""
+    """Returns the bytes of its file for a program that was loaded, whatever release wrote it, so that it keeps its digest."""
     kept: bytes | None = vars(program).get("file")
     if kept is not None:
         return kept
-    writer = _ArrayWriter()
+    writer = ArrayWriter()
     header = {
         "parameter_set": program.parameters.name,
         "parameter_digest": parameter_digest(program.parameters).hex(),
@@ -48,7 +48,7 @@ def program_to_bytes(program: Contents) -> bytes:
     return body + hashlib.sha256(body).digest()
 
 
-class _ArrayWriter:
+class ArrayWriter:
     """Arrays one after the other; integers in the smallest type that holds them."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ def _smallest(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(fitting)
 
 
-def _describe(node: Node, writer: _ArrayWriter) -> dict[str, Any]:
+def _describe(node: Node, writer: ArrayWriter) -> dict[str, Any]:
     common = {"kind": type(node).__name__, "first_wire": node.first_wire, "origin": node.origin}
     if isinstance(node, Input):
         return {**common, "shape": list(node.shape)}
@@ -89,7 +89,7 @@ def _describe(node: Node, writer: _ArrayWriter) -> dict[str, Any]:
     return {**common, "function": writer.add(node.function), "steps": steps, **shifts}
 
 
-def _describe_step(step: Step, writer: _ArrayWriter) -> dict[str, Any]:
+def _describe_step(step: Step, writer: ArrayWriter) -> dict[str, Any]:
     """What it reads only where that is not the result before it."""
     reads = {} if step.reads == (1,) else {"reads": list(step.reads)}
     return {"operator": step.operator, "parameters": [writer.add(p) for p in step.parameters], **reads}

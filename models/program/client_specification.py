@@ -89,7 +89,7 @@ class ClientSpecification:
 
     @classmethod
     def of(cls, program: Program) -> ClientSpecification:
-        """What a client of the program needs; none of its weights is in it."""
+        """Returns what a client of the program needs; none of its weights is in it."""
         graph = program.graph
         assert (
             graph.scale is not None and graph.offset is not None and graph.lower is not None and graph.upper is not None
@@ -271,7 +271,7 @@ class ClientSpecification:
         return np.clip(values.reshape(len(values), -1) * self.input_scale, -_MOST_PHASE, _MOST_PHASE)
 
     def quiet_phases(self, x: Reals) -> Reals:
-        """The phases of finite samples of the right shape (of several inputs [samples, numbers]), without a word about values beyond the range."""
+        """Returns the phases of finite samples of the right shape (of several inputs [samples, numbers]), silent about values beyond the range."""
         tensors = named_inputs(self.input_steps)
         values = np.clip(run_input_steps(self.input_steps, tensors.apart(x) if tensors else x), *self.input_range)
         return np.asarray(values.reshape(len(values), -1) * self.input_scale)

@@ -43,7 +43,7 @@ class _Record:
 
     @classmethod
     def taken(cls, rest: dict[str, Any]) -> Self:
-        """Of its fields, which leave `rest`. ValueError where one is missing, or not of its kind."""
+        """Takes its fields, which leave `rest`. ValueError where one is missing, or not of its kind."""
         missing = [key for key, each in cls.keys().items() if key not in rest and not _may_be_missing(each)]
         _demand(not missing, ", ".join(missing))
         given = {e.name: _READERS[str(e.type)](rest.pop(key)) for key, e in cls.keys().items() if key in rest}

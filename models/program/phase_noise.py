@@ -28,7 +28,7 @@ class Norms:
 
 
 def weight_norms(graph: Graph) -> list[Norms]:
-    """Of each linear node. Wires are taken as independent: the graph has no equal look-ups (merge_equal)."""
+    """Returns the norms of each linear node. Wires are taken as independent: the graph has no equal look-ups (merge_equal)."""
     result = []
     rotation = _rotations(graph)
     for node in graph.linears:

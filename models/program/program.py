@@ -21,7 +21,7 @@ class Program(Contents):
 
     @cached_property
     def schedule(self) -> Schedule:
-        """What a machine does, in order."""
+        """Returns what a machine does, in order."""
         return schedule(self.graph)
 
     @cached_property
@@ -32,7 +32,7 @@ class Program(Contents):
 
     @cached_property
     def sources(self) -> Sources:
-        """Which wires hold the same ciphertext, and which rows the same combination."""
+        """Returns which wires hold the same ciphertext, and which rows the same combination."""
         return find_sources(self.graph)
 
     @cached_property
@@ -42,13 +42,13 @@ class Program(Contents):
 
     @property
     def ciphertext_bytes(self) -> int:
-        """Of one wire between look-ups."""
+        """Counts the bytes of one wire between look-ups."""
         return self.parameters.large_words * word_dtype(self.parameters).itemsize
 
     @property
     def held_bytes(self) -> int:
-        """Of a sample's ciphertexts at the worst moment, with levels as they are; of trees all of them, as services tell how many samples fit, and
-        what is read at the same time depends on thresholds that they do not tell."""
+        """Counts the bytes of a sample's ciphertexts at the worst moment, with levels as they are; of trees all of them, as services tell how many
+        samples fit, and what is read at the same time depends on thresholds that they do not tell."""
         columns = self.schedule.most_columns if self.facts.grid is None else self.graph.wire_count
         return columns * self.ciphertext_bytes
 

@@ -97,7 +97,7 @@ class TableSizes:
 
 
 def run_on_no_samples(steps: Sequence[Any], x: Any, sizes: TableSizes) -> Any:
-    """What the steps make of no samples x, and how much it would be of one. ValueError or what steps raise: they do not fit each other."""
+    """Runs the steps on no samples x, and says how much it would be of one. ValueError or what steps raise: they do not fit each other."""
     for step in steps:
         before = x
         if isinstance(step, Append):

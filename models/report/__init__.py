@@ -3,10 +3,13 @@
 from cloakwork.models.report.costs import Report, report, report_json, sample_p_fail_log2
 from cloakwork.models.report.graph_text import graph_text, summary
 from cloakwork.models.report.picture import picture_svg, save_picture
+from cloakwork.models.report.short import bytes_line, four_lines, short_report
 from cloakwork.models.report.text import report_text
 
 __all__ = [
     "Report",
+    "bytes_line",
+    "four_lines",
     "graph_text",
     "picture_svg",
     "report",
@@ -14,5 +17,6 @@ __all__ = [
     "report_text",
     "sample_p_fail_log2",
     "save_picture",
+    "short_report",
     "summary",
 ]

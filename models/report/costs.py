@@ -34,7 +34,7 @@ class Report:
 
     @property
     def disclosed(self) -> list[Disclosure]:
-        """What every client is told of the model."""
+        """Lists what every client is told of the model."""
         return disclosures(ClientSpecification.of(self.program))
 
     @property
@@ -76,7 +76,7 @@ class Report:
 
     @property
     def input_bytes(self) -> int:
-        """Of one sample, seeded: whole polynomials of body words."""
+        """Counts the bytes of one sample, seeded: whole polynomials of body words."""
         params = self.program.parameters
         polynomials = -(-self.program.graph.input.size // params.polynomial_size)
         return polynomials * params.polynomial_size * parameters.seeded_ciphertext_bytes(params)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -60,10 +61,16 @@ class Disclosure:
     count: int
 
     def text(self) -> str:
-        return f"{self.count} {self.what}"
+        return f"{self.count} {self.what if self.count > 1 else _singular(self.what)}"
 
     def to_fields(self) -> dict[str, Any]:
         return {"what": self.what, "count": self.count}
+
+
+def _singular(what: str) -> str:
+    """Of one: "scales and offsets of outputs" becomes "scale and offset of outputs"."""
+    head, mark, rest = re.match(r"(.*?)( of | that |$)(.*)", what).groups()  # type: ignore[union-attr]
+    return re.sub(r"(?<=\w\w)s\b", "", re.sub(r"ies\b", "y", head)) + mark + rest
 
 
 def disclosures(specification: ClientSpecification) -> list[Disclosure]:

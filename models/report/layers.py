@@ -51,7 +51,7 @@ class Layer:
 
     @property
     def decisions(self) -> int:
-        """How many values of a sample may be wrong."""
+        """Counts the values of a sample that may be wrong."""
         return max(1, self.numbers if self.is_output else self.bootstraps)
 
     def to_fields(self) -> dict[str, Any]:

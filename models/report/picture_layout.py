@@ -74,7 +74,7 @@ class Layout:
 
     @property
     def left(self) -> float:
-        """Of the boxes of sums."""
+        """Returns the left end of the boxes of sums."""
         return _EDGE + self._gutter[0]
 
     def corner(self, box: int) -> Point:

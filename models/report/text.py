@@ -1,4 +1,4 @@
-"""The report for people."""
+"""The report in all details, for people."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from cloakwork.models.errors import printable, some
 from cloakwork.models.forecast.cache import measured_profiles
 from cloakwork.models.graph.lookup_parts import DIRECT
 from cloakwork.models.program import Program
-from cloakwork.models.program.facts import CheckFacts, GridFacts, Measure, TreeFacts, VerdictFacts
+from cloakwork.models.program.facts import CheckFacts, GridFacts, Measure, TreeFacts
 from cloakwork.models.report.costs import Report
 from cloakwork.models.report.layers import Layer
+from cloakwork.models.report.verdict_text import samples_text, verdict_text
 
 _NEVER: Final = 1000
 HOW_TO_MEASURE: Final = (
@@ -23,7 +24,7 @@ HOW_TO_MEASURE: Final = (
 
 
 def report_text(program: Program) -> str:
-    """The report in lines of plain text, as `cloakwork inspect` shows it."""
+    """Describe a program in lines of plain text, as `cloakwork inspect --details` shows it."""
     found, params = Report.of(program), program.parameters
     fields = found.to_fields()
     lines = [
@@ -98,7 +99,7 @@ def _grid(grid: GridFacts) -> list[str]:
     if grid.agreement is not None:
         kept = _KEPT[grid.measure or "agreement"]
         lines.append(
-            f"on the grid, before leaf values are rounded, the trees {kept} {100 * grid.agreement:.1f} % ({grid.samples} calibration samples)"
+            f"on the grid, before leaf values are rounded, the trees {kept} {100 * grid.agreement:.1f} % ({grid.samples} samples)"
         )
     return lines
 
@@ -185,42 +186,19 @@ def _power(log2: float) -> str:
 
 
 def _check(check: CheckFacts) -> list[str]:
-    text = _verdict(check)
-    if check.outputs:
-        text = "; ".join(f"{name}: {_verdict(each)}" for name, each in check.outputs.items())
     errors = some(f"{name} {100 * error:.1f} %" for name, error in check.layers.items())
     outside = f"{100 * check.outside_share:.1f} % (at most {100 * check.outside_share_at_most:.1f} %)"
     return [
-        f"simulated on {_samples(check)} it {text}; {_asked(check)}",
+        f"simulated on {samples_text(check)}: it {verdict_text(check)}; {_asked(check)}",
         f"samples with a value beyond a table, which counts as its end: {outside}",
         f"error of a layer's values, of their spread: {errors}",
     ]
-
-
-def _samples(check: CheckFacts) -> str:
-    if check.unseen is None:
-        return f"{check.samples} calibration samples"
-    if check.unseen == check.samples:
-        return f"{check.samples} samples that it has not been fitted to"
-    seen = f"{check.unseen} of which it" if check.unseen else "all of which it"
-    return f"{check.samples} samples, {seen} has {'not ' if check.unseen else ''}been fitted to,"
 
 
 def _asked(check: CheckFacts) -> str:
     if check.measure in ("agreement", "determination"):
         return f"{100 * check.asked:g} % asked for"
     return f"at most {100 * (1 - check.asked):.3g} % asked for"
-
-
-def _verdict(found: CheckFacts | VerdictFacts) -> str:
-    end = "" if found.at_least is None else f", at least {100 * found.at_least:.1f} %"
-    if found.measure == "agreement":
-        return f"decides as the clear model on {100 * found.value:.1f} %{end}"
-    if found.measure == "determination":
-        return f"gets {100 * found.value:.1f} % of an output's variance right"
-    of = "of the spread of its values" if found.measure == "closeness" else "in cosines between pairs"
-    end = "" if found.at_least is None else f", at most {100 * (1 - found.at_least):.1f} %"
-    return f"is off by {100 * (1 - found.value):.1f} % {of}{end}"
 
 
 def _bits(layer: Layer) -> str:

@@ -28,7 +28,8 @@ def estimated_seconds(program: Program, measured: Sequence[MachineProfile] | Non
 
 
 def cpu_estimate(estimates: Mapping[str, Mapping[str, Any]], threads: int = 1) -> tuple[float, float] | None:
-    """Seconds of a sample in batches and alone on so many threads of a CPU: as measured with as many, else with fewer and shared among them."""
+    """Forecasts seconds of a sample in batches and alone on these threads of a CPU: as measured with as many, else with fewer and shared among
+    them."""
     cpus = [each for name, each in estimates.items() if name.startswith("cpu-")]
     if not cpus:
         return None

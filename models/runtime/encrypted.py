@@ -84,7 +84,7 @@ class Runtime:
         return [self.release(words, seed=seed) for words, seed in zip(found, seeds, strict=True)]
 
     def release(self, outputs: Ciphertexts, *, seed: Seed | None = None) -> Answer:
-        """What `run` gave -> what may be sent to the client, as `answer` does it. On CPUs alone: a GPU may `run` something else meanwhile."""
+        """Makes of what `run` gave what may be sent to the client, as `answer` does it. On CPUs alone: a GPU may `run` something else meanwhile."""
         words = outputs.to_host()
         result = self._session.rerandomise(words, None if seed is None else seed(words))
         if self._answer_bits is None:
@@ -123,7 +123,7 @@ def samples_at_once(program: Program, session: Session | None = None) -> int:
 
 
 def samples_in_memory(program: Program, memory_bytes: int) -> int:
-    """The most samples of one call of `run` on a CPU: what is held at once takes at most half of so many bytes."""
+    """Returns the most samples of one call of `run` on a CPU: what is held at once takes at most half of the free bytes."""
     return max(1, samples_at_once(program) * (memory_bytes // 2) // WORKING_BYTES)
 
 

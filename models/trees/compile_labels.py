@@ -54,14 +54,14 @@ _NEAR: Final = 1e-9  # of a unit: sums so near to the decision count as ties, wh
 def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     """Several trees take the leaf bits that fit."""
     if ensemble.labels is None or ensemble.transform not in CLASS_TRANSFORMS:
-        raise CompileError("encrypted_argmax: expected a classifier; regression has no label")
+        raise CompileError("tell='labels': expected a classifier; regression has no label")
     if len(ensemble.trees) == 1:
         return _single_tree(ensemble, options)
     if len(ensemble.labels) != 2 or options.noisy_bits:
         return compile_winner(ensemble, options)
     scalar = _difference(ensemble)
     edges, node_edges = edges_of(scalar)
-    sets = options.sets
+    sets = options.offered
     skeleton = Skeleton(scalar.trees, node_edges, edges)
     chosen = choose_set(
         sets,
@@ -115,8 +115,8 @@ def _keeps_labels(
 
 def _warning(plan: Plan) -> str:
     return (
-        f"encrypted_argmax: leaf values are rounded until one look-up of {plan.params.name} tells their sums apart, by {plan.integers.error:.3g} "
-        "of a score at most, which may change labels; leave candidates out, or name large16, for finer ones"
+        f"tell='labels': leaf values are rounded until one look-up of {plan.params.name} tells their sums apart, by {plan.integers.error:.3g} "
+        "of a score at most, which may change labels; leave sets out, or name large16, for finer ones"
     )
 
 

@@ -31,7 +31,7 @@ def compile_scores(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     edges, node_edges = edges_of(ensemble)
     wishes = tree_wishes(ensemble, edges, options)
     compared = Compared(ensemble, edges, node_edges)
-    plan = cheapest_plan(compared, wishes, options.sets, options.last_resorts)
+    plan = cheapest_plan(compared, wishes, options.offered, options.last_resorts)
     source = bit_source(ensemble, edges, plan, options)
     made = tree_graph(plan.covers, plan.layout, source, plan.factor)
     return Program(
@@ -48,7 +48,7 @@ def compile_scores(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
 
 def tree_wishes(ensemble: TreeEnsemble, edges: Edges, options: TreeOptions) -> Wishes:
     wishes = Wishes(options.noisy_bits, options.leaf_bits, options.p_fail_log2)
-    if options.comparisons == "server":
+    if options.thresholds == "server":
         return replace(wishes, comparison_lookups=_position_lookups(ensemble, edges, options))
     if options.step is not None and options.wide:
         wide = options.step.digit[edges.feature] > 0
@@ -58,7 +58,7 @@ def tree_wishes(ensemble: TreeEnsemble, edges: Edges, options: TreeOptions) -> W
 
 def bit_source(ensemble: TreeEnsemble, edges: Edges, plan: Plan, options: TreeOptions) -> BitSource:
     layout = plan.layout
-    if options.comparisons == "client":
+    if options.thresholds == "client":
         used = used_edges(plan.covers)  # a program has an input
         return ClientBits(edges, used, layout.units, ensemble.strict, ensemble.single)
     read = read_edges(plan.covers)
@@ -77,7 +77,7 @@ def _majorities(edges: Edges, wide: NDArray[np.bool_]) -> Callable[[ParameterSet
 def _position_lookups(
     ensemble: TreeEnsemble, edges: Edges, options: TreeOptions
 ) -> Callable[[ParameterSet, Indices], int]:
-    """Of comparisons="server", for the choice of a set."""
+    """Of thresholds="server", for the choice of a set."""
 
     def lookups(params: ParameterSet, read: Indices) -> int:
         code = digit_code(params, options.p_fail_log2)

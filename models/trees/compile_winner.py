@@ -57,7 +57,7 @@ class _Scores:
     groups: tuple[OutputGroup, ...]
 
     def compared(self, pairs: list[tuple[int, int]]) -> tuple[Indices, int]:
-        """What the differences of whole numbers lack [classes, classes], and the bits that every difference then has, sign included.
+        """Returns what the differences of whole numbers lack [classes, classes], and the bits that every difference then has, sign included.
 
         Differences of constants are rounded down, which changes no comparison of whole numbers; those that decide whatever the trees say are as
         small as that takes.
@@ -86,14 +86,14 @@ def compile_winner(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     assert ensemble.labels is not None
     check_classes(len(ensemble.labels))
     plain = _with_score_of_each(ensemble)
-    sets = named_sets(ARGMAX_CANDIDATES, False) if options.candidates is None else options.sets
+    sets = named_sets(ARGMAX_CANDIDATES, False) if options.sets is None else options.offered
     edges, node_edges = edges_of(plain)
     compared = Compared(plain, edges, node_edges)
     wishes = tree_wishes(plain, edges, options)
     found = choose_set(sets, lambda params: _made(compared, wishes, params, options), lambda made: made.cost)
     if found is None:
         raise NoParameterSetError(
-            f"encrypted_argmax: scores of {len(ensemble.trees)} trees are too many for the noise of {some(p.name for p in sets)}; use fewer trees, "
+            f"tell='labels': scores of {len(ensemble.trees)} trees are too many for the noise of {some(p.name for p in sets)}; use fewer trees, "
             "fewer leaf_bits, or let the client decrypt the scores"
         )
     plan = found.plan

@@ -53,7 +53,8 @@ class Budget:
 
 
 def most_contexts(budget: Budget) -> int:
-    """How far above a node its flag may be: conditions on the same features count once, so that this is a little more than what a look-up counts."""
+    """Returns how far above a node its flag may be: conditions on the same features count once, so that this is a little more than what a look-up
+    counts."""
     return 3 * budget.slots // 2
 
 
@@ -78,7 +79,7 @@ class TopWeights:
         return np.array([self._number[key] for key in distinct.tolist()], dtype=np.int64)[index.reshape(-1)]
 
     def most_fails(self, numbers: Indices, flagged: NDArray[np.bool_], labels: Indices) -> NDArray[np.int16]:
-        """How many conditions of the path may fail, at most; -1 where the top cannot be served at all."""
+        """Returns how many conditions of the path may fail, at most; -1 where the top cannot be served at all."""
         flags = flagged.astype(np.int64)
         most = self._most[numbers, flags, labels]
         if (most == _UNKNOWN).any():
@@ -133,7 +134,7 @@ class CoverCosts:
         return self._budget.slots
 
     def base_number(self, node: int, base: int) -> int:
-        """Of a base among the node's: that of NONE where no leaf below has it."""
+        """Returns the number of a base among the node's: that of NONE where no leaf below has it."""
         own = self._base_lists[node]
         return own.index(base) if base in own else 0
 

@@ -134,7 +134,7 @@ class TreeEnsemble(ScoredModel):
 
     @property
     def outputs(self) -> int:
-        """How many values a leaf has: classes, or 1."""
+        """Counts the values of a leaf: classes, or 1."""
         return int(self.trees[0].values.shape[1])
 
     @property

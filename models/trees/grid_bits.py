@@ -45,8 +45,8 @@ def grid_step(ensemble: TreeEnsemble, grids: Sequence[FeatureGrid], bits: int) -
     total = int(step.widths.sum())
     if total > MOST_BITS:
         raise CompileError(
-            f"comparisons='grid': the public grid of {len(grids)} features at {bits} bits has {total} bits for a sample, at most {MOST_BITS} are "
-            "sent; use fewer grid_bits, or leave out features before training. comparisons='client' sends those of the model's thresholds "
+            f"thresholds='grid': the public grid of {len(grids)} features at {bits} bits has {total} bits for a sample, at most {MOST_BITS} are "
+            "sent; use fewer grid_bits, or leave out features before training. thresholds='client' sends those of the model's thresholds "
             "alone, and tells every client all of them"
         )
     return step

@@ -177,7 +177,7 @@ class _Search:
         self.all = _union(levels.slots)
 
     def without_conditions(self) -> IndexWeights | None:
-        """Where no path fails."""
+        """Returns the weights where no path fails."""
         sets = [own[None] for own in self.own.values()]
         zero = np.zeros(1, dtype=np.int64)
         return self.best(sets, zero, zero)

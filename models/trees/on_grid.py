@@ -35,7 +35,7 @@ _MOST_NAMED: Final = 3
 class OnGrid:
     ensemble: TreeEnsemble  # with thresholds on the grid
     grids: tuple[FeatureGrid, ...]
-    step: Thermometer | None  # of comparisons="grid"; else it follows from the parameter set
+    step: Thermometer | None  # of thresholds="grid"; else it follows from the parameter set
     facts: GridFacts  # but for what is sent
     moved: Indices  # samples that change sides, by feature
     verdict: Verdict | None  # None: there are no samples
@@ -78,8 +78,8 @@ def on_grid(ensemble: TreeEnsemble, options: TreeOptions) -> OnGrid:
 def _with_bits(
     ensemble: TreeEnsemble, options: TreeOptions, samples: Reals | None, names: Sequence[str], bits: int
 ) -> OnGrid:
-    grids = public_grid(samples, names, options.grid, options.feature_ranges, bits)
-    step = grid_step(ensemble, grids, bits) if options.comparisons == "grid" else None
+    grids = public_grid(samples, names, options.grid, options.ranges, bits)
+    step = grid_step(ensemble, grids, bits) if options.thresholds == "grid" else None
     snap = snapped(ensemble, grids, samples)
     verdict = None
     if samples is not None:
@@ -98,17 +98,17 @@ def _is_coarse(verdict: Verdict | None, accuracy: float, more: int) -> bool:
 
 def calibration_table(ensemble: TreeEnsemble, options: TreeOptions) -> Reals | None:
     """[samples, features] as the trees see them; None where there are none."""
-    if options.calibration is None:
+    if options.samples is None:
         return None
-    table = np.asarray(run_input_steps(options.first_steps(ensemble), options.calibration), dtype=np.float64)
+    table = np.asarray(run_input_steps(options.first_steps(ensemble), options.samples), dtype=np.float64)
     if table.ndim != 2 or table.shape[1] != ensemble.features or not len(table):
         raise CompileError(
-            f"calibration: expected samples of {ensemble.features} features, got an array of shape {list(table.shape)}; pass training samples"
+            f"samples: expected samples of {ensemble.features} features, got an array of shape {list(table.shape)}; pass training samples"
         )
     strange = np.isinf(table) if ensemble.takes_missing else ~np.isfinite(table)
     if strange.any():
         raise CompileError(
-            f"calibration: expected finite features of the trees, got another in sample {int(np.argmax(strange.any(axis=1)))} after the steps "
+            f"samples: expected finite features of the trees, got another in sample {int(np.argmax(strange.any(axis=1)))} after the steps "
             "before them; leave such samples out"
         )
     return table
@@ -134,7 +134,7 @@ def _text(verdict: Verdict, bits: int, worst: list[str]) -> str:
     where = f", most by the grid of {some(worst)}" if worst else ""
     at_least = f"{'of ' + verdict.where + ' at most' if verdict.where else 'at least'} {100 * verdict.at_least:.1f} %"
     return (
-        f"public grid of {bits} bits: on calibration samples, and points between them, the trees {kept} {100 * verdict.value:.1f} % "
+        f"public grid of {bits} bits: on samples, and points between them, the trees {kept} {100 * verdict.value:.1f} % "
         f"({at_least}){where}; more grid_bits help, and where few values lie far from the others grid='quantiles', which tells clients about the "
-        "calibration data, or feature_ranges"
+        "samples, or ranges="
     )

@@ -300,7 +300,7 @@ def covers_of(
                 return fewer, [covers]
             return fewer, _with_digit_sums(covers, compared, trees, wishes, params, fewer)
     raise NoParameterSetError(
-        "comparison bits from look-ups are too noisy for it; use comparisons='grid' with at most 8 grid_bits"
+        "comparison bits from look-ups are too noisy for it; use thresholds='grid' with at most 8 grid_bits"
     )
 
 

@@ -55,7 +55,7 @@ class DigitCode:
 
 
 def digit_code(params: ParameterSet, p_fail_log2: float) -> DigitCode:
-    """Of the set alone, whatever the trees. NoParameterSetError: its look-ups do not compare."""
+    """Returns the code of the set alone, whatever the trees. NoParameterSetError: its look-ups do not compare."""
     bits = min(largest_slots(params, p_fail_log2), MOST_SLOTS).bit_length() - 1
     together = 1
     while together < _MOST_TOGETHER and _sign_p_fail_log2(params, bits, together + 1) <= p_fail_log2:
@@ -77,7 +77,7 @@ def _sign_p_fail_log2(params: ParameterSet, bits: int, together: int) -> float:
 
 
 def position_step(ensemble: TreeEnsemble, grids: Sequence[FeatureGrid], code: DigitCode) -> Positions:
-    """What the client sends, from the grids alone. CompileError: more numbers than a sample should have."""
+    """Makes what the client sends, from the grids alone. CompileError: more numbers than a sample should have."""
     step = Positions(
         np.arange(len(grids), dtype=np.int64),
         np.array([grid.count for grid in grids], dtype=np.int64),
@@ -92,7 +92,7 @@ def position_step(ensemble: TreeEnsemble, grids: Sequence[FeatureGrid], code: Di
     total = int(step.widths.sum())
     if total > MOST_BITS:
         raise CompileError(
-            f"comparisons='server': the positions of {len(grids)} features are {total} numbers for a sample, at most {MOST_BITS} are sent; use "
+            f"thresholds='server': the positions of {len(grids)} features are {total} numbers for a sample, at most {MOST_BITS} are sent; use "
             "fewer grid_bits, or leave out features before training"
         )
     return step

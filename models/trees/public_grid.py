@@ -61,7 +61,7 @@ class Steps:
 def public_grid(
     samples: Reals | None, names: Sequence[str], kinds: Grids, ranges: FeatureRanges | None, bits: int
 ) -> tuple[FeatureGrid, ...]:
-    """Of every feature.
+    """Makes the grid of every feature.
 
     Args:
         samples: [samples, features], NaN where values are missing; None: only ranges are known.
@@ -77,8 +77,8 @@ def public_grid(
     unknown = [name for i, name in enumerate(names) if i not in spans and not _is_points(by_feature.get(i))]
     if samples is None and unknown:
         raise CompileError(
-            f"calibration: expected calibration samples, or feature_ranges, for the public grid of {some(unknown)}; thresholds then stay "
-            "on the server. comparisons='client' needs neither and tells every client all thresholds"
+            f"samples: expected samples, or ranges, for the public grid of {some(unknown)}; thresholds then stay "
+            "on the server. thresholds='client' needs neither and tells every client all thresholds"
         )
     found = []
     for i, name in enumerate(names):
@@ -118,7 +118,7 @@ def _feature_grid(values: Reals, wish: Any, ends: tuple[float, float] | None, bi
     low, high = ends or _round_range(distinct)
     if not math.isfinite(high - low):
         raise CompileError(
-            f"grid: the values of '{name}' span more than a uniform grid can; expected a range in feature_ranges"
+            f"grid: the values of '{name}' span more than a uniform grid can; expected a range in ranges="
         )
     if most == 1:
         return FeatureGrid("uniform", (low + high) / 2, high - low, 1)
@@ -138,7 +138,7 @@ def _explicit(kind: str, points: Reals) -> FeatureGrid:
 
 def _quantiles(values: Reals, distinct: Reals, most: int, name: str) -> Reals:
     if len(distinct) < 2:
-        raise CompileError(f"grid='quantiles': expected calibration samples with at least two values of '{name}'")
+        raise CompileError(f"grid='quantiles': expected samples with at least two values of '{name}'")
     if len(distinct) - 1 <= most:
         return _between(distinct)
     chosen = np.quantile(values, (np.arange(most) + 0.5) / most, method="inverted_cdf")

@@ -49,7 +49,7 @@ class OutputGroup:
         return 0 if 0 <= self.lowest and self.highest < units else self.lowest
 
     def centre(self, units: int) -> int:
-        """What has phase 0."""
+        """Returns what has phase 0."""
         return 0 if self.reads_from(units) == 0 else (self.lowest + self.highest) // 2
 
 
@@ -62,7 +62,7 @@ class Layout:
 
 
 def flag_weights(params: ParameterSet, slots: int, p_fail_log2: float, share: float = 1.0) -> FlagWeights | None:
-    """What an index of M slots may weigh a flag with, so that its look-up fails with at most this probability; None: flags are too noisy.
+    """Returns what an index of M slots may weigh a flag with, so that its look-up fails with at most this probability; None: flags are too noisy.
 
     Args:
         share: of the noise that an index may have, in standard deviations, for the flag.
@@ -255,7 +255,7 @@ def largest_norm(covers: Covers, feature: Indices, correlation: float = 0.0) -> 
 
 
 def squared_norm(weights: Index, covers: Covers, feature: Indices, correlation: float) -> float:
-    """Of one index. Sums of digits come from the client and count for nothing."""
+    """Returns the squared norm of one index. Sums of digits come from the client and count for nothing."""
     of_edges = [(bit, weight) for bit, weight in weights if bit < covers.edges and bit not in covers.digit_sums]
     squares = float(sum(weight**2 for _, weight in of_edges))
     of_flags = sum((weight // covers.flag_step) ** 2 for bit, weight in weights if bit >= covers.edges)

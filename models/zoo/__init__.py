@@ -19,11 +19,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.files import atomic_writer
-from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.arrays import Indices
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.compiler import CompiledModel, calibrate, compile_onnx
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate, compile_file
 from cloakwork.models.errors import CompileError
+from cloakwork.models.options import Options
 from cloakwork.models.program.answers import answer_bits, answer_bytes
 from cloakwork.models.program.artefact import program_from_bytes
 
@@ -44,13 +45,13 @@ class Card:
     sha256: str
     description: str
     data: str  # data set that it was trained on, as `cloakwork simulate --data` calls it
-    compile: Mapping[str, Any]  # keyword arguments of compile_onnx; empty for a compiled program
+    compile: Mapping[str, Any]  # options of `cloakwork.compile`; empty for a compiled program
     calibration: str | None  # file with the observed ranges
     facts: Mapping[str, Any]  # accuracy, recipe, seed ..: for people
 
     @property
     def path(self) -> Path:
-        """Of the model's file, in the package."""
+        """Returns the path of the model's file, in the package."""
         return FOLDER / self.file
 
     @property
@@ -60,7 +61,7 @@ class Card:
 
 
 def names() -> tuple[str, ...]:
-    """Of all models, sorted."""
+    """Names all models, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json") if not path.name.endswith(_CALIBRATION)))
 
 
@@ -87,25 +88,19 @@ def zoo_model(name: str) -> Path:
 
 
 def load_model(name: str, **options: Any) -> CompiledModel:
-    """The compiled model; needs no data set. Options as in `compile_onnx`, in place of the card's; another profile chooses its own set."""
+    """Load a compiled model; needs no data set.
+
+    Args:
+        options: fields of `cloakwork.Options`, instead of the card's; another precision chooses its own set.
+    """
     found, path = card(name), zoo_model(name)
     if found.is_program:
         if options:
             raise CompileError(f"zoo: '{name}' is a compiled program; expected no options, got {', '.join(options)}")
         content = path.read_bytes()
         return CompiledModel(program_from_bytes(lzma.decompress(content) if path.suffix == _COMPRESSED else content))
-    own = {key: value for key, value in found.compile.items() if not (key == "candidates" and "profile" in options)}
-    return compile_onnx(path, calibration_of(found), **compile_options({**own, **options}))
-
-
-def compile_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of `compile_onnx`; a card names candidates instead of holding their numbers."""
-    options = dict(given)
-    if options.get("candidates") is not None:
-        options["candidates"] = [
-            parameter_set(each) if isinstance(each, str) else each for each in options["candidates"]
-        ]
-    return options
+    own = {key: value for key, value in found.compile.items() if not (key == "sets" and "precision" in options)}
+    return compile_file(path, calibration_of(found), Options.of(None, {**own, **options}))
 
 
 def calibration_of(found: Card) -> Calibration | None:
@@ -135,7 +130,7 @@ def held_out(name: str) -> HeldOut:
 
 
 def labels_of(classes: Sequence[str]) -> NDArray[Any]:
-    """What a model of these classes answers: their names, or numbers where they are called so."""
+    """Returns what a model of these classes answers: their names, or numbers where they are called so."""
     numbers = np.arange(len(classes))
     return numbers if [str(number) for number in numbers] == list(classes) else np.array(classes)
 
@@ -166,7 +161,7 @@ def add_model(
         data: the data set, as `cloakwork simulate --data` calls it.
         samples: of the training data [samples, ..], or ranges that were learned; only ranges are kept. None for a compiled program,
             and for a model whose quantisers say the ranges.
-        options: of `compile_onnx`, parameter sets by their names.
+        options: fields of `cloakwork.Options`, parameter sets by their names.
         facts: what else the card says: accuracy, recipe, seed.
     """
     if path.suffix not in (ONNX, PROGRAM):
@@ -182,7 +177,7 @@ def add_model(
     }
     if path.suffix == ONNX:
         ranges = samples if isinstance(samples, Calibration) or samples is None else calibrate(path, samples)
-        model = compile_onnx(path, ranges, **compile_options(options or {}))
+        model = compile_file(path, ranges, Options.of(None, options or {}))
         fields["compile"] = dict(options or {})
         if ranges is not None:
             fields["calibration"] = f"{name}.{_CALIBRATION}"
@@ -195,7 +190,7 @@ def add_model(
 
 
 def program_facts(model: CompiledModel) -> dict[str, Any]:
-    """What a card says of the program: parameter set, and an answer's bits of a word (0: full words) and bytes of a sample."""
+    """Returns what a card says of the program: parameter set, and an answer's bits of a word (0: full words) and bytes of a sample."""
     return {
         "parameter_set": model.program.parameters.name,
         "answer_word_bits": answer_bits(model.program) or 0,

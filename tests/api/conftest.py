@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 from in_process import Clock, LocalServer, Restarts, serving
-from scoring_server import User, toy_model
+from scoring_server import User, toy_model, with_model
 
 from cloakwork.api.service import clock as clock_module
-from cloakwork.models.compiler import CompiledModel
-from cloakwork.models.repository import describe
+from cloakwork.models.compiled import CompiledModel
 
 
 @pytest.fixture(scope="session")
@@ -24,14 +24,7 @@ def compiled() -> CompiledModel:
 def fill(compiled: CompiledModel) -> Callable[[Path], Path]:
     """Puts the toy model and its facts into a data folder."""
 
-    def put(data: Path) -> Path:
-        folder = data / "models" / "toy"
-        folder.mkdir(parents=True)
-        compiled.save(folder / "1.clkm")
-        describe(folder / "1.clkm")
-        return data
-
-    return put
+    return partial(with_model, compiled=compiled)
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ import onnx_models
 import psutil
 from warm_process import Forked, WarmPython
 
+import cloakwork as cw
 from cloakwork.api.database.connection import Database
 from cloakwork.api.database.migrate import migrate_url
 from cloakwork.api.service.services import DATABASE_FILE, migrate
@@ -40,8 +41,9 @@ from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.audit.audit_key import AuditKey, Transcript
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.program.client_specification import ClientSpecification
+from cloakwork.models.repository import describe
 from cloakwork.models.runtime import Runtime
 
 START_SECONDS = 300.0  # a machine may be busy
@@ -132,12 +134,15 @@ class Server:
         ready = [line["pid"] for line in self.log_lines() if line["message"] == "engine ready"]
         os.kill(ready[-1], by)
 
+    def engines(self) -> list[psutil.Process]:
+        assert self.process is not None
+        children = psutil.Process(self.process.pid).children()
+        return [each for each in children if "cloakwork.api.engine" in each.cmdline()]
+
     @contextmanager
     def engine_held(self) -> Iterator[None]:
         """What is sent meanwhile waits for the engines, however fast the machine is."""
-        assert self.process is not None
-        children = psutil.Process(self.process.pid).children()
-        engines = [each for each in children if "cloakwork.api.engine" in each.cmdline()]
+        engines = self.engines()
         assert engines
         for engine in engines:
             engine.suspend()
@@ -229,8 +234,17 @@ def toy_model(seed: int = 0, sizes: tuple[int, ...] = (4, 6, 3), set_name: str =
     """A small network, compiled for a secure set and then moved to insecure parameters, which have less noise."""
     rng = np.random.default_rng(seed)
     samples = rng.uniform(-1, 1, (512, sizes[0]))
-    compiled = compile_onnx(onnx_models.mlp(rng, sizes), samples, profile="fast", accuracy=0.9)
+    compiled = cw.compile(onnx_models.mlp(rng, sizes), samples, precision="fast", accuracy=0.9)
     return CompiledModel(replace(compiled.program, parameters=parameter_set(set_name)))
+
+
+def with_model(data: Path, compiled: CompiledModel) -> Path:
+    """A data folder that has the model as `toy`, and its facts."""
+    folder = data / "models" / "toy"
+    folder.mkdir(parents=True)
+    compiled.save(folder / "1.clkm")
+    describe(folder / "1.clkm")
+    return data
 
 
 @dataclass(frozen=True)

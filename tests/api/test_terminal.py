@@ -108,7 +108,7 @@ def test_somebody_at_a_terminal_reads_where_it_is_and_what_it_serves(terminal: O
     assert "ready: toy/1" in lines
     refused = {line.split(": ")[1]: line for line in lines if line.startswith("refused: ")}
     assert set(refused) == {"structured/1", "damaged/1"}
-    assert "--structured-keys" in refused["structured/1"] and len(refused["damaged/1"]) > len("refused: damaged/1: ")
+    assert "--structured" in refused["structured/1"] and len(refused["damaged/1"]) > len("refused: damaged/1: ")
     (page,) = [line for line in lines if line.startswith("page: ")]
     assert terminal.url in page
     assert not any(line.startswith("{") for line in lines), "JSON is for pipes"

@@ -22,6 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
@@ -30,7 +31,7 @@ from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.batches.client import slots_of
 from cloakwork.models.batches.plan import slot_moduli
-from cloakwork.training.batch_compiler import compile_estimator_batch, generate_keys
+from cloakwork.training.batch_compiler import generate_keys
 
 _SINGLE = 50  # samples of the other way, which takes longer
 
@@ -60,7 +61,7 @@ def main(samples: int = 5000, device: str = "cpu", threads: int = 1) -> None:
         for way in ("slots", "ciphertexts"):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                made = compile_estimator_batch(model, x, batch=samples if way == "slots" else _SINGLE, packing=way)
+                made = cw.compile(model, x, batch=samples if way == "slots" else _SINGLE, packing=way)
             chosen = made.report()["considered"][0]
             found = {
                 "model": name,
@@ -90,9 +91,9 @@ def _levelled(made: Any, keys: Any, x: np.ndarray, device: str, threads: int) ->
     scorer = made.scorer(made.client.evaluation_keys(keys), threads, device)
     integers, at_once = made.client.integers(x), made.client.samples_at_once
     parts = [integers[i : i + at_once] for i in range(0, len(integers), at_once)]
-    scorer.score(made.client.encrypt(keys, parts[0]))  # the first call prepares
+    scorer.score(made.client.encrypt_integers(keys, parts[0]))  # the first call prepares
     start = time.perf_counter()
-    queries = [made.client.encrypt(keys, part) for part in parts]
+    queries = [made.client.encrypt_integers(keys, part) for part in parts]
     encrypted = time.perf_counter()
     answers = [scorer.score(query) for query in queries]
     scored = time.perf_counter()

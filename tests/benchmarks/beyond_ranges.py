@@ -16,10 +16,10 @@ from unittest.mock import patch
 import numpy as np
 from onnx_models import mlp
 
+import cloakwork as cw
 import cloakwork.models.compile.stages as stages
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.arrays import Reals
-from cloakwork.models.compiler import compile_onnx
 
 SIZES = [12, 24, 16, 3]
 ACTIVATIONS = ["Tanh", "Sigmoid", "Relu", "Softplus", "LeakyRelu", "Elu"]
@@ -54,10 +54,10 @@ def _network(activation: str, seed: int, name: str) -> Reals:
     low, high = x.min(axis=0), x.max(axis=0)
     corners = np.where(random.random((SAMPLES, SIZES[0])) < 0.5, low, high)
     inputs = [random.standard_normal((SAMPLES, SIZES[0])), 1.5 * random.standard_normal((SAMPLES, SIZES[0])), corners]
-    chosen: dict[str, Any] = {"candidates": [parameter_set(name)], "accuracy": None, "profile": 4.0}
+    chosen: dict[str, Any] = {"sets": [parameter_set(name)], "accuracy": 0, "precision": 4.0}
     with patch.object(stages, "carry_lines", lambda *_: None):
-        bare = compile_onnx(proto, x, **chosen)
-    made = [bare, compile_onnx(proto, x, **chosen)]
+        bare = cw.compile(proto, x, **chosen)
+    made = [bare, cw.compile(proto, x, **chosen)]
     spread = bare.predict_float(x).std()
     result = np.zeros((2, len(inputs), 3))
     for i, model in enumerate(made):

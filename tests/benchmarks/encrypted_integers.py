@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiled import CompiledModel
@@ -28,7 +29,6 @@ def compile_networks(folder: Path, names: list[str]) -> None:
     from integer_networks import IMAGE, Format, answers, output_scale, quantise, trained_dense, trained_strided
     from onnxruntime.quantization import QuantType
 
-    from cloakwork.models.compiler import compile_onnx
     from cloakwork.training.mnist_data import load_mnist
 
     (x, labels), (unseen, truth) = load_mnist("train"), load_mnist("test")
@@ -40,7 +40,7 @@ def compile_networks(folder: Path, names: list[str]) -> None:
         network = trained_strided(samples, labels) if name.startswith("cnn") else trained_dense(samples, labels)
         quantised = quantise(network, samples[:CALIBRATION], form)
         began = time.perf_counter()
-        model = compile_onnx(quantised, samples[:CALIBRATION], profile="exact", rounding="onnxruntime")
+        model = cw.compile(quantised, samples[:CALIBRATION], precision="exact", rounding="onnxruntime")
         print(f"{name}: compiled in {time.perf_counter() - began:.1f} s\n{model}")
         folder.mkdir(parents=True, exist_ok=True)
         model.save(folder / f"{name}.clkm")

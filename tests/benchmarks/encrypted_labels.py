@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiled import CompiledModel
@@ -28,12 +29,10 @@ def compile_digits(folder: Path) -> None:
     from sklearn.ensemble import GradientBoostingClassifier
     from sklearn.model_selection import train_test_split
 
-    from cloakwork.training.sklearn_compiler import compile_estimator
-
     x, y = load_digits(return_X_y=True)
     x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=HELD_OUT, random_state=0, stratify=y)
     estimator = GradientBoostingClassifier(n_estimators=ROUNDS, random_state=0).fit(x_train, y_train)
-    model = compile_estimator(estimator, x_train, tell="labels")
+    model = cw.compile(estimator, x_train, tell="labels")
     folder.mkdir(parents=True, exist_ok=True)
     model.save(folder / "digits.clkm")
     samples, classes = np.concatenate([x_test, x_train]), np.concatenate([y_test, y_train])

@@ -27,7 +27,8 @@ from strangers.networks import Residual, convolutions, mlp
 from strangers.train import exported
 from torch import nn
 
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+import cloakwork as cw
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.training import Prepared, compile_options, prepare
 
 _BATCH: Final = 32
@@ -137,7 +138,7 @@ def _row(network: nn.Module, proto: onnx.ModelProto, data: Data, case: Case, opt
     x, y = data.test_x[: case.test], data.test_y[: case.test]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = compile_onnx(proto, data.train_x[:_CALIBRATION], allow_loss=True, **options)
+        model = cw.compile(proto, data.train_x[:_CALIBRATION], allow_loss=True, **options)
         with torch.no_grad():
             clear = _accuracy(network(torch.tensor(x)).numpy(), y)
         simulated = [_accuracy(model.predict(x, how="simulate", seed=seed), y) for seed in range(_SEEDS)]

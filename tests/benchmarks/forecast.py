@@ -22,11 +22,12 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models import zoo
-from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.forecast.measure import REPRESENTATIVES, clock_of, measure_set
 from cloakwork.models.forecast.rates import nearest_set
 from cloakwork.models.forecast.work import work_of
@@ -148,20 +149,20 @@ def programs() -> Iterator[tuple[str, Callable[[], CompiledModel]]]:
 def _wide() -> CompiledModel:
     rng = np.random.default_rng(1)
     x = rng.uniform(-1, 1, (200, 784))
-    return compile_onnx(_mlp(rng, [784, 64, 32, 10]), x, accuracy=None)
+    return cw.compile(_mlp(rng, [784, 64, 32, 10]), x, accuracy=0)
 
 
 def _one_layer() -> CompiledModel:
     rng = np.random.default_rng(2)
     x = rng.uniform(-1, 1, (200, 784))
-    return compile_onnx(_mlp(rng, [784, 10]), x, accuracy=None)
+    return cw.compile(_mlp(rng, [784, 10]), x, accuracy=0)
 
 
 def _exact() -> CompiledModel:
     rng = np.random.default_rng(3)
     x = rng.uniform(-1, 1, (200, 8))
-    settings = ExactSettings(input_bits=2, activation_bits=2)
-    return compile_onnx(_mlp(rng, [8, 12, 3]), x, profile="exact", weight_bits=2, exact=settings, accuracy=None)
+    settings = {"input_bits": 2, "activation_bits": 2}
+    return cw.compile(_mlp(rng, [8, 12, 3]), x, precision="exact", weight_bits=2, **settings, accuracy=0)
 
 
 def _convolutional() -> CompiledModel:
@@ -175,7 +176,7 @@ def _convolutional() -> CompiledModel:
         helper.make_node("MatMul", ["f", "w1"], ["y"], name="dense"),
     ]
     weights = {"w0": rng.normal(size=(4, 1, 3, 3)), "w1": rng.normal(size=(36, 5))}
-    return compile_onnx(_model(nodes, [1, 8, 8], weights), x, accuracy=None)
+    return cw.compile(_model(nodes, [1, 8, 8], weights), x, accuracy=0)
 
 
 def _mlp(rng: np.random.Generator, sizes: list[int]) -> onnx.ModelProto:

@@ -21,11 +21,11 @@ import xgboost
 from sklearn.datasets import make_classification
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.runtime import Runtime
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 FITTED = 4000
 ENSEMBLES: dict[str, Callable[[], Any]] = {
@@ -41,11 +41,11 @@ ENSEMBLES: dict[str, Callable[[], Any]] = {
 
 
 def measured(name: str, encrypted: bool, **options: Any) -> dict[str, Any]:
-    """Args: options: of `compile_estimator`."""
+    """Args: options: of `cloakwork.compile`."""
     x, y = make_classification(4600, 57, n_informative=20, flip_y=0.05, random_state=0)
     estimator = ENSEMBLES[name]().fit(x[:FITTED], y[:FITTED])
     start, start_cpu = time.perf_counter(), time.process_time()
-    model = compile_estimator(estimator, x[:FITTED], **options)
+    model = cw.compile(estimator, x[:FITTED], **options)
     seconds = {"compile_seconds": time.perf_counter() - start, "compile_cpu_seconds": time.process_time() - start_cpu}
     report, held_out = model.report(), x[FITTED:]
     labels = np.asarray(estimator.predict(held_out))
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--encrypted", action="store_true", help="evaluate a sample really encrypted, too")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    options = {"comparisons": arguments.comparisons, "grid_bits": arguments.grid_bits}
+    options = {"thresholds": arguments.comparisons, "grid_bits": arguments.grid_bits}
     given = {name: value for name, value in options.items() if value is not None}
     print(json.dumps(measured(arguments.ensemble, arguments.encrypted, **given)))
 

@@ -22,9 +22,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
+import cloakwork as cw
 from cloakwork.models.arrays import Reals
 from cloakwork.models.criteria.feature_ranges import public_ends
-from cloakwork.training.sklearn_compiler import compile_estimator
 from cloakwork.training.tabular_data import NAMES, load_tabular
 
 SEEDS, TIMES = 5, 5
@@ -59,9 +59,9 @@ def measured(data: str, name: str, scaled: bool) -> dict[str, Any]:
         for ends in found:
             if ends == "exact":
                 with exact_ends():
-                    compiled = compile_estimator(estimator, table.train_x, accuracy=0.9)
+                    compiled = cw.compile(estimator, table.train_x, accuracy=0.9)
             else:
-                compiled = compile_estimator(estimator, table.train_x, accuracy=0.9)
+                compiled = cw.compile(estimator, table.train_x, accuracy=0.9)
             labels = compiled.predict(x, how="simulate", seed=1)
             found[ends].append(float((labels == estimator.predict(x)).mean()))
             sets[ends].append(compiled.program.parameters.name)

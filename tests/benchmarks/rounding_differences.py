@@ -3,7 +3,7 @@
 PYTHONPATH=tests/models python tests/benchmarks/rounding_differences.py
 
 An MLP 784-64-10 and a convolutional network, trained on MNIST, quantised by ONNX Runtime's tool in its formats; the 10,000 test images. `float`
-is ONNX Runtime without its optimiser, where QDQ models are real numbers; `real` and `onnxruntime` are the two roundings of `compile_onnx`.
+is ONNX Runtime without its optimiser, where QDQ models are real numbers; `real` and `onnxruntime` are the two roundings of `cloakwork.compile`.
 Differences are counted against the kernels, over all integer tensors that the optimised model has by the same names, and over the scores.
 """
 

@@ -22,11 +22,11 @@ import xgboost
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.runtime import Runtime
-from cloakwork.training.sklearn_compiler import compile_estimator
 from cloakwork.training.tabular_data import load_tabular
 
 MODELS: Final[dict[str, tuple[str, Any]]] = {
@@ -69,7 +69,7 @@ def ways_of(estimator: Any, data: Any, names: list[str]) -> dict[str, Way]:
     for name in names:
         comparisons, *bits = name.split()
         options: dict[str, Any] = {"grid_bits": int(bits[0])} if bits else {}
-        model = compile_estimator(estimator, data.train_x, thresholds=comparisons, **options)
+        model = cw.compile(estimator, data.train_x, thresholds=comparisons, **options)
         params = model.program.parameters
         if params.name not in keys:
             key = ClientKey.generate(params)

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import cloakwork as cw
 from cloakwork.app.cli.shared.data_sets import DATA_SETS
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.runtime import Runtime, samples_at_once
 from cloakwork.training.image_data import calibration_images
 
@@ -38,7 +39,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1000, help="that are simulated, evenly over all")
     parser.add_argument("--encrypted", type=int, default=0, help="of these, encrypted")
     parser.add_argument("--calibration", type=int, default=300, help="images that an ONNX file is compiled on")
-    parser.add_argument("--options", type=json.loads, default={}, help="of compile_onnx, as JSON")
+    parser.add_argument("--options", type=json.loads, default={}, help="of cloakwork.compile, as JSON")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
@@ -98,7 +99,7 @@ def prepared(path: Path, options: argparse.Namespace, record: Record) -> Compile
     if path.suffix == ".onnx":
         images = typical(options.data, options.calibration)
         start = time.process_time()
-        compiled = compile_onnx(path, images, **options.options)
+        compiled = cw.compile(path, images, **options.options)
         record |= {
             "compile_cpu_seconds": round(time.process_time() - start, 1),
             "compile_peak_gib": round(peak_gib(), 2),

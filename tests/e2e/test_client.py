@@ -18,12 +18,13 @@ import pytest
 import several_tensors as tensors
 from scoring_server import Server, running, toy_model
 
+import cloakwork as cw
 from cloakwork.app.client import AsyncClient, Client
 from cloakwork.app.client.errors import ConnectionLostError, ServiceError
 from cloakwork.app.client.keyring import Keyring
 from cloakwork.fhe_core.errors import ShapeError
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 
 MODEL = "toy"
 Call = Callable[..., subprocess.CompletedProcess[str]]
@@ -44,9 +45,9 @@ def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @functools.cache
 def several_tensors_model() -> CompiledModel:
-    options: dict[str, Any] = {"profile": 2.0, "weight_bits": 4, "accuracy": None}
+    options: dict[str, Any] = {"precision": 2.0, "weight_bits": 4, "accuracy": 0}
     proto, toy = tensors.image_and_table(np.random.default_rng(2)), parameter_set("toy_two_limb")
-    return compile_onnx(proto, tensors.samples(np.random.default_rng(3), 200), candidates=[toy], **options)
+    return cw.compile(proto, tensors.samples(np.random.default_rng(3), 200), sets=[toy], **options)
 
 
 @pytest.fixture

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from requirements import needs
 
 from cloakwork.fhe_core.memory import is_limited, memory_bytes, memory_kills
 
@@ -57,3 +61,64 @@ def test_kills_are_those_of_the_own_group(tmp_path: Path):
     second = kernel(tmp_path / "2", "0::/a\n", a__memory_dot_events="low 0\noom 4\noom_kill 3\n")
     first = kernel(tmp_path / "1", "3:memory:/a\n", memory__a__memory_dot_oom_control="under_oom 0\noom_kill 2\n")
     assert (memory_kills(second), memory_kills(first), memory_kills(tmp_path)) == (3, 2, 0)
+
+
+# --- what is left of it, as the engine asks in C++ before it expands a key ---
+
+_MIB = 1 << 20
+_SOURCES = Path(__file__).parents[2] / "fhe_core" / "src"
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], int]:
+    """`available_memory` of a root, by a program that has nothing else."""
+    compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+    needs(compiler, "no C++ compiler")
+    folder = tmp_path_factory.mktemp("left")
+    (folder / "main.cpp").write_text(
+        '#include <iostream>\n#include "cpu/available_memory.hpp"\n'
+        "int main(int, char** words) { const auto left = fhe_core::cpu::available_memory(words[1]); std::cout << (left ? long(*left) : -1); }\n"
+    )
+    sources = [folder / "main.cpp", _SOURCES / "cpu" / "available_memory.cpp"]
+    subprocess.run(
+        [str(compiler), "-std=c++20", f"-I{_SOURCES}", *map(str, sources), "-o", str(folder / "left")], check=True
+    )
+    return lambda root: int(subprocess.run([folder / "left", root], check=True, capture_output=True, text=True).stdout)
+
+
+@pytest.mark.tier("all")
+@pytest.mark.parametrize(
+    ("lines", "files", "expected"),
+    [
+        ("0::/a\n", {"a__memory_dot_max": "max\n", "a__memory_dot_current": "5\n"}, 800 * _MIB),
+        ("0::/a\n", {"a__memory_dot_max": f"{500 * _MIB}\n", "a__memory_dot_current": f"{100 * _MIB}\n"}, 400 * _MIB),
+        (  # files that were read are given up when memory is wanted
+            "0::/a/b\n",
+            {
+                "a__memory_dot_max": f"{500 * _MIB}\n",
+                "a__memory_dot_current": f"{450 * _MIB}\n",
+                "a__memory_dot_stat": f"anon 7\ninactive_file {200 * _MIB}\nactive_file {50 * _MIB}\n",
+            },
+            300 * _MIB,
+        ),
+        ("0::/a\n", {"a__memory_dot_max": "10\n", "a__memory_dot_current": "20\n"}, 0),
+        (  # version 1, in a container that sees the host's path
+            "3:cpu,memory:/docker/x\n0::/\n",
+            {
+                "memory__memory_dot_limit_in_bytes": f"{500 * _MIB}\n",
+                "memory__memory_dot_usage_in_bytes": f"{100 * _MIB}\n",
+                "memory__memory_dot_stat": f"inactive_file 1\ntotal_inactive_file {50 * _MIB}\n",
+            },
+            450 * _MIB,
+        ),
+        ("3:memory:/a\n", {"memory__a__memory_dot_limit_in_bytes": "9223372036854771712\n"}, 800 * _MIB),
+        ("nonsense\n", {}, 800 * _MIB),
+    ],
+)
+def test_the_engine_asks_what_cgroups_leave(
+    left: Callable[[Path], int], lines: str, files: dict[str, str], expected: int, tmp_path: Path
+):
+    root = kernel(tmp_path, lines, **files)
+    (root / "proc/meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {800 * 1024} kB\n")
+    assert left(root) == expected
+    assert left(tmp_path / "nothing") == -1, "the system does not tell"

@@ -214,7 +214,7 @@ def test_a_ring_key_without_an_inverse_is_refused() -> None:
 def test_taken_by_name_and_when_asked_for_alone() -> None:
     params = parameter_set("gate_ntru")
     assert params.structured_secret and params.security_bits >= 132
-    names = {each.name for each in offered_sets(structured_keys=True)}
+    names = {each.name for each in offered_sets(structured=True)}
     assert names.isdisjoint({"gate_ntru", "lut4_ntru", *TOYS})
     with pytest.raises(ParameterError, match="divides noise"):
         require_structured_keys(params, False)

@@ -203,7 +203,7 @@ def test_sums_of_fine_outputs_keep_twenty_one_bits(name: str) -> None:
     if name in SHIPPED:
         others = (search.row_instances(other) for other in rows().values() if other.name != name)
         assert set(search.row_instances(row)) <= set(itertools.chain(*others))
-        assert name not in {offered.name for offered in offered_sets(structured_keys=True)}
+        assert name not in {offered.name for offered in offered_sets(structured=True)}
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -366,7 +366,7 @@ def test_digits_of_an_exponent_select_keys() -> None:
         variance = {"gaussian": 1.0, "ternary": 2 / 3}[params.lwe_secret]
         assert not params.structured_secret and params.small_key_variance == pytest.approx(variance)
         assert params.name != "gate_ap" or params.lwe_secret == "gaussian"
-    assert {params.name for params in sets}.isdisjoint(params.name for params in offered_sets(structured_keys=True))
+    assert {params.name for params in sets}.isdisjoint(params.name for params in offered_sets(structured=True))
 
 
 def test_a_gaussian_small_key_is_shorter_than_a_binary_one() -> None:

@@ -21,12 +21,14 @@ import several_tensors as tensors
 from json_mutations import mutated
 from onnx_models import mlp
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.program.artefact import program_from_bytes, program_to_bytes
@@ -41,14 +43,12 @@ MOST_BYTES = 1 << 28  # that reading a few kilobytes may take for a moment
 
 
 def network() -> CompiledModel:
-    return compile_onnx(mlp(np.random.default_rng(2), [3, 3, 2]), CALIBRATION, candidates=[TOY], allow_loss=True)
+    return cw.compile(mlp(np.random.default_rng(2), [3, 3, 2]), CALIBRATION, sets=[TOY], allow_loss=True)
 
 
 def exact() -> CompiledModel:
-    options: dict[str, Any] = {"profile": "exact_64", "weight_bits": 2, "exact": ExactSettings(2, 2)}
-    return compile_onnx(
-        mlp(np.random.default_rng(2), [3, 2, 2]), CALIBRATION, candidates=[TOY], accuracy=None, **options
-    )
+    options: dict[str, Any] = {"precision": "exact_64", "weight_bits": 2, "input_bits": 2, "activation_bits": 2}
+    return cw.compile(mlp(np.random.default_rng(2), [3, 2, 2]), CALIBRATION, sets=[TOY], accuracy=0, **options)
 
 
 def linear() -> CompiledModel:
@@ -57,7 +57,7 @@ def linear() -> CompiledModel:
     found = LinearModel(
         rng.normal(size=(3, 3)), rng.normal(size=3), "softmax", labels=labels, feature_names=("u", "v", "w")
     )
-    return compile_linear(found, CALIBRATION, parameters=TOY)
+    return compile_linear(found, CALIBRATION, sets=TOY)
 
 
 def several() -> CompiledModel:
@@ -65,7 +65,7 @@ def several() -> CompiledModel:
     rng = np.random.default_rng(4)
     x = tensors.samples(rng, 60)
     proto = tensors.image_and_table(rng)
-    return compile_onnx(proto, x, profile=4.0, weight_bits=3, accuracy=None, candidates=[TOY])
+    return cw.compile(proto, x, precision=4.0, weight_bits=3, accuracy=0, sets=[TOY])
 
 
 def tree(comparisons: Any) -> CompiledModel:
@@ -77,8 +77,8 @@ def tree(comparisons: Any) -> CompiledModel:
         [[0], [0], [9], [2], [5]],
     )
     ensemble = TreeEnsemble((Tree.of_nodes(*columns),), features=3, feature_names=("u", "v", "w"))
-    grid = {"calibration": CALIBRATION, "grid": {"u": [0.5, 0.7]}} if comparisons != "client" else {}
-    return compile_ensemble(ensemble, candidates=[TOY], comparisons=comparisons, **grid)
+    grid = {"samples": CALIBRATION, "grid": {"u": [0.5, 0.7]}} if comparisons != "client" else {}
+    return compile_ensemble(ensemble, sets=[TOY], thresholds=comparisons, **grid)
 
 
 MODELS: dict[str, Callable[[], CompiledModel]] = {
@@ -202,7 +202,7 @@ def test_programs(name: str, key: ClientKey) -> None:
         if i % 3 == 0:
             used(model.client, key)
         assert ClientSpecification.from_json(model.client.to_json()).input_shape == model.client.input_shape
-        str(model)
+        str(model), model.details
         for x in (
             np.zeros((2, *model.client.input_shape)),
             CALIBRATION[:2],
@@ -227,7 +227,7 @@ def test_calibrations() -> None:
         accepted += 1
         if i % 10 == 0:
             try:
-                compile_onnx(proto, found, candidates=[TOY])
+                cw.compile(proto, found, sets=[TOY])
             except FheError:
                 continue
     assert 10 < accepted < 900

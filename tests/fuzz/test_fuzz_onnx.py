@@ -13,8 +13,8 @@ import pytest
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 from onnx_models import mlp, model
 
+import cloakwork as cw
 from cloakwork.fhe_core.errors import CompileError, FheError, ShapeError
-from cloakwork.models.compiler import ExactSettings, compile_onnx
 from cloakwork.models.onnx_import.registry import OPERATORS
 
 RNG = np.random.default_rng(3)
@@ -263,14 +263,18 @@ def test_mutated_models_compile_or_are_refused(name: str, profile: str) -> None:
     shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim][1:]
     x = np.random.default_rng(0).uniform(-1, 1, (20, *shape))
     options: dict[str, Any] = {} if name in TABLES else {"allow_loss": True}
-    chosen = options if name in TABLES else {**options, "profile": profile, "exact": ExactSettings(2, 2, 3)}
+    chosen = (
+        options
+        if name in TABLES
+        else {**options, "precision": profile, "input_bits": 2, "activation_bits": 2, "accumulator_bits": 3}
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        compile_onnx(proto, x, **options)
+        cw.compile(proto, x, **options)
         for _ in range(100):
             made = mutate(proto, rng)
             try:
-                found = compile_onnx(made, x, **chosen)
+                found = cw.compile(made, x, **chosen)
             except CompileError as error:
                 assert str(error)
                 continue

@@ -19,7 +19,7 @@ from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.program.answers import answer_bits
@@ -46,7 +46,7 @@ def tree() -> CompiledModel:
     right = np.where(children < 0, -1, children + 1)
     members = (Tree.of_nodes(feature, np.full(len(values), 0.5), children, right, values),)
     compiled = compile_ensemble(
-        TreeEnsemble(members, DEPTH, "mean"), candidates=["toy_two_limb"], p_fail_log2=-200.0, comparisons="client"
+        TreeEnsemble(members, DEPTH, "mean"), sets=["toy_two_limb"], p_fail_log2=-200.0, thresholds="client"
     )
     assert 1 / compiled.program.output_unit == UNITS
     assert all(node.steps[0].parameters[0].shape[1] == 2 * SLOTS for node in compiled.program.graph.lookups)
@@ -157,7 +157,7 @@ def output_units(compiled: CompiledModel, x: NDArray[np.float64]) -> NDArray[np.
 def linear() -> CompiledModel:
     random = np.random.default_rng(3)
     model = LinearModel(random.normal(size=(3, 12)), random.normal(size=3), "none")
-    return compile_linear(model, random.uniform(-1, 1, (50, 12)), parameters="toy_two_limb", bits=8)
+    return compile_linear(model, random.uniform(-1, 1, (50, 12)), sets="toy_two_limb", input_bits=8)
 
 
 def test_crafted_ciphertexts_put_two_weights_of_a_linear_model_into_an_answer(linear: CompiledModel) -> None:

@@ -7,13 +7,13 @@ import onnx_models
 import pytest
 from cases import in_tiers
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.lanes import ciphertexts_of, laid_in_lanes, taken_from_lanes
 from cloakwork.fhe_core.parameters import offered_sets, parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.compiler import ExactSettings, compile_onnx
 from cloakwork.models.errors import CompileError, NoParameterSetError
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
@@ -27,44 +27,42 @@ from tests.models.trees.tree_models import random_tree
 RNG = np.random.default_rng(5)
 SAMPLES = RNG.uniform(-1, 1, (400, 4))
 NETWORK = onnx_models.mlp(np.random.default_rng(1), (4, 6, 3))
-FAST = {"profile": "fast", "accuracy": None}
+FAST = {"precision": "fast", "accuracy": 0}
 
 
 def test_what_is_offered() -> None:
     assert not any(params.lane_count > 1 for params in offered_sets(True))
     assert {params.name for params in offered_sets(False, True)} == {"gate_64_cm2", "lut1_cm2", "lut2_cm2", "nn2_cm2"}
     assert all(params.lane_count == 2 for params in offered_sets(True, True))
-    assert compile_onnx(NETWORK, SAMPLES, **FAST).program.parameters.lane_count == 1
-    assert compile_onnx(NETWORK, SAMPLES, common_mask=True, **FAST).program.parameters.name == "nn2_cm2"
-    both = compile_onnx(NETWORK, SAMPLES, common_mask=True, structured_keys=True, **FAST)
+    assert cw.compile(NETWORK, SAMPLES, **FAST).program.parameters.lane_count == 1
+    assert cw.compile(NETWORK, SAMPLES, bodies=2, **FAST).program.parameters.name == "nn2_cm2"
+    both = cw.compile(NETWORK, SAMPLES, bodies=2, structured=True, **FAST)
     assert both.program.parameters.name == "nn2_block_cm2"
 
 
 def test_named_sets_want_to_be_asked_for() -> None:
-    with pytest.raises(ParameterError, match=r"'nn2_cm2' has 2 values to a ciphertext.*pass common_mask=True"):
-        compile_onnx(NETWORK, SAMPLES, candidates=["nn2_cm2"], **FAST)
+    with pytest.raises(ParameterError, match=r"'nn2_cm2' has 2 values to a ciphertext.*pass bodies=2"):
+        cw.compile(NETWORK, SAMPLES, sets=["nn2_cm2"], **FAST)
     with pytest.raises(ParameterError, match="'nn2' has one value to a ciphertext"):
-        compile_onnx(NETWORK, SAMPLES, candidates=["nn2"], common_mask=True, **FAST)
-    with pytest.raises(ParameterError, match="structured_keys=True"):
-        compile_onnx(NETWORK, SAMPLES, candidates=["nn2_block_cm2"], common_mask=True, **FAST)
-    with pytest.raises(NoParameterSetError, match="_cm2.*leave common_mask out"):
-        compile_onnx(NETWORK, SAMPLES, common_mask=True, profile=0.5, accuracy=None)
+        cw.compile(NETWORK, SAMPLES, sets=["nn2"], bodies=2, **FAST)
+    with pytest.raises(ParameterError, match="structured=True"):
+        cw.compile(NETWORK, SAMPLES, sets=["nn2_block_cm2"], bodies=2, **FAST)
+    with pytest.raises(NoParameterSetError, match="_cm2.*leave bodies out"):
+        cw.compile(NETWORK, SAMPLES, bodies=2, precision=0.5, accuracy=0)
 
 
 def test_other_kinds_of_models_refuse_them() -> None:
     linear = LinearModel(coefficients=np.array([[1.0, -2.0, 0.5, 0.25]]), intercept=np.array([0.5]))
-    with pytest.raises(ParameterError, match="common_mask"):
-        compile_linear(linear, SAMPLES, parameters="lut2_cm2")
+    with pytest.raises(ParameterError, match="bodies"):
+        compile_linear(linear, SAMPLES, sets="lut2_cm2")
     tree = random_tree(np.random.default_rng(2), 3, 3, 1, 5, None, False)
-    with pytest.raises(ParameterError, match="common_mask"):
-        compile_ensemble(
-            TreeEnsemble((tree,), 3, "sum", base=np.zeros(1)), comparisons="client", candidates=["lut2_cm2"]
-        )
+    with pytest.raises(ParameterError, match="bodies"):
+        compile_ensemble(TreeEnsemble((tree,), 3, "sum", base=np.zeros(1)), thresholds="client", sets=["lut2_cm2"])
 
 
 @pytest.fixture(scope="module")
 def model() -> CompiledModel:
-    return compile_onnx(NETWORK, SAMPLES, common_mask=True, **FAST)
+    return cw.compile(NETWORK, SAMPLES, bodies=2, **FAST)
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +120,8 @@ def test_batches_larger_than_fit_are_cut_at_whole_rows(
 
 @pytest.mark.tier("all")
 def test_exact_programs() -> None:
-    exact = ExactSettings(input_bits=1, activation_bits=1, rounded_bits=1)
-    model = compile_onnx(NETWORK, SAMPLES, profile="exact", accuracy=None, exact=exact, common_mask=True)
+    exact = {"input_bits": 1, "activation_bits": 1, "accumulator_bits": 1}
+    model = cw.compile(NETWORK, SAMPLES, precision="exact", accuracy=0, **exact, bodies=2)
     assert model.program.parameters.name in ("lut1_cm2", "lut2_cm2")
     assert_close(model, SAMPLES[:3], model.predict(SAMPLES[:3], "encrypted"))
 
@@ -132,7 +130,7 @@ def test_the_report_says_so(model: CompiledModel) -> None:
     fields, text = report(model.program), report_text(model.program)
     assert fields["samples_per_ciphertext"] == 2
     assert "common mask: 2 samples of one client to a ciphertext" in text and "\n2 samples: 4096 bytes in" in text
-    plain = report(compile_onnx(NETWORK, SAMPLES, **FAST).program)
+    plain = report(cw.compile(NETWORK, SAMPLES, **FAST).program)
     assert plain["samples_per_ciphertext"] == 1
     for device, time in fields["estimated_seconds"].items():
         other = plain["estimated_seconds"][device]
@@ -156,4 +154,4 @@ def test_the_option_is_for_networks() -> None:
     from tests.app.cli.commands.test_models import small_tree
 
     with pytest.raises(CompileError, match="bodies: no option of trees \\(but of a network\\)"):
-        compile_onnx(small_tree(), SAMPLES[:, :2], common_mask=True)
+        cw.compile(small_tree(), SAMPLES[:, :2], bodies=2)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from onnx_models import mlp, runtime
 
+import cloakwork as cw
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import CancelledError
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.program.phase_noise import phase_noise, weight_norms
 from cloakwork.models.runtime import Runtime
 from cloakwork.models.runtime.interpreter import interpret
@@ -24,7 +25,7 @@ X = RNG.uniform(-1, 1, (3, 16))
 
 @pytest.fixture(scope="module")
 def model() -> CompiledModel:
-    return compile_onnx(PROTO, CALIBRATION)
+    return cw.compile(PROTO, CALIBRATION)
 
 
 @pytest.fixture(scope="module")
@@ -115,4 +116,4 @@ def test_report_counts(model: CompiledModel) -> None:
     assert facts["bootstraps"] == 12 and facts["bootstraps_per_level"] == [12]
     assert facts["security_bits"] >= 128
     assert [layer["name"] for layer in facts["layers"]] == ["layer0", "layer1"]
-    assert "layer0" in str(model)
+    assert "layer0" in model.details

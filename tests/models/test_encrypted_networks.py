@@ -11,9 +11,9 @@ from cases import in_tiers
 from onnx import ModelProto, helper
 from onnx_models import model
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.runtime import Runtime
 from cloakwork.models.runtime.simulate import simulate
 
@@ -62,7 +62,7 @@ def residual() -> ModelProto:
     ("make", "shape"), in_tiers([(convolutional, (1, 4, 4)), (residual, (4,))], quick=[(residual, (4,))])
 )
 def test_encrypted_equals_simulation_within_the_noise(make: Callable[[], ModelProto], shape: tuple[int, ...]) -> None:
-    compiled = compile_onnx(make(), RNG.uniform(-1, 1, (400, *shape)), profile="balanced")
+    compiled = cw.compile(make(), RNG.uniform(-1, 1, (400, *shape)), precision="balanced")
     x = RNG.uniform(-1, 1, (8, *shape))
     program = compiled.program
     key = ClientKey._from_entropy(program.parameters, bytes(range(1, 33)))

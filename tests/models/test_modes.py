@@ -12,10 +12,11 @@ from cases import case
 from onnx import helper
 from onnx_models import mlp, model
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CalibratedRangeWarning, ShapeError
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
@@ -32,11 +33,11 @@ POSITIVE = CALIBRATION / 4 + 0.75  # a range without zero
 
 def network(x: np.ndarray = CALIBRATION, **options: Any) -> CompiledModel:
     proto = mlp(np.random.default_rng(2), [4, 4, 2])
-    return compile_onnx(proto, x, candidates=[TOY], accuracy=None, **options)
+    return cw.compile(proto, x, sets=[TOY], accuracy=0, **options)
 
 
 def exact(x: np.ndarray = CALIBRATION) -> CompiledModel:
-    return network(x, profile="exact_64", weight_bits=2, exact=ExactSettings(2, 2))
+    return network(x, precision="exact_64", weight_bits=2, input_bits=2, activation_bits=2)
 
 
 def image_network() -> CompiledModel:
@@ -47,15 +48,13 @@ def image_network() -> CompiledModel:
         helper.make_node("Relu", ["f"], ["y"], name="relu"),
     ]
     weights = {"w": np.array([[[[1.0, -0.5]]]], dtype=np.float32)}
-    return compile_onnx(
-        model(nodes, [1, 2, 2], weights), CALIBRATION.reshape(-1, 1, 2, 2), candidates=[TOY], accuracy=None
-    )
+    return cw.compile(model(nodes, [1, 2, 2], weights), CALIBRATION.reshape(-1, 1, 2, 2), sets=[TOY], accuracy=0)
 
 
 def linear() -> CompiledModel:
     rng = np.random.default_rng(3)
     found = LinearModel(rng.normal(size=(2, 4)), rng.normal(size=2), labels=np.array(["a", "b"]), transform="softmax")
-    return compile_linear(found, CALIBRATION, parameters=TOY, margin=0.0)
+    return compile_linear(found, CALIBRATION, sets=TOY, margin=0.0)
 
 
 def tree() -> CompiledModel:
@@ -66,9 +65,7 @@ def tree() -> CompiledModel:
         [2, 4, -1, -1, -1],
         [[0], [0], [9], [2], [5]],
     )
-    return compile_ensemble(
-        TreeEnsemble((Tree.of_nodes(*columns),), features=4), candidates=[TOY], comparisons="client"
-    )
+    return compile_ensemble(TreeEnsemble((Tree.of_nodes(*columns),), features=4), sets=[TOY], thresholds="client")
 
 
 # name -> model, how far modes may differ, the end at which values saturate (None: no range)

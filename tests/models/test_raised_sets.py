@@ -10,10 +10,11 @@ import onnx_models
 import pytest
 from cases import in_tiers
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import ciphertext_bytes, offered_sets, parameter_set, parameter_sets
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.forecast.measure import REPRESENTATIVES
 from cloakwork.models.forecast.rates import SetRates, nearest_set
@@ -27,7 +28,7 @@ SAMPLES = np.random.default_rng(5).uniform(-1, 1, (400, 4))
 NETWORK = onnx_models.mlp(np.random.default_rng(1), (4, 6, 3))
 FOREST = TreeEnsemble((random_tree(np.random.default_rng(2), 3, 3, 1, 5, None, False),), 3, "sum", base=np.zeros(1))
 LINEAR = LinearModel(coefficients=np.array([[1.0, -2.0, 0.5, 0.25]]), intercept=np.array([0.5]))
-EXACT = ExactSettings(input_bits=3, activation_bits=2, rounded_bits=3)
+EXACT = {"input_bits": 3, "activation_bits": 2, "accumulator_bits": 3}
 RAISED = [
     params for params in parameter_sets() if params.raised and not params.rounded_products and params.security_bits
 ]
@@ -38,22 +39,20 @@ def plain_of(name: str) -> str:
 
 
 def network(sets: list[str], **options: Any) -> CompiledModel:
-    return compile_onnx(NETWORK, SAMPLES, accuracy=None, candidates=sets, **options)
+    return cw.compile(NETWORK, SAMPLES, accuracy=0, sets=sets, **options)
 
 
 KINDS: dict[str, Callable[[list[str]], CompiledModel]] = {
     "network": network,
-    "exact network": lambda sets: network(sets, profile="exact", exact=EXACT),
-    "forest": lambda sets: compile_ensemble(
-        FOREST, calibration=SAMPLES[:, :3], candidates=sets, grid_bits=6, accuracy=0.8
-    ),
-    "linear model": lambda sets: compile_linear(LINEAR, SAMPLES, parameters=sets[-1]),
+    "exact network": lambda sets: network(sets, precision="exact", **EXACT),
+    "forest": lambda sets: compile_ensemble(FOREST, samples=SAMPLES[:, :3], sets=sets, grid_bits=6, accuracy=0.8),
+    "linear model": lambda sets: compile_linear(LINEAR, SAMPLES, sets=sets[-1]),
 }
 
 
 def test_they_are_not_offered_unless_named() -> None:
     assert not any(params.raised for params in offered_sets(True))
-    assert not compile_onnx(NETWORK, SAMPLES, profile="exact", accuracy=None, exact=EXACT).program.parameters.raised
+    assert not cw.compile(NETWORK, SAMPLES, precision="exact", accuracy=0, **EXACT).program.parameters.raised
 
 
 @pytest.mark.parametrize("params", RAISED, ids=lambda params: params.name)

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 from cloakwork.models import zoo
+from cloakwork.models.batches.build import compile_batch
+from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.program.artefact import MAGIC, VERSION, save_program
 from cloakwork.models.repository import describe
-from cloakwork.models.repository_files import RETIRED, fault_of, is_described, next_version, release
+from cloakwork.models.repository_files import KINDS, RETIRED, fault_of, is_described, next_version, release
 
 pytestmark = pytest.mark.os_entropy  # processes, which compare nothing of chance
 
@@ -37,10 +39,13 @@ def header_of(text: bytes) -> bytes:
     return whole + hashlib.sha256(whole).digest()
 
 
-@pytest.mark.parametrize("kind", ["program", "index"])
+@pytest.mark.parametrize("kind", ["program", "index", "batch"])
 def test_the_facts_are_written_beside_the_file(tmp_path: Path, kind: str):
-    artefact = tmp_path / f"sent.{'clkm' if kind == 'program' else 'clkn'}"
-    if kind == "program":
+    artefact = tmp_path / f"sent{KINDS[kind]}"
+    if kind == "batch":
+        x = np.random.default_rng(0).normal(size=(20, 4))
+        compile_batch(LinearModel(np.ones((1, 4)), np.zeros(1)), x, batch=50).save(artefact)
+    elif kind == "program":
         save_program(artefact, zoo.load_model("iris-tree").program)
     else:
         NeighbourIndex.build(np.random.default_rng(0).normal(size=(20, 4)), np.arange(20) % 2).save(artefact)

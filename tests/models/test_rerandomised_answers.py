@@ -10,13 +10,14 @@ import onnx_models
 import pytest
 from mask_attack import integer_weights
 
+import cloakwork as cw
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.linear.linear_program import linear_program
@@ -42,7 +43,7 @@ def linear() -> tuple[CompiledModel, np.ndarray]:
 def trees() -> tuple[CompiledModel, np.ndarray]:
     members = tuple(random_tree(RNG, 3, 3, 1, 5) for _ in range(4))
     compiled = compile_ensemble(
-        TreeEnsemble(members, 3, "mean"), candidates=["toy_two_limb"], p_fail_log2=-30.0, comparisons="client"
+        TreeEnsemble(members, 3, "mean"), sets=["toy_two_limb"], p_fail_log2=-30.0, thresholds="client"
     )
     return compiled, RNG.integers(0, 5, (4, 3)) / 2
 
@@ -50,7 +51,7 @@ def trees() -> tuple[CompiledModel, np.ndarray]:
 def network() -> tuple[CompiledModel, np.ndarray]:
     """Compiled for a secure set and then moved to insecure parameters, which have less noise."""
     x = RNG.uniform(-1, 1, (512, 4))
-    compiled = compile_onnx(onnx_models.mlp(RNG, (4, 6, 3)), x)
+    compiled = cw.compile(onnx_models.mlp(RNG, (4, 6, 3)), x)
     return CompiledModel(replace(compiled.program, parameters=parameter_set("toy_two_limb"))), x[:2]
 
 

@@ -24,10 +24,10 @@ def test_they_are_not_offered(structured_keys: bool) -> None:
 
 
 def test_models_take_them_by_name() -> None:
-    assert compile_ensemble(FOREST, candidates=[NAME], comparisons="client").program.parameters.name == NAME
-    assert compile_linear(LINEAR, SAMPLES, parameters=NAME).program.parameters.name == NAME
+    assert compile_ensemble(FOREST, sets=[NAME], thresholds="client").program.parameters.name == NAME
+    assert compile_linear(LINEAR, SAMPLES, sets=NAME).program.parameters.name == NAME
 
 
 def test_reports_say_so() -> None:
-    assert products_of(parameter_set(NAME)) in str(compile_ensemble(FOREST, candidates=[NAME], comparisons="client"))
-    assert "rounded products" not in str(compile_ensemble(FOREST, comparisons="client"))
+    assert products_of(parameter_set(NAME)) in compile_ensemble(FOREST, sets=[NAME], thresholds="client").details
+    assert "rounded products" not in compile_ensemble(FOREST, thresholds="client").details

@@ -6,11 +6,11 @@ import numpy as np
 import onnx_models
 import pytest
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.fhe_core.parameters import has_fine_outputs, offered_sets, parameter_set, parameter_sets
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import ExactSettings, compile_onnx
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
@@ -46,43 +46,38 @@ def test_what_is_offered() -> None:
 
 @pytest.mark.parametrize("profile", ["auto", "fast", "balanced", "exact"])
 def test_networks(profile: str) -> None:
-    exact = ExactSettings(input_bits=3, activation_bits=2, rounded_bits=4) if profile == "exact" else None
-    options = {"profile": profile, "accuracy": None, "exact": exact}
-    plain = compile_onnx(NETWORK, SAMPLES, **options).program
-    asked = compile_onnx(NETWORK, SAMPLES, structured_keys=True, **options).program
+    exact = {"input_bits": 3, "activation_bits": 2, "accumulator_bits": 4} if profile == "exact" else {}
+    options = {"precision": profile, "accuracy": 0, **exact}
+    plain = cw.compile(NETWORK, SAMPLES, **options).program
+    asked = cw.compile(NETWORK, SAMPLES, structured=True, **options).program
     assert not plain.parameters.structured_secret
     assert asked.parameters.structured_secret, "they cost less"
-    with pytest.raises(ParameterError, match="'nn2_block' has a structured secret.*structured_keys=True"):
-        compile_onnx(NETWORK, SAMPLES, candidates=["nn2_block", "lut4"], **options)
+    with pytest.raises(ParameterError, match="'nn2_block' has a structured secret.*structured=True"):
+        cw.compile(NETWORK, SAMPLES, sets=["nn2_block", "lut4"], **options)
 
 
 def test_reports_say_so() -> None:
     for structured in (False, True):
-        model = compile_onnx(NETWORK, SAMPLES, profile="fast", accuracy=0.9, structured_keys=structured)
+        model = cw.compile(NETWORK, SAMPLES, precision="fast", accuracy=0.9, structured=structured)
         assert model.report()["structured_secret"] is structured
-        assert ("structured secret: the small key is block-binary" in str(model)) is structured
+        assert ("structured secret: the small key is block-binary" in model.details) is structured
 
 
 def test_trees() -> None:
-    plain = compile_ensemble(FOREST, comparisons="client").program.parameters.name
+    plain = compile_ensemble(FOREST, thresholds="client").program.parameters.name
     assert plain in ("lut3", "lut4", "lut5")
+    assert compile_ensemble(FOREST, structured=True, thresholds="client").program.parameters.name == f"{plain}_block"
+    with pytest.raises(ParameterError, match="structured=True"):
+        compile_ensemble(FOREST, sets=["lut3_block"], thresholds="client")
     assert (
-        compile_ensemble(FOREST, structured_keys=True, comparisons="client").program.parameters.name == f"{plain}_block"
-    )
-    with pytest.raises(ParameterError, match="structured_keys=True"):
-        compile_ensemble(FOREST, candidates=["lut3_block"], comparisons="client")
-    assert (
-        compile_ensemble(
-            FOREST, candidates=["lut4"], structured_keys=True, comparisons="client"
-        ).program.parameters.name
-        == "lut4"
+        compile_ensemble(FOREST, sets=["lut4"], structured=True, thresholds="client").program.parameters.name == "lut4"
     )
 
 
 @pytest.mark.tier("all")
 def test_trees_on_a_table_of_several_accumulators() -> None:
     """Blocks of eight: what last resorts of deep trees are, encrypted as in clear."""
-    model = compile_ensemble(FOREST, candidates=["lut6_block"], structured_keys=True, comparisons="client")
+    model = compile_ensemble(FOREST, sets=["lut6_block"], structured=True, thresholds="client")
     assert model.program.parameters.extension_factor > 1
     key = ClientKey.generate("lut6_block")
     x = RNG.integers(-1, 6, (3, 3)).astype(float)
@@ -92,9 +87,9 @@ def test_trees_on_a_table_of_several_accumulators() -> None:
 
 def test_linear_models() -> None:
     assert compile_linear(LINEAR, SAMPLES).program.parameters.name == "lut3"
-    assert compile_linear(LINEAR, SAMPLES, structured_keys=True).program.parameters.name == "lut3_block"
-    with pytest.raises(ParameterError, match="structured_keys=True"):
-        compile_linear(LINEAR, SAMPLES, parameters="lut3_block")
+    assert compile_linear(LINEAR, SAMPLES, structured=True).program.parameters.name == "lut3_block"
+    with pytest.raises(ParameterError, match="structured=True"):
+        compile_linear(LINEAR, SAMPLES, sets="lut3_block")
 
 
 def test_the_block_variant_is_cheaper() -> None:

@@ -15,13 +15,15 @@ from onnx import helper
 from onnx_models import model
 from records import CORRELATED_SETS, stored_set
 
+import cloakwork as cw
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import parameter_set, word_dtype
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.program.phase_noise import phase_noise, weight_norms
 from cloakwork.models.runtime import Runtime
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
@@ -150,7 +152,7 @@ def test_forests_of_equal_trees_fail_as_often_as_they_claim(copies: int) -> None
     """Before: 90 equal trees failed nearly always at a claim that fitted their number of different ones."""
     key, session = pair("toy_binary")
     made = compile_ensemble(
-        equal_trees(copies), leaf_bits=1, p_fail_log2=-3.0, candidates=[key.parameters], comparisons="client"
+        equal_trees(copies), leaf_bits=1, p_fail_log2=-3.0, sets=[key.parameters], thresholds="client"
     )
     claimed = 2.0 ** made.report()["p_fail_log2"]
     x = np.random.default_rng(1).uniform(0, 4, (1500, 3))
@@ -166,9 +168,7 @@ def test_forests_of_equal_trees_fail_as_often_as_they_claim(copies: int) -> None
 def test_sums_of_many_equal_trees_are_decoded_right(name: str) -> None:
     """Before: claimed 2^-5.3 .. 2^-7 for a sample, and one in nine to one in two wrong. False alarm: under 2^-12, three failures at 2^-12."""
     key, session = pair(name)
-    made = compile_ensemble(
-        equal_trees(90), leaf_bits=1, p_fail_log2=-12.0, candidates=[key.parameters], comparisons="client"
-    )
+    made = compile_ensemble(equal_trees(90), leaf_bits=1, p_fail_log2=-12.0, sets=[key.parameters], thresholds="client")
     assert made.report()["p_fail_log2"] < -10
     x = np.random.default_rng(1).uniform(0, 4, (300, 3))
     assert wrong_share(made, x, key, session) * len(x) < 3
@@ -201,13 +201,14 @@ def test_an_exact_network_of_equal_neurons_has_the_noise_that_its_report_says() 
         helper.make_node("Gemm", ["a", "v"], ["y"], transB=1),
     ]
     x = np.random.default_rng(3).integers(0, 4, (400, 2)).astype(np.float32)
-    made = compile_onnx(
+    made = cw.compile(
         model(nodes, [2], arrays),
         x,
-        profile="exact_64",
+        precision="exact_64",
         weight_bits=2,
-        exact=ExactSettings(input_bits=2, activation_bits=2),
-        candidates=[key.parameters],
+        input_bits=2,
+        activation_bits=2,
+        sets=[key.parameters],
     )
     assert made.program.bootstraps == 1
     norms = weight_norms(made.program.graph)[-1]
@@ -233,7 +234,7 @@ def test_two_functions_of_one_wire_see_the_same_noise_simulated_as_encrypted() -
     x = np.random.default_rng(4).uniform(-1, 1, (500, 3)).astype(np.float32)
     proto = model(nodes, [3], arrays)
     ranges = calibrate(proto, x)  # alone: with the samples parts of h would pass beside the look-ups
-    made = compile_onnx(proto, ranges, profile=6.0, weight_bits=2, candidates=[key.parameters])
+    made = cw.compile(proto, ranges, precision=6.0, weight_bits=2, sets=[key.parameters])
     assert made.program.bootstraps == 4
     encrypted = output_phase_errors(made, x, key, session)
     graph = made.program.graph

@@ -9,10 +9,10 @@ import pytest
 from onnx import helper
 from onnx_models import model
 
+import cloakwork as cw
 from cloakwork.fhe_core import _engine, noise
 from cloakwork.fhe_core.encoding import centre
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.runtime.simulate import simulate
 
 
@@ -49,8 +49,8 @@ def test_samples_of_a_simulation_share_it() -> None:
         helper.make_node("MatMul", ["a", "v"], ["y"], name="second"),
     ]
     x = rng.uniform(-1, 1, (samples, 20))
-    options = {"profile": "fast", "candidates": ["nn2_wide"], "allow_loss": True}
-    compiled = compile_onnx(model(nodes, [20], constants), x, **options)
+    options = {"precision": "fast", "sets": ["nn2_wide"], "allow_loss": True}
+    compiled = cw.compile(model(nodes, [20], constants), x, **options)
     program, phases = compiled.program, compiled.client.phases(x)
     graph, params = program.graph, program.parameters
     assert graph.scale is not None

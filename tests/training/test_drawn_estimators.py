@@ -15,8 +15,8 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from drawn_estimators import Stranger, drawn_estimator, smallest
 
+import cloakwork as cw
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError, ImportFaultError, ShapeError
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 
 def end_of(stranger: Stranger) -> str:
@@ -24,7 +24,7 @@ def end_of(stranger: Stranger) -> str:
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
-            compiled = compile_estimator(stranger.fitted, stranger.samples)
+            compiled = cw.compile(stranger.fitted, stranger.samples)
             warned.clear()
             found = np.asarray(compiled.predict(stranger.fresh))
         except ImportFaultError:

@@ -14,8 +14,8 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from drawn_outputs import SeveralTargets, drawn_targets
 
+import cloakwork as cw
 from cloakwork.models.errors import CompileError, ImportFaultError
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 
 def end_of(stranger: SeveralTargets) -> str:
@@ -23,7 +23,7 @@ def end_of(stranger: SeveralTargets) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            compiled = compile_estimator(stranger.fitted, stranger.samples)
+            compiled = cw.compile(stranger.fitted, stranger.samples)
         except ImportFaultError:
             raise
         except CompileError as error:

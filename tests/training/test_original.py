@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from sklearn import compose, ensemble, linear_model, neural_network, pipeline, preprocessing
 
+import cloakwork as cw
 from cloakwork.models.compile import tables
 from cloakwork.models.errors import AccuracyError, CompileError, ImportFaultError
 from cloakwork.training import sklearn_compiler
@@ -16,7 +17,6 @@ from cloakwork.training.estimators import LogisticRegression
 from cloakwork.training.importers import linear, networks, sklearn_trees
 from cloakwork.training.importers import preprocessing as steps
 from cloakwork.training.original import without_program
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 RNG = np.random.default_rng(20261128)
 X = RNG.normal((0, 5, 0), size=(200, 3))
@@ -64,7 +64,7 @@ def another_activation(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_an_estimator_that_is_imported_wrongly(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     fitted = fault(monkeypatch)
     with pytest.raises(ImportFaultError, match=f"the step that differs is {type(fitted).__name__} itself"):
-        compile_estimator(fitted, X)
+        cw.compile(fitted, X)
 
 
 def test_a_transformer_that_is_imported_wrongly_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_a_transformer_that_is_imported_wrongly_is_told(monkeypatch: pytest.Monk
     monkeypatch.setitem(steps._READERS, "StandardScaler", lambda t, flow, recipe: right(t, flow, recipe)[::-1])
     fitted = pipeline.make_pipeline(preprocessing.StandardScaler(), linear_model.LogisticRegression()).fit(X, LABELS)
     with pytest.raises(ImportFaultError, match="among the transformers before it"):
-        compile_estimator(fitted, X)
+        cw.compile(fitted, X)
 
 
 def test_faults_that_typical_samples_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_faults_that_typical_samples_do_not_show(monkeypatch: pytest.MonkeyPatch
     encoder = preprocessing.OneHotEncoder(handle_unknown="ignore")
     columns = compose.ColumnTransformer([("place", encoder, ["place"])], remainder="passthrough")
     fitted = pipeline.make_pipeline(columns, linear_model.LogisticRegression()).fit(frame, LABELS)
-    assert compile_estimator(fitted, frame).program.facts.original is not None
+    assert cw.compile(fitted, frame).program.facts.original is not None
     right = tables.run_input_steps
 
     def wrong(chain: Any, samples: Any, *more: Any) -> Any:
@@ -92,8 +92,8 @@ def test_faults_that_typical_samples_do_not_show(monkeypatch: pytest.MonkeyPatch
         )
 
     monkeypatch.setattr(tables, "run_input_steps", wrong)
-    with pytest.raises(ImportFaultError, match="a sample at the edges of the calibration samples"):
-        compile_estimator(fitted, frame)
+    with pytest.raises(ImportFaultError, match="a sample at the edges of the samples"):
+        cw.compile(fitted, frame)
 
 
 def test_a_program_that_decides_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,9 +106,9 @@ def test_a_program_that_decides_otherwise_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sklearn_compiler, "compile_linear", other)
     with pytest.raises(
         AccuracyError,
-        match=r"decides as it on [0-9.]+ % of 200 calibration samples \(at least .*gives yes where the model says no",
+        match=r"decides as it on [0-9.]+ % of 200 samples \(at least .*gives yes where the model says no",
     ):
-        compile_estimator(fitted, X)
+        cw.compile(fitted, X)
 
 
 def test_cloakworks_own_estimators_are_asked_in_clear() -> None:
@@ -127,7 +127,7 @@ def test_samples_without_the_names_that_steps_choose_columns_by() -> None:
     fitted = pipeline.make_pipeline(columns, linear_model.Ridge()).fit(frame, VALUES)
     with pytest.raises(ValueError, match="columns using strings"):
         fitted.predict(X)
-    assert compile_estimator(fitted, X).program.facts.original is not None
+    assert cw.compile(fitted, X).program.facts.original is not None
 
 
 def test_samples_that_the_object_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,4 +139,4 @@ def test_samples_that_the_object_refuses(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(
         CompileError, match=r"LogisticRegression itself refuses these samples \(ValueError: not today\)"
     ):
-        compile_estimator(fitted, X)
+        cw.compile(fitted, X)

@@ -27,9 +27,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+import cloakwork as cw
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, ShapeError
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 ROUND, OTHER = "ranges of features in round numbers", "ranges of features to all digits"
 SCALING = "means and scales of features"
@@ -115,7 +115,7 @@ ESTIMATORS: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
 def test_two_models_tell_the_same_but_for_what_the_report_names(name: str, seed: int) -> None:
     make, load = ESTIMATORS[name]
     parts, ranges = halves(load, seed)
-    first, second = (compile_estimator(fitted(make(), x, y), x, ranges=ranges, accuracy=0.9) for x, y in parts)
+    first, second = (cw.compile(fitted(make(), x, y), x, ranges=ranges, accuracy=0.9) for x, y in parts)
     assert first.program.digest != second.program.digest
     assert differences(first, second) == set()
     for compiled in (first, second):
@@ -129,12 +129,12 @@ def test_two_models_tell_the_same_but_for_what_the_report_names(name: str, seed:
 def test_the_comparison_finds_what_is_not_named() -> None:
     """Without public ranges, and with statistics of the training data in the client's steps."""
     parts, ranges = halves(load_wine, 0)
-    free = [compile_estimator(fitted(LogisticRegression(max_iter=50), x, y), x) for x, y in parts]
+    free = [cw.compile(fitted(LogisticRegression(max_iter=50), x, y), x) for x, y in parts]
     assert differences(free[0], free[0]) == set()
     with pytest.raises(AssertionError):
         differences(*free)
     pipelines = [make_pipeline(StandardScaler(), PCA(5), LogisticRegression()) for _ in parts]
-    projected = [compile_estimator(fitted(each, x, y), x) for each, (x, y) in zip(pipelines, parts, strict=True)]
+    projected = [cw.compile(fitted(each, x, y), x) for each, (x, y) in zip(pipelines, parts, strict=True)]
     one, other = (fields(each) for each in projected)
     assert all(one[("Divide", name)] != other[("Divide", name)] for name in ("offset", "divisor"))
     assert told(projected[0])[SCALING] == len(ranges) and told(projected[0])["numbers of a projection"] == 5 * len(
@@ -149,7 +149,7 @@ def test_ranges_go_by_the_columns_of_the_table(network: bool, scaled: bool) -> N
     last = MLPClassifier((6,), max_iter=100, random_state=0) if network else LogisticRegression(max_iter=300)
     estimator = fitted(make_pipeline(StandardScaler(), last) if scaled else last, x, y)
     given = {"alcohol": (10.0, 16.0), "proline": (200.0, 2000.0)}
-    compiled = compile_estimator(estimator, x, ranges=given, accuracy=0.9)
+    compiled = cw.compile(estimator, x, ranges=given, accuracy=0.9)
     (step,) = [step for step in compiled.program.input_steps if hasattr(step, "lower")]
     for column, ends in given.items():
         place = list(x.columns).index(column)
@@ -158,7 +158,7 @@ def test_ranges_go_by_the_columns_of_the_table(network: bool, scaled: bool) -> N
     agreement = float((compiled.predict(x) == estimator.predict(x)).mean())
     assert agreement > 0.97
     with pytest.raises(CompileError, match="there is no feature 'alcool'; expected alcohol, "):
-        compile_estimator(estimator, x, ranges={"alcool": (10, 16)})
+        cw.compile(estimator, x, ranges={"alcool": (10, 16)})
 
 
 def test_a_scaled_column_with_a_large_offset_keeps_its_digits() -> None:
@@ -168,7 +168,7 @@ def test_a_scaled_column_with_a_large_offset_keeps_its_digits() -> None:
     y = ((x[:, 0] - 1.7e9) / 86400 + 0.2 * x[:, 1] > 0.5).astype(int)
     for last in (LogisticRegression(), MLPClassifier((8,), max_iter=300, random_state=0)):
         estimator = fitted(make_pipeline(StandardScaler(), last), x, y)
-        compiled = compile_estimator(estimator, x)
+        compiled = cw.compile(estimator, x)
         assert float((compiled.predict(x) == estimator.predict(x)).mean()) > 0.98
         assert SCALING not in told(compiled)
 
@@ -181,7 +181,7 @@ def test_an_onnx_pipeline_takes_in_its_scaler(network: bool) -> None:
     last = MLPClassifier((6,), max_iter=300, random_state=0) if network else LogisticRegression(max_iter=300)
     estimator = fitted(make_pipeline(StandardScaler(), last), x, y)
     proto = skl2onnx.to_onnx(estimator, x[:1], options={id(estimator): {"zipmap": False}}, target_opset=17)
-    compiled = compile_onnx(proto, x, feature_ranges={12: (200.0, 2000.0)})
+    compiled = cw.compile(proto, x, ranges={12: (200.0, 2000.0)})
     assert float((compiled.predict(x) == estimator.predict(x)).mean()) > 0.97
     assert SCALING not in told(compiled) and told(compiled)[ROUND] == x.shape[1]
     (step,) = [step for step in compiled.program.input_steps if hasattr(step, "lower")]
@@ -191,7 +191,7 @@ def test_an_onnx_pipeline_takes_in_its_scaler(network: bool) -> None:
 def test_a_dataframe_of_another_order_is_still_refused() -> None:
     x, y = load_wine(return_X_y=True, as_frame=True)
     for last in (LogisticRegression(), MLPClassifier((4,), max_iter=50, random_state=0)):
-        compiled = compile_estimator(fitted(make_pipeline(StandardScaler(), last), x, y), x, accuracy=0.5)
+        compiled = cw.compile(fitted(make_pipeline(StandardScaler(), last), x, y), x, accuracy=0.5)
         with pytest.raises(ShapeError, match="the order differs"):
             compiled.predict(pd.DataFrame(x[x.columns[::-1]]))
 
@@ -215,7 +215,7 @@ def test_scalers_beside_one_hot_codes_and_imputers(network: bool) -> None:
     )
     last = MLPClassifier((8,), max_iter=300, random_state=0) if network else LogisticRegression()
     estimator = fitted(make_pipeline(columns, last), table, labels)
-    compiled = compile_estimator(estimator, table, ranges={"age": (0, 120), "city[1]": (0, 1)})
+    compiled = cw.compile(estimator, table, ranges={"age": (0, 120), "city[1]": (0, 1)})
     assert SCALING not in told(compiled) and told(compiled)[ROUND] == 5
     assert float((compiled.predict(table) == estimator.predict(table)).mean()) > 0.98
     (step,) = [step for step in compiled.program.input_steps if hasattr(step, "lower")]

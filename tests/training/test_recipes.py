@@ -14,9 +14,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs PyTorch")
 
+import cloakwork as cw  # noqa: E402
 from cloakwork.models import zoo  # noqa: E402
 from cloakwork.models.calibration import Calibration  # noqa: E402
-from cloakwork.models.compiler import compile_onnx  # noqa: E402
 from cloakwork.training import publish, recipes  # noqa: E402
 from cloakwork.training.fit import Schedule  # noqa: E402
 from cloakwork.training.recipes import (  # noqa: E402
@@ -75,7 +75,7 @@ def test_a_recipe_learns_and_its_file_compiles(
     assert trained.accuracy_clear > 0.7
     assert seen and seen[-1][0] == seen[-1][1]
     ranges = IMAGES[:200] if trained.ranges is None else Calibration.from_json(trained.ranges)
-    model = compile_onnx(trained.path, ranges, **trained.compile)
+    model = cw.compile(trained.path, ranges, **trained.compile)
     assert (model.predict(IMAGES[:100]).argmax(axis=1) == LABELS[:100]).mean() > 0.6
 
 
@@ -110,7 +110,7 @@ def test_a_tuned_recipe_learns_and_its_file_compiles(
     assert trained.epochs == 6
     assert trained.accuracy_clear > 0.5 and trained.accuracy_noisy > 0.4
     images, labels = tuned.load_images(trained.data, "train")
-    model = compile_onnx(trained.path, images[:100].astype(float), **trained.compile, allow_loss=True)
+    model = cw.compile(trained.path, images[:100].astype(float), **trained.compile, allow_loss=True)
     assert module.RECIPE.compile is not None or model.program.parameters.name == module.RECIPE.parameter_set
     assert model.report()["bootstraps"] == networks.lookups(build(None), images.shape[1:])
     answers = model.predict(images[:40].astype(float), how="simulate", seed=1).argmax(axis=1)
@@ -171,7 +171,7 @@ def test_a_card_has_the_figures_of_what_the_zoo_loads(
     monkeypatch.setattr(publish, "calibration_images", lambda data, count: images[:100])
     (tmp_path / "zoo").mkdir()
     told = publish.publish(
-        "some", path, description="small", recipe="", seed=1, options={"candidates": ["nn05"]}, folder=tmp_path / "zoo"
+        "some", path, description="small", recipe="", seed=1, options={"sets": ["nn05"]}, folder=tmp_path / "zoo"
     )
     monkeypatch.setattr(zoo, "FOLDER", tmp_path / "zoo")
     model, facts = zoo.load_model("some"), zoo.card("some").facts
@@ -179,7 +179,7 @@ def test_a_card_has_the_figures_of_what_the_zoo_loads(
     simulated = model.predict(images, how="simulate", seed=1).argmax(axis=1)
     assert facts["accuracy_simulated"] == round(float((simulated == labels).mean()), 4)
     assert facts["bootstraps"] == model.program.bootstraps
-    with_images = compile_onnx(path, images[:100].astype(float), candidates=["nn05"], allow_loss=True)
+    with_images = cw.compile(path, images[:100].astype(float), sets=["nn05"], allow_loss=True)
     assert with_images.program.digest != model.program.digest
 
 
@@ -199,7 +199,7 @@ def test_a_recipe_that_keeps_its_program_is_published_as_it_was_measured(
     monkeypatch.setattr(publish, "load_images", lambda data, part: (images, labels))
     monkeypatch.setattr(publish, "calibration_images", lambda data, count: images[:100].astype(float))
     (tmp_path / "zoo").mkdir()
-    options = {"candidates": ["nn05"]}
+    options = {"sets": ["nn05"]}
     told = publish.publish(
         "some",
         trained.path,
@@ -215,5 +215,5 @@ def test_a_recipe_that_keeps_its_program_is_published_as_it_was_measured(
     assert card.is_program and card.facts["compiled_with"] == options and card.calibration is None
     simulated = model.predict(images, how="simulate", seed=1).argmax(axis=1)
     assert told["accuracy_simulated"] == round(float((simulated == labels).mean()), 4)
-    expected = compile_onnx(trained.path, images[:100].astype(float), **options)
+    expected = cw.compile(trained.path, images[:100].astype(float), **options)
     np.testing.assert_array_equal(model.predict(images[:20]), expected.predict(images[:20]))

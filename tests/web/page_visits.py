@@ -11,10 +11,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import cloakwork as cw
 from cloakwork.app.cli.shared.sample_digits import STROKES
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models import zoo
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.repository import describe
 
 NETWORK, TREE, BITMAPS, PHOTOGRAPHS = "mnist-mlp-1x30", "iris-tree", "digits-logistic", "cifar10-vgg"
@@ -50,9 +51,7 @@ def colour_reader() -> CompiledModel:
     )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     samples = np.random.default_rng(5).uniform(0, 1, (256, 3, 1, 1)) * np.ones((1, 1, 32, 32))
-    return compile_onnx(
-        proto, samples, profile="fast", candidates=[parameter_set("nn05_block")], structured_keys=True, accuracy=None
-    )
+    return cw.compile(proto, samples, precision="fast", sets=[parameter_set("nn05_block")], structured=True, accuracy=0)
 
 
 def with_models(data: Path, *names: str) -> Path:

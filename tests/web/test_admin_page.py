@@ -164,6 +164,26 @@ def test_a_model_is_unloaded_and_loaded(opened: Callable[..., Any], user: User):
     assert user.http.get("/v2/models/toy").status_code == 200
 
 
+def test_a_damaged_model_is_shown_with_its_reason(
+    opened: Callable[..., Any], server: Server, admin_key: str, user: User
+):
+    artefact = server.data / "models" / "toy" / "1.clkm"
+    whole = artefact.read_bytes()
+    page = opened()
+    page.get_by_role("button", name="Unload: toy").wait_for()
+    artefact.write_bytes(whole[:-100])
+    with server.client(headers={"Authorization": f"Bearer {admin_key}"}) as http:
+        assert http.post("/v2/admin/models/toy/load").status_code == 422
+    shown = section(page, "Models").get_by_role("row").filter(has=page.get_by_role("rowheader", name="toy", exact=True))
+    shown.filter(has_text=re.compile("unavailable: .{10}")).wait_for()
+    artefact.write_bytes(whole)
+    page.get_by_role("button", name="Load: toy", exact=True).click()
+    page.get_by_role("button", name="Load it", exact=True).click()
+    status_becomes(page, "Model toy is loaded.")
+    shown.filter(has_text="loaded").wait_for()
+    assert user.http.get("/v2/models/toy").status_code == 200
+
+
 def test_an_api_key_is_revoked(opened: Callable[..., Any], server: Server, admin_key: str):
     token = tenant(server.data, "carol")
     identity = token.split("_")[1]
@@ -265,7 +285,7 @@ def test_names_of_strangers_are_text(opened: Callable[..., Any], admin_key: str)
     """The service would not take such names; a page that trusted it would run them."""
     page = opened(None)
     markup = "<img src=x onerror=\"document.title='taken'\">"
-    names = dict.fromkeys(("name", "version", "state", "parameter_set"), markup)
+    names = dict.fromkeys(("name", "version", "state", "reason", "parameter_set"), markup)
     model = {**names, **dict.fromkeys(("bootstraps", "runs", "samples", "run_seconds"), 1)}
     page.context.route("**/v2/admin/models?*", lambda route: route.fulfill(json={"models": [model], "next": None}))
     page.get_by_label("An API key with the scope admin").fill(admin_key)

@@ -15,10 +15,9 @@ from scoring_server import Server
 from several_tensors import image_and_table, samples
 from sklearn import compose, feature_extraction, impute, linear_model, pipeline, preprocessing
 
+import cloakwork as cw
 from cloakwork.app.client import Client
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.compiler import compile_onnx
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 PATIENCE_MS = 60_000
 RNG = np.random.default_rng(12)
@@ -39,7 +38,7 @@ def table() -> tuple[CompiledModel, np.ndarray]:
         ("n", make(impute.SimpleImputer(), preprocessing.PowerTransformer()), [0, 1]),
         ("t", preprocessing.OneHotEncoder(), [2]),
     ])  # fmt: skip
-    return compile_estimator(
+    return cw.compile(
         make(parts, linear_model.LogisticRegression()).fit(x, np.array(["low", "mid", "high"])[y]), x, accuracy=0.9
     ), x
 
@@ -49,10 +48,8 @@ def models() -> dict[str, CompiledModel]:
     texts = make(feature_extraction.text.TfidfVectorizer(), linear_model.LogisticRegression()).fit(
         WORDS, ["animal", "bird"] * 12
     )
-    joined = compile_onnx(
-        image_and_table(np.random.default_rng(2)), samples(np.random.default_rng(3), 300), accuracy=0.8
-    )
-    return {"people": table()[0], "several": joined, "texts": compile_estimator(texts, WORDS, accuracy=0.8)}
+    joined = cw.compile(image_and_table(np.random.default_rng(2)), samples(np.random.default_rng(3), 300), accuracy=0.8)
+    return {"people": table()[0], "several": joined, "texts": cw.compile(texts, WORDS, accuracy=0.8)}
 
 
 @pytest.fixture(scope="module")

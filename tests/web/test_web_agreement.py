@@ -25,6 +25,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 from drawn_pipelines import Drawn, draw
 from test_web_client import samples_of
 
+import cloakwork as cw
 from cloakwork.models import zoo
 from cloakwork.models.client_steps import (
     Bins,
@@ -44,7 +45,6 @@ from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError, ReplacedValuesWarning, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.runtime.simulate import simulate
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 pytestmark = pytest.mark.os_entropy
 TOLERANCE = 1e-11  # of a value, or of the largest of its array where terms cancel
@@ -220,11 +220,11 @@ def compiled(drawn: Drawn, seed: int) -> CompiledModel:
     ways = [ways[0], *ways[1 + seed % 3 :]]
     for options in ways[:-1]:
         try:
-            return compile_estimator(drawn.estimator, drawn.x, **options)
+            return cw.compile(drawn.estimator, drawn.x, **options)
         except CompileError as error:
             if "no option of" not in str(error):
                 raise
-    return compile_estimator(drawn.estimator, drawn.x)
+    return cw.compile(drawn.estimator, drawn.x)
 
 
 def drawn_cases(seeds: range) -> tuple[list[int], list[CompiledModel], list[Case]]:

@@ -19,9 +19,11 @@ from cloakwork.app.client import Client
 from cloakwork.app.client.keyring import Keyring
 from cloakwork.fhe_core.parameters import parameter_set, upload_bytes
 from cloakwork.models import zoo
+from cloakwork.models.batches.build import compile_batch
+from cloakwork.models.linear.linear_model import LinearModel
 
 pytestmark = [pytest.mark.os_entropy, pytest.mark.tier("all")]
-NETWORK, TREE, INDEX = "mnist-mlp-1x30", "iris-tree", "near"
+NETWORK, TREE, INDEX, BATCH = "mnist-mlp-1x30", "iris-tree", "near", "sums"
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +34,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         zoo.load_model(name).save(data / "models" / name / "1.clkm")
     (data / "models" / INDEX).mkdir()
     small_index(100).save(data / "models" / INDEX / "1.clkn")
+    (data / "models" / BATCH).mkdir()
+    linear, x = LinearModel(np.ones((1, 6)), np.zeros(1)), np.random.default_rng(0).normal(size=(20, 6))
+    compile_batch(linear, x, batch=50).save(data / "models" / BATCH / "1.clkb")
     with running(data) as started:
         yield started
 
@@ -53,7 +58,7 @@ def score(web: Path, server: Server, model: str, folder: Path, x: np.ndarray, **
 def test_labels_are_those_of_python_under_the_same_key(web: Path, server: Server, tmp_path: Path) -> None:
     x = zoo.held_out(TREE).x[:20]
     found = score(web, server, TREE, tmp_path, x)
-    assert found["models"] == sorted([NETWORK, TREE, INDEX])
+    assert found["models"] == sorted([NETWORK, TREE, INDEX, BATCH])
     assert found["uploadBytes"] == upload_bytes(parameter_set("lut3")) and found["again"] == 0
     assert {what for what, _, _ in found["seen"]} >= {"keys", "upload"}
     with Client(server.url, keyring=Keyring(tmp_path / "keys", "word")) as client:
@@ -127,17 +132,18 @@ def test_long_runs_are_jobs_and_large_batches_several_requests(web: Path, tmp_pa
     assert found["computeSeconds"] > 0
 
 
-def test_an_index_is_left_to_python(web: Path, server: Server) -> None:
+@pytest.mark.parametrize("name, kind", [(INDEX, "an index of nearest neighbours"), (BATCH, "a model for batches")])
+def test_other_kinds_are_left_to_python(web: Path, server: Server, name: str, kind: str) -> None:
     """It is listed, and named when it is asked; before a key is made."""
     script = f"""
         import {{ Client }} from "{web}/dist/index.js";
         const client = new Client(process.argv[1]);
         console.log(JSON.stringify(await client.models()));
-        await client.predict("{INDEX}", [[1, 2, 3, 4, 5, 6]]).catch(({{ name, message }}) => console.log(name, message));
+        await client.predict("{name}", [[1, 2, 3, 4, 5, 6]]).catch(({{ name, message }}) => console.log(name, message));
     """
     command = ["node", "--input-type=module", "--eval", script, server.url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     listed, refused = done.stdout.splitlines()
-    assert INDEX in json.loads(listed)
-    assert refused.startswith("UnsupportedError model 'near' is an index of nearest neighbours")
+    assert name in json.loads(listed)
+    assert refused.startswith(f"UnsupportedError model '{name}' is {kind}")

@@ -21,6 +21,7 @@ from sklearn import ensemble, feature_extraction, linear_model, pipeline, prepro
 from test_web_agreement import Case, array, asked, check_inputs, check_outputs
 from test_web_client import PASSPHRASE, evaluate, values
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.models.client_steps import (
     FUNCTIONS,
@@ -38,7 +39,6 @@ from cloakwork.models.client_steps import (
 )
 from cloakwork.models.client_steps.texts import _plain_text
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import ReplacedValuesWarning
 from cloakwork.models.graph.client_functions import _NEVER, Functions
 from cloakwork.models.graph.functions import FUNCTIONS as OF_A_GRAPH
@@ -56,7 +56,6 @@ from cloakwork.models.graph.last_steps import (
 )
 from cloakwork.models.graph.steps import Step
 from cloakwork.models.program.client_specification import ClientSpecification
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 pytestmark = pytest.mark.os_entropy
 Party = Callable[..., None]
@@ -67,7 +66,7 @@ UNKNOWN_TO_ONE = 40  # characters whose properties changed between the versions 
 
 @pytest.fixture(scope="module")
 def client() -> ClientSpecification:
-    return compile_estimator(linear_model.Ridge().fit(X, X), X).client
+    return cw.compile(linear_model.Ridge().fit(X, X), X).client
 
 
 def with_input(client: ClientSpecification, *steps: Any, width: int) -> ClientSpecification:
@@ -292,7 +291,7 @@ def test_members_and_curves_of_any_numbers(client: ClientSpecification, web: Pat
 
 @pytest.fixture(scope="module")
 def several() -> CompiledModel:
-    return compile_onnx(image_and_table(np.random.default_rng(2)), samples(np.random.default_rng(3), 300), accuracy=0.8)
+    return cw.compile(image_and_table(np.random.default_rng(2)), samples(np.random.default_rng(3), 300), accuracy=0.8)
 
 
 @pytest.mark.tier("all")
@@ -326,10 +325,10 @@ def test_several_inputs_and_outputs(several: CompiledModel, web: Path, tmp_path:
 def test_names_that_are_properties_of_objects(client: ClientSpecification, web: Path, tmp_path: Path) -> None:
     """Outputs called as what every object of JavaScript has."""
     w = RNG.normal(size=(3, 2))
-    made = compile_onnx(
+    made = cw.compile(
         network([("MatMul", "x w", "__proto__"), ("Relu", "x", "data")], {"x": [3]}, ["__proto__", "data"], {"w": w}),
         X,
-        accuracy=None,
+        accuracy=0,
     )
     phases = RNG.uniform(-0.1, 0.1, (3, made.client.output_scale.size))
     found = asked(web, tmp_path, [Case(made.client, [X], [phases])])[0]
@@ -361,7 +360,7 @@ def test_encrypted_in_node_and_answered(name: str, several: CompiledModel, party
         estimator, data = PIPELINES[name]
         y = np.arange(len(data)) % 2 if isinstance(data, list) else (data.sum(axis=1) > 3.7).astype(int)
         options: dict[str, Any] = {"thresholds": "client"} if name == "quantiles" else {}
-        model = compile_estimator(estimator.fit(data, y), data, accuracy=0.9, **options)
+        model = cw.compile(estimator.fit(data, y), data, accuracy=0.9, **options)
         x = data[:5]
         lists = x if isinstance(x, list) else x.tolist()
     (tmp_path / "client.json").write_text(model.client.to_json())
@@ -404,7 +403,7 @@ def odd_fits() -> list[tuple[Any, Any]]:
 
 
 def test_answers_of_odd_fits(web: Path, tmp_path: Path) -> None:
-    models = [(compile_estimator(fitted, x, accuracy=0.9), x) for fitted, x in odd_fits()]
+    models = [(cw.compile(fitted, x, accuracy=0.9), x) for fitted, x in odd_fits()]
     cases = []
     for model, x in models:
         odd = np.random.default_rng(1).uniform(-0.25, 0.25, (5, model.client.output_scale.size))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.client_steps import Categories, Columns, LabelGroups, Labels, Pick, Stage
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.modes import How, check_how
 from cloakwork.models.options import Options

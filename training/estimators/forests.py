@@ -1,6 +1,6 @@
 """Trees, forests and boosting of scikit-learn: thresholds on a public grid, comparisons with them exact, leaves selected by bootstraps.
 
-`compile(X, comparisons=..)`: "grid" (default) and "server" keep the thresholds on the server, by bits of the grid or by positions on it (small
+`compile(X, thresholds=..)`: "grid" (default) and "server" keep the thresholds on the server, by bits of the grid or by positions on it (small
 uploads, more bootstraps); "client" tells them to every client.
 """
 

@@ -50,7 +50,7 @@ class _Neighbours:
         options: Options | None = None,
         **named: Any,
     ) -> NeighbourIndex:
-        """Quantises the training samples into the server's table.
+        """Quantise the training samples into the server's table.
 
         Args:
             X: typical samples, on which the table is compared with this estimator itself; None: points between its training samples.
@@ -64,8 +64,7 @@ class _Neighbours:
             CompileError: not fitted; weights that are a function, another metric than euclidean and cosine, several outputs, sparse samples.
         """
         chosen = Options.of(options, named)
-        wanted = chosen.of_table("neighbours")
-        accuracy = wanted.pop("accuracy", chosen.accuracy)
+        chosen.check("neighbours")
         table = getattr(self, "_fit_X", None)
         if table is None:
             raise CompileError(f"{type(self).__name__}: compile needs a fitted estimator; call fit first")
@@ -91,10 +90,12 @@ class _Neighbours:
             weights=weights,
             metric=metric,
             classify=classes is not None,
-            **wanted,
+            input_bits=chosen.input_bits,
+            cells=chosen.cells,
+            probes=chosen.probes,
         )
         samples = between(table) if X is None else X
-        original = compared_answers(self, samples, super().predict, index.predict, accuracy)  # type: ignore[misc]
+        original = compared_answers(self, samples, super().predict, index.predict, chosen.accuracy)  # type: ignore[misc]
         self.index_ = replace(index, original=original)
         return self.index_
 

@@ -16,7 +16,7 @@ from cloakwork.training.recipes.tuned import TunedRecipe, train_tuned_recipe
 WIDTH, GROWTH = 32, 4  # of the first two convolutions, and from one size to the next: all six have 8,192 activations
 SCHEDULE = replace(TEACHER.schedule, epochs=120, label_smoothing=0.1)
 TUNING = Schedule(10, batch=512, learning_rate=5e-4, label_smoothing=0.1, range_weight=0.003, shift=4, mirrored=True)
-COMPILE = {"candidates": ["nn05_block"], "structured_keys": True}
+COMPILE = {"sets": ["nn05_block"], "structured": True}
 
 
 def shape(width: int = WIDTH, growth: int = GROWTH) -> Shape:

@@ -38,7 +38,7 @@ RECIPE = Recipe(
     build,
     Schedule(40, batch=256, learning_rate=4e-3, range_weight=0.003, shift=1),
     description="3x3 convolution of stride 2 with 24 channels, 2x2 max-pool, ReLU, 3x3 convolution with 32 channels, ReLU, 10 outputs",
-    compile={"profile": "balanced"},
+    compile={"precision": "balanced"},
 )
 
 

@@ -26,7 +26,7 @@ class Recipe:
     schedule: Schedule
     description: str
     compile: Mapping[str, Any] | None = (
-        None  # options of compile_onnx; None: those that give back the integers as trained
+        None  # options of `cloakwork.compile`; None: those that give back the integers as trained
     )
 
 

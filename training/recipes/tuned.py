@@ -39,7 +39,7 @@ class TunedRecipe:
     noise_first: bool = (
         True  # the set's noise from the start: networks for noisy sets need it, for quiet ones it costs accuracy
     )
-    compile: Mapping[str, Any] | None = None  # options of compile_onnx; None: the set that it was tuned under
+    compile: Mapping[str, Any] | None = None  # options of `cloakwork.compile`; None: the set that it was tuned under
     teacher: Teacher | None = None
     keeps_program: bool = False  # as of `Trained`
 
@@ -80,17 +80,17 @@ def tuned(
     progress: Progress = None,
     *,
     teacher: torch.nn.Module | None = None,
-    structured_keys: bool = False,
+    structured: bool = False,
 ) -> Prepared:
     """The network, trained on under the noise of a set, where it is; in evaluation mode.
 
     Args:
         teacher: as in `fit`.
-        structured_keys: as in `prepare`.
+        structured: as in `prepare`.
     """
     device = next(model.parameters()).device
     example = torch.as_tensor(spread(images, _EXAMPLES), dtype=torch.float32, device=device)
-    prepared = prepare(model.eval(), example, parameter_set=parameter_set, structured_keys=structured_keys)
+    prepared = prepare(model.eval(), example, parameter_set=parameter_set, structured=structured)
     fit(prepared, images, labels, schedule, str(device), progress, teacher)
     return prepared
 

@@ -9,6 +9,8 @@ import { percent, saidOf, seconds } from "./words.js";
 /** Of the zoo's programs, by the first digits of their digests: the share of held-out samples that the encrypted model gets right. */
 const ACCURACY: Readonly<Record<string, { share: number; samples: number } | undefined>> = samples.accuracy;
 const DIGITS = 16; // of a digest
+/** Kinds of models that this page cannot ask. */
+const NOT_HERE: Readonly<Record<string, string | undefined>> = { index: "nearest neighbours", batch: "for batches" };
 
 type Facts = Record<string, unknown>;
 
@@ -26,9 +28,10 @@ export async function complete(list: HTMLSelectElement, scorer: Scorer): Promise
 }
 
 function describe(option: HTMLOptionElement, facts: Facts): void {
-  if (facts["kind"] === "index") {
+  const kind = NOT_HERE[saidOf(facts["kind"])];
+  if (kind !== undefined) {
     option.disabled = !option.selected;
-    option.textContent = `${option.value} (nearest neighbours: only the Python client can ask it)`;
+    option.textContent = `${option.value} (${kind}: only the Python client can ask it)`;
     return;
   }
   const [accuracy, estimate] = [accuracyOf(facts), estimateOf(facts)];

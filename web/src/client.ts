@@ -234,6 +234,10 @@ export class Client {
       throw new UnsupportedError(
         `model '${name}' is an index of nearest neighbours, which this client does not ask; take Python's, or 'cloakwork score'`,
       );
+    if (facts["kind"] === "batch")
+      throw new UnsupportedError(
+        `model '${name}' is a model for batches, which this client does not ask; take Python's, or 'cloakwork score'`,
+      );
     const path = `${modelPath(name, chosen)}/client`;
     const { body } = await this.#ask({ method: "GET", path, mostBytes: MOST_SPECIFICATION_BYTES }, signal);
     const specification = new ClientSpecification(new TextDecoder().decode(body), this.#engine ?? (await defaultEngine()));

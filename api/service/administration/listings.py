@@ -18,7 +18,7 @@ from cloakwork.api.service.administration.pages import Page, newest_first, page_
 from cloakwork.api.service.clock import now, today
 from cloakwork.api.service.jobs.events import JobEvents
 from cloakwork.api.service.keys.keys import READY
-from cloakwork.api.service.models.folder import version_order
+from cloakwork.api.service.models.folder import Place, version_order
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.tenants.answers import most_answers
@@ -157,32 +157,38 @@ class Listings:
         return page_of(await self._rows(query), limit, shown, _place)
 
     def models(self, after: str | None, limit: int) -> Page[dict[str, Any]]:
-        """By name and version; what ran counts since this process began."""
-        versions = self._models.every()
+        """By name and version, those that should be served and cannot be among them; what ran counts since this process began."""
+        facts: dict[Place, dict[str, Any]] = {}
+        for model, state in self._models.every():
+            parameter_set = str(model.facts["parameter_set"])
+            facts[model.name, model.version] = _model_facts(
+                state, parameter_set=parameter_set, bootstraps=model.bootstraps
+            )
+        for place, fault in self._models.faults():
+            facts[place] = _model_facts("unavailable", fault.reason)
+        places = sorted(facts, key=_model_order)
         if after is not None:
             name, _, version = after.partition(_BETWEEN)
-            last = (name, version_order(version))
-            versions = [each for each in versions if (each[0].name, version_order(each[0].version)) > last]
+            places = [place for place in places if _model_order(place) > _model_order((name, version))]
 
-        def shown(each: tuple[Any, str]) -> dict[str, Any]:
-            model, state = each
-            runs = self._activity.runs(model.name, model.version)
-            return {
-                "name": model.name,
-                "version": model.version,
-                "state": state,
-                "parameter_set": str(model.facts["parameter_set"]),
-                "bootstraps": model.bootstraps,
-                "runs": runs.count,
-                "samples": runs.samples,
-                "run_seconds": runs.seconds,
-            }
+        def shown(place: Place) -> dict[str, Any]:
+            runs = self._activity.runs(*place)
+            counts = {"runs": runs.count, "samples": runs.samples, "run_seconds": runs.seconds}
+            return {"name": place[0], "version": place[1], **facts[place], **counts}
 
-        return page_of(versions[: limit + 1], limit, shown, lambda each: f"{each[0].name}{_BETWEEN}{each[0].version}")
+        return page_of(places[: limit + 1], limit, shown, _BETWEEN.join)
 
     async def _rows(self, query: Any) -> list[Row[Any]]:
         async with self._database.read() as connection:
             return list((await connection.execute(query)).all())
+
+
+def _model_order(place: Place) -> tuple[str, tuple[bool, int, str]]:
+    return place[0], version_order(place[1])
+
+
+def _model_facts(state: str, reason: str = "", parameter_set: str = "", bootstraps: int = 0) -> dict[str, Any]:
+    return {"state": state, "reason": reason, "parameter_set": parameter_set, "bootstraps": bootstraps}
 
 
 def _place(row: Row[Any]) -> str:

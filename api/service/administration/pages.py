@@ -24,7 +24,7 @@ class Page(Generic[T]):
 
 
 def page_of(found: Sequence[R], limit: int, shown: Callable[[R], T], place: Callable[[R], str]) -> Page[T]:
-    """Of up to limit + 1 rows: the one too many says that there is another page."""
+    """Makes a page of up to limit + 1 rows: the one too many says that there is another page."""
     more = len(found) > limit
     return Page([shown(row) for row in found[:limit]], place(found[limit - 1]) if more else None)
 

@@ -46,5 +46,5 @@ class Call:
 
 
 def result_name(call: str, worker: str) -> str:
-    """Of a large answer, in the storage."""
+    """Names the object of a large answer in the storage."""
     return f"results/{call}-{worker[:8]}"

@@ -29,7 +29,7 @@ class Head:
 
     @property
     def kin(self) -> tuple[object, ...]:
-        """What rows have in common that one run can answer."""
+        """Returns what rows have in common that one run can answer."""
         return self.is_job, self.tenant, self.key, self.digest, self.priority
 
 
@@ -54,7 +54,7 @@ class Pick:
 def choose(
     heads: list[Head], clocks: Clocks, slots: int, last_attempt: int, idle: bool, long: LongRuns = NO_LONG_RUNS
 ) -> list[Pick]:
-    """At most so many picks, one run each; `last_attempt`: so many attempts lie behind a request that is tried once more, which a worker
+    """Chooses at most `slots` runs; `last_attempt`: the number of attempts behind a request that is tried once more, which a worker
     does with nothing beside it, so that what kills engines takes no other request's attempts."""
     lines: dict[tuple[int, str], list[Head]] = defaultdict(list)
     for head in sorted(heads, key=lambda head: (-head.priority, head.created_at, head.id)):

@@ -202,7 +202,7 @@ class WorkQueue:
         long: LongRuns = NO_LONG_RUNS,
         may: Callable[[Head], bool] = lambda _: True,
     ) -> Taken:
-        """Leases work for so many runs, of models that this worker has; `long`: as far as this worker goes; `may`: what it can run now."""
+        """Leases work for `slots` runs, of models that this worker has; `long`: as far as this worker goes; `may`: what it can run now."""
         calls: list[Call] = []
         jobs: list[Job] = []
         async with self._database.write() as connection:
@@ -302,12 +302,12 @@ class WorkQueue:
         return ended
 
     async def charge(self, priority: int, tenant: str, seconds: float) -> None:
-        """What a job took beyond its estimate."""
+        """Charges what a job took beyond its estimate."""
         async with self._database.write() as connection:
             await charge(connection, {(level_of(priority), tenant): (0.0, seconds)})
 
     async def give_back(self, calls: list[Call], jobs: list[str]) -> None:
-        """What has not begun, without counting the attempt."""
+        """Gives back what has not begun, without counting the attempt."""
         async with self._database.write() as connection:
             for call in calls:
                 await connection.execute(
@@ -348,7 +348,7 @@ class WorkQueue:
             return bool((await connection.execute(text(_ANYTHING_LOST), values)).scalar())
 
     async def recover(self, heard: Sequence[str] = (), *, own: bool = False) -> tuple[int, list[Job]]:
-        """What processes that are silent had waits again, or has failed too often; `own`: this one begins, and has nothing.
+        """Lets what silent processes had wait again, or fail if it has failed too often; `own`: this one begins, and has nothing.
         Who was `heard` is not silent, whatever the database's clock says.
 
         Returns: how many rows changed; the jobs among them that have failed.
@@ -370,7 +370,7 @@ class WorkQueue:
         return int(count), jobs
 
     async def lose(self, identities: set[str]) -> list[Job]:
-        """Of what this worker has: its engine hung with these. Returns the jobs among them that have failed too often."""
+        """Gives back what an engine that hung had. Returns the jobs among them that have failed too often."""
         async with self._database.write() as connection:
             mine = "= :me AND id = ANY(:ids)"
             jobs, _ = await self._lose(connection, mine, {"me": self._node, "ids": sorted(identities)})

@@ -298,7 +298,7 @@ class Worker:
         self.wake()
 
     async def publish(self) -> None:
-        """Which keys the engines hold."""
+        """Publishes which keys the engines hold."""
         with contextlib.suppress(UnavailableError):
             await self._dispatcher.engines.ping(_PING_SECONDS)
             late = time.monotonic() - _COMING_SECONDS

@@ -66,7 +66,7 @@ class Fleet(Protocol):
         """Whoever has this job lets it go."""
 
     async def charge(self, job: Job, message: Message) -> None:
-        """What the run took beyond its estimate, to its tenant."""
+        """Charges what the run took beyond its estimate to its tenant."""
 
 
 @dataclass(frozen=True)
@@ -413,7 +413,7 @@ class Jobs:
             await self.drop(job)
 
     async def abandon(self) -> None:
-        """What waits or runs here although its row does not say so: cancelled through another service, or removed with its tenant."""
+        """Cancels what waits or runs here although its row does not say so: cancelled through another service, or removed with its tenant."""
         here = self._dispatcher.jobs()
         for identity in set(here) - await self._store.mine(here):
             self._dispatcher.cancel(identity)
@@ -480,7 +480,7 @@ class Jobs:
 
 
 def request_digest(request: Request, body_digest: str) -> str:
-    """What makes two requests the same: program, key and ciphertexts."""
+    """Digests what makes two requests the same: program, key and ciphertexts."""
     return hashlib.sha256(f"{request.model.digest} {request.key.id} {body_digest}".encode()).hexdigest()
 
 

@@ -116,7 +116,7 @@ class JobStore:
     # --- changes of state ---
 
     async def claim(self, identity: str, attempts: int) -> bool:
-        """Queued, or running in an engine that died, after so many attempts -> running, with one more."""
+        """Queued, or running in an engine that died, after this many attempts -> running, with one more."""
         return await self._change(
             identity, (QUEUED, RUNNING), attempts=attempts, state=RUNNING, started_at=now(), counted=attempts + 1
         )
@@ -139,7 +139,7 @@ class JobStore:
         return await self._change(identity, (QUEUED, RUNNING), own=own, attempts=attempts, **values)
 
     async def wait(self, identity: str, attempts: int, counted: int, node: str) -> bool:
-        """Its model cannot be served now: after so many attempts, of which some count, queued again, at this service or, without a name, at any."""
+        """Its model cannot be served now: after this many attempts, of which some count, queued again, at this service or, without a name, at any."""
         expected = (QUEUED, RUNNING)
         return await self._change(identity, expected, attempts=attempts, counted=counted, state=QUEUED, node=node)
 
@@ -179,7 +179,7 @@ class JobStore:
                 await connection.execute(insert(nodes).values(id=self.node, heartbeat_at=now()))
 
     async def last_heartbeat(self) -> float | None:
-        """Of any service."""
+        """Returns the last heartbeat of any service."""
         async with self._database.read() as connection:
             last = (await connection.execute(select(func.max(nodes.c.heartbeat_at)))).scalar()
         return None if last is None else float(last)

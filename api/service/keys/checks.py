@@ -12,10 +12,17 @@ from cloakwork.api.errors import ChecksumError, MalformedError, StructuredKeysEr
 from cloakwork.api.service.keys.keys import KeyRecord
 from cloakwork.api.service.models.key_parameters import KeyParameters
 from cloakwork.api.service.models.models import TenantModels
-from cloakwork.api.service.object_headers import PREFIX_BYTES, is_levelled, read_header, read_levelled_header
+from cloakwork.api.service.object_headers import (
+    PREFIX_BYTES,
+    is_levelled,
+    read_header,
+    read_levelled_header,
+    refuse_secret_key,
+)
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.levelled import wire as levelled
 from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape
+from cloakwork.fhe_core.levelled.several import MOST_OBJECTS, KeyShapes, joined_size
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parameter_sets
 from cloakwork.fhe_core.wire import CHECKSUM_BYTES, Kind, check_words
 
@@ -23,7 +30,7 @@ _READ_BYTES: Final = 1 << 20
 
 
 def known_parameters(digest: str, structured_keys: bool, models: TenantModels) -> KeyParameters:
-    """What evaluation keys of this digest are of: a set of look-ups, or what an index needs that the tenant may use.
+    """Returns what evaluation keys of this digest are for: a set of look-ups, or what an index or a model for batches needs that the tenant may use.
 
     Raises:
         StructuredKeysError: a set with a structured secret, unless they are allowed.
@@ -36,7 +43,8 @@ def known_parameters(digest: str, structured_keys: bool, models: TenantModels) -
     found = models.levelled_keys(digest) if params is None else KeyParameters.of_set(params)
     if found is None:
         raise WrongParametersError(
-            "no parameter set of this release has this digest, and no index needs such keys; take it from the model's client specification"
+            "no parameter set of this release has this digest, and no index or model for batches needs such keys; take it from the model's "
+            "client specification"
         )
     return found
 
@@ -57,11 +65,12 @@ class KeysHeader:
 
 
 def check_header(record: KeyRecord, start: bytes) -> KeysHeader:
-    header = (
-        _levelled(start, record.bytes, record.parameter_digest)
-        if is_levelled(start)
-        else _of_lookups(start, record.bytes)
-    )
+    if is_levelled(start):
+        return _checked(_levelled([start], record), record)
+    return _checked(_of_lookups(start, record.bytes), record)
+
+
+def _checked(header: KeysHeader, record: KeyRecord) -> KeysHeader:
     if header.digest != record.parameter_digest:
         differs = (
             "" if header.set_name != record.parameter_set else ", for another plaintext modulus or number of features"
@@ -82,14 +91,52 @@ def _of_lookups(start: bytes, size: int) -> KeysHeader:
     return KeysHeader(header.parameters.name, digest, header.key_id, lambda stream: check_words(stream, header))
 
 
-def _levelled(start: bytes, size: int, announced: str) -> KeysHeader:
-    header = read_levelled_header(start, size, levelled.Kind.EVALUATION_KEYS)
-    shape = ExpansionKeyShape.of_header(header, bytes.fromhex(announced))
+def _levelled(starts: list[bytes], record: KeyRecord) -> KeysHeader:
+    """Args: starts: what each plaintext modulus' keys begin with; of several those that are here, of which only the first is checked so far."""
+    count = _moduli(starts[0], record.bytes)
+    if count == 1:
+        read_levelled_header(starts[0], record.bytes, levelled.Kind.EVALUATION_KEYS)
+    headers = [levelled.header_of(each, levelled.Kind.EVALUATION_KEYS) for each in starts]
+    shapes = _shapes(headers, record.parameter_digest)
+    digest = shapes.digest.hex() if len(headers) == count else record.parameter_digest
 
     def check(stream: BinaryIO) -> None:
-        levelled.check_switch_keys(stream, header, shape.numbers)
+        stream.seek(0)
+        for header, shape in zip(headers, shapes.shapes, strict=True):
+            place = stream.tell()
+            levelled.check_switch_keys(stream, header, shape.numbers)
+            stream.seek(place + header.byte_count)
 
-    return KeysHeader(header.parameters.set.name, shape.digest.hex(), header.key_id, check)
+    return KeysHeader(headers[0].parameters.set.name, digest, headers[0].key_id, check)
+
+
+def _moduli(start: bytes, size: int) -> int:
+    """For how many plaintext moduli an object of this size has keys: all of them are of one set."""
+    refuse_secret_key(start)
+    each = levelled.header_of(start[: levelled.HEADER_BYTES], levelled.Kind.EVALUATION_KEYS).byte_count
+    counts = range(2, MOST_OBJECTS + 1)
+    return next((count for count in counts if joined_size([each] * count) == size), 1)
+
+
+def _shapes(headers: list[levelled.Header], wanted: str) -> KeyShapes:
+    """With keys for products where `wanted` is the digest of that."""
+    without = KeyShapes(tuple(ExpansionKeyShape(each.parameters, each.items) for each in headers))
+    if not all(each.items for each in headers):
+        return without
+    several = KeyShapes(tuple(ExpansionKeyShape(each.parameters, each.items - 1, True) for each in headers))
+    return several if several.digest.hex() == wanted else without
+
+
+def _starts(stream: BinaryIO, size: int) -> list[bytes]:
+    """What the keys of each plaintext modulus begin with; they are as long as the first."""
+    first = stream.read(PREFIX_BYTES)
+    if not is_levelled(first) or (count := _moduli(first, size)) == 1:
+        return [first]
+    found, each = [first], (size - CHECKSUM_BYTES) // count
+    for number in range(1, count):
+        stream.seek(number * each)
+        found.append(stream.read(PREFIX_BYTES))
+    return found
 
 
 def verify(path: Path, record: KeyRecord) -> tuple[bytes, str]:
@@ -97,7 +144,7 @@ def verify(path: Path, record: KeyRecord) -> tuple[bytes, str]:
     of memory. Returns the secret key's id and the SHA-256."""
     inner, size = hashlib.sha256(), path.stat().st_size
     with path.open("rb") as stream:
-        header = check_header(record, stream.read(PREFIX_BYTES))
+        header = _whole_header(record, _starts(stream, size))
         assert header.key_id is not None
         stream.seek(0)
         for block in _pieces(stream, size - CHECKSUM_BYTES):
@@ -111,6 +158,10 @@ def verify(path: Path, record: KeyRecord) -> tuple[bytes, str]:
         except SerializationError as error:
             raise MalformedError(str(error)) from None
     return header.key_id, whole.hexdigest()
+
+
+def _whole_header(record: KeyRecord, starts: list[bytes]) -> KeysHeader:
+    return check_header(record, starts[0]) if len(starts) == 1 else _checked(_levelled(starts, record), record)
 
 
 def _check_sums(whole: str, inner: bytes, checksum: bytes, record: KeyRecord) -> None:

@@ -67,7 +67,7 @@ class PartRows:
         raise await self.overtaken(record)
 
     async def overtaken(self, record: KeyRecord) -> Exception:
-        """What to tell a request that another was faster than."""
+        """Makes the error of a request that another was faster than."""
         query = select(evaluation_keys.c.received_bytes).where(evaluation_keys.c.id == record.id)
         async with self._database.read() as connection:
             stands = (await connection.execute(query)).scalar()
@@ -78,7 +78,7 @@ class PartRows:
         )
 
     async def clear(self, record: KeyRecord, received: int | None = None) -> list[Part]:
-        """What is no part of the upload any more, which begins at 0 again; nothing, where it does not stand at `received`."""
+        """Removes what is no part of the upload any more, which begins at 0 again; nothing, where it does not stand at `received`."""
         own = upload_parts.c.evaluation_key == record.id
         row = evaluation_keys.c.id == record.id
         async with self._database.write() as connection:
@@ -94,7 +94,7 @@ class PartRows:
             return found
 
     async def names(self) -> set[str]:
-        """Of all parts of uploads that are there; rows of others are deleted."""
+        """Names all parts of uploads that are there; rows of others are deleted."""
         uploads = select(evaluation_keys.c.id)
         async with self._database.write() as connection:
             await connection.execute(delete(upload_parts).where(upload_parts.c.evaluation_key.not_in(uploads)))

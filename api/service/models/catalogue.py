@@ -70,7 +70,7 @@ class Catalogue:
         return self._versions[name][version]
 
     def accepted(self, name: str, version: str) -> Model:
-        """Of a job that was accepted: a version that was unloaded or retired since still ends what was begun with it."""
+        """Returns the model of an accepted job: a version that was unloaded or retired since still ends what was begun with it."""
         found = self._versions.get(name, {}).get(version)
         return found if found is not None else self.find(name, version)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cloakwork.api.service.models.batch_model import BatchModel, BatchProgramModel
 from cloakwork.api.service.models.index_model import IndexModel
 from cloakwork.api.service.models.model import Model
 from cloakwork.api.service.models.program_model import ProgramModel
@@ -21,7 +22,7 @@ from cloakwork.models.repository_files import FACTS, KINDS, RETIRED, fault_of
 Place = tuple[str, str]
 """A model's name and a version of it."""
 
-_CLASSES: Final[dict[str, type[Model]]] = {ProgramModel.kind: ProgramModel, IndexModel.kind: IndexModel}
+_CLASSES: Final[dict[str, type[Model]]] = {each.kind: each for each in (ProgramModel, IndexModel, BatchModel)}
 
 _log = logging.getLogger("cloakwork.repository")
 
@@ -73,7 +74,7 @@ def read_faults(repository: Path, found: dict[str, dict[str, Model]]) -> dict[Pl
 
 
 def read_version(artefact: Path, name: str, version: str) -> Model:
-    """Of an artefact that has just been described, wherever it lies."""
+    """Makes the model of an artefact that has just been described, wherever it lies."""
     model = _version(artefact.with_suffix(FACTS), name, version)
     assert model is not None
     return model
@@ -83,12 +84,13 @@ def _version(file: Path, name: str, version: str) -> Model | None:
     """By its facts; None where its artefact is not beside them."""
     facts = json.loads(file.read_text(encoding="utf-8"))
     kind, suffix = _CLASSES[facts["kind"]], KINDS[facts["kind"]]
+    kind = BatchProgramModel if facts.get("packing") == "program" else kind
     artefact = file.with_suffix(suffix)
     return kind(name, version, artefact.resolve(), facts) if artefact.is_file() else None
 
 
 def artefact_of(repository: Path, name: str, version: str) -> Path | None:
-    """The file of a version, of either kind, whether it is described or not."""
+    """The file of a version, of any kind, whether it is described or not."""
     files = (repository / name / f"{version}{suffix}" for suffix in KINDS.values())
     return next((file for file in files if file.is_file()), None)
 
@@ -99,7 +101,7 @@ def sha256_of(artefact: Path) -> str:
 
 
 def mark_retired(repository: Path, name: str, version: str) -> None:
-    """Where no artefact keeps the number of a version that is retired, a mark does."""
+    """Writes a mark where no artefact keeps the number of a retired version."""
     folder = repository / name
     folder.mkdir(exist_ok=True)
     (folder / f"{version}{RETIRED}").touch()

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import secrets
-import sys
 from pathlib import Path
 from typing import Final
 
 from cloakwork.api.errors import MalformedError, UnavailableError
+from cloakwork.api.service.children import run_module
 from cloakwork.api.service.models.folder import artefact_of
 from cloakwork.fhe_core.files import synchronise_folder
 from cloakwork.models.repository_files import FACTS, FAULT, INCOMING
 
 DAMAGED: Final = ".damaged"
 _REFUSED: Final = 1  # exit status of a process that says why
-_LEAST_SECONDS: Final = 600.0  # ten times the processor time that reading a model may take, and its bytes
-_BYTES_A_SECOND: Final = (1 << 20) / 10
 
 
 class Incoming:
@@ -47,30 +44,13 @@ class Incoming:
             UnavailableError: reading it does not end.
         """
         async with self._describing:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "cloakwork.models.repository",
-                "--file",
-                str(artefact),
-                stdin=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-            )
             try:
-                async with asyncio.timeout(_LEAST_SECONDS + artefact.stat().st_size / _BYTES_A_SECOND):
-                    _, errors = await process.communicate()
-            except BaseException as error:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                if isinstance(
-                    error, TimeoutError
-                ):  # it hangs: the kernel limits what it computes, not how long it waits
-                    raise UnavailableError("reading the model does not end; try again", retry_after=60) from None
-                raise
-        if process.returncode == _REFUSED:
-            last = errors.decode(errors="replace").strip().splitlines()[-1:]
-            raise MalformedError(f"this is no model that can be served: {' '.join(last)}")
-        if process.returncode:
+                ended = await run_module("cloakwork.models.repository", "--file", str(artefact))
+            except TimeoutError:  # the kernel limits what it computes, not how long it waits
+                raise UnavailableError("reading the model does not end; try again", retry_after=60) from None
+        if ended.status == _REFUSED:
+            raise MalformedError(f"this is no model that can be served: {' '.join(ended.errors[-1:])}")
+        if ended.status:
             raise MalformedError(
                 "this is no model that can be served: reading it takes more time or memory than its size explains"
             )

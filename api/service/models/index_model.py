@@ -85,7 +85,7 @@ class IndexModel(Model):
         header = read_levelled_header(start, length, Kind.SEEDED_CIPHERTEXTS)
         if header.parameters != self.parameters:
             raise WrongParametersError(
-                f"these are ciphertexts of {_named(header.parameters)}, the model takes {_named(self.parameters)}; "
+                f"these are ciphertexts of {named(header.parameters)}, the model takes {named(self.parameters)}; "
                 "encrypt with the model's client specification"
             )
         if (header.items, header.level) != (1, self.level):
@@ -101,5 +101,6 @@ class IndexModel(Model):
         return RequestHeader(header.key_id, 1)
 
 
-def _named(parameters: LevelledParameters) -> str:
+def named(parameters: LevelledParameters) -> str:
+    """A set and a plaintext modulus in words."""
     return f"parameter set '{parameters.set.name}' modulo {parameters.plaintext_modulus}"

@@ -22,7 +22,8 @@ class RequestHeader:
 
 @dataclass(frozen=True, eq=False)
 class Model(ABC):
-    """Either kind: a compiled program (`program_model.py`), an index of nearest neighbours (`index_model.py`)."""
+    """Of any kind: a compiled program (`program_model.py`), an index of nearest neighbours (`index_model.py`), a model for batches
+    (`batch_model.py`)."""
 
     name: str
     version: str
@@ -50,7 +51,7 @@ class Model(ABC):
 
     @property
     def key_parameters(self) -> KeyParameters:
-        """Of the evaluation keys that it needs."""
+        """Describes the evaluation keys that it needs."""
         return KeyParameters(self.parameter_set, self.parameter_digest, int(self.facts["evaluation_key_bytes"]))
 
     @property
@@ -76,12 +77,12 @@ class Model(ABC):
     @property
     @abstractmethod
     def work(self) -> int:
-        """Of one sample, in what takes most of the time: runs of one parameter set take as long as they have of it, about."""
+        """Counts the work of one sample, in what takes most of the time: runs of one parameter set take as long as they have of it, about."""
 
     @property
     @abstractmethod
     def foreseen_seconds(self) -> float:
-        """Of one sample, before any has run."""
+        """Forecasts the seconds of one sample, before any has run."""
 
     @property
     @abstractmethod
@@ -90,11 +91,11 @@ class Model(ABC):
 
     @abstractmethod
     def input_bytes(self, samples: int) -> int:
-        """Of one object of ciphertexts: the only size that this many samples have."""
+        """Counts the bytes of one object of ciphertexts: the only size that this many samples have."""
 
     @abstractmethod
     def output_bytes(self, samples: int) -> int:
-        """Of one answer."""
+        """Counts the bytes of one answer."""
 
     @abstractmethod
     def check_length(self, length: int, most: int) -> None:
@@ -106,7 +107,7 @@ class Model(ABC):
 
     @abstractmethod
     def check_header(self, start: bytes, length: int, most: int) -> RequestHeader:
-        """What an object that begins so claims to be is what the model takes.
+        """Checks that an object which begins so claims to be what the model takes.
 
         Raises:
             SecretKeyError, MalformedError, KeyMismatchError, WrongParametersError, WrongModelError, TooLargeError.

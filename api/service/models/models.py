@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sys
 import time
 from pathlib import Path
 from typing import Final
 
 from cloakwork.api.errors import MalformedError, UnknownModelError
+from cloakwork.api.service.children import run_module
 from cloakwork.api.service.clock import now, retention
+from cloakwork.api.service.models.batch_model import BatchModel
 from cloakwork.api.service.models.catalogue import Catalogue, no_model
 from cloakwork.api.service.models.folder import Fault, Place, artefact_of, mark_retired, read_faults, read_folder
 from cloakwork.api.service.models.incoming import Incoming
@@ -22,7 +23,7 @@ from cloakwork.api.service.models.records import ENDED, LOADED, REMOVED, RETIRED
 from cloakwork.api.service.models.shared import SharedModels, held, remove_files
 from cloakwork.api.service.storage.object_store import ObjectStore
 from cloakwork.api.service.tenants.tenants import Tenant
-from cloakwork.models.repository_files import is_described
+from cloakwork.models.repository_files import is_described, keep_faults
 
 _LOOK_SECONDS: Final = 2.0  # until every service on a database knows what one of them changed: below five
 _KEEP_SECONDS: Final = 60.0  # the file of a removed version, for requests that were accepted just before
@@ -51,11 +52,12 @@ class Models(Catalogue):
         self._describing = asyncio.Lock()
         self._reading = asyncio.Lock()
         self._publish_at: float | None = None  # what could not be published
+        self._describe_at: float | None = None  # what the process that hung did not describe
         self._watch: asyncio.Task[None] | None = None
         self._again: asyncio.Task[None] | None = None
 
     def of(self, tenant: Tenant) -> TenantModels:
-        """What this tenant sees of them."""
+        """Returns what this tenant sees of them."""
         return TenantModels(self, tenant)
 
     async def begin(self) -> None:
@@ -105,17 +107,15 @@ class Models(Catalogue):
             if not self._zoo and await asyncio.to_thread(is_described, self.repository):
                 return  # a process costs a second of a core; with the zoo, only it knows which models are missing
             options = ["--zoo"] if self._zoo else []
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "cloakwork.models.repository",
-                str(self.repository),
-                *options,
-                stdin=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-            )
-            _, errors = await process.communicate()
-            for line in errors.decode(errors="replace").splitlines():
+            self._describe_at = None
+            try:
+                ended = await run_module("cloakwork.models.repository", str(self.repository), *options)
+            except TimeoutError as error:
+                _log.error("models cannot be described and are tried again: %s", error)
+                await asyncio.to_thread(keep_faults, self.repository, f"it could not be described: {error}")
+                self._describe_at = time.monotonic() + _AGAIN_SECONDS
+                return
+            for line in ended.errors:
                 _log.warning(line)
 
     async def read(self) -> None:
@@ -131,9 +131,12 @@ class Models(Catalogue):
 
     async def look_again(self) -> None:
         """A file is not what it was when it was described: whoever sees it first reads the folder for all."""
+        await asyncio.shield(self._scan_once())
+
+    def _scan_once(self) -> asyncio.Task[None]:
         if self._again is None or self._again.done():
             self._again = asyncio.create_task(self.scan())
-        await asyncio.shield(self._again)
+        return self._again
 
     # --- what other services have done ---
 
@@ -142,6 +145,8 @@ class Models(Catalogue):
             await asyncio.sleep(_LOOK_SECONDS)
             try:
                 await self.refresh()
+                if self._describe_at is not None and self._describe_at <= time.monotonic():
+                    self._scan_once()
             except Exception as error:
                 _log.error("the repository cannot be looked at and is tried again: %s", type(error).__name__)
 
@@ -261,10 +266,14 @@ class TenantModels:
         return self._models.find(name, version)
 
     def levelled_keys(self, digest: str) -> KeyParameters | None:
-        """Those of this digest that an index needs; what no model of the tenant's needs is not known."""
+        """Those of this digest that an index or a model for batches needs; what no model of the tenant's needs is not known."""
         self._models.require_read()
         for model, _ in self._models.every():
-            if isinstance(model, IndexModel) and model.parameter_digest == digest and self._tenant.sees(model.name):
+            if (
+                isinstance(model, IndexModel | BatchModel)
+                and model.parameter_digest == digest
+                and self._tenant.sees(model.name)
+            ):
                 return model.key_parameters
         return None
 
@@ -313,5 +322,5 @@ def _published(found: dict[str, dict[str, Model]], rows: dict[Place, ModelRecord
 def no_artefact(name: str) -> UnknownModelError:
     return UnknownModelError(
         f"the repository has no model '{name}'; send it with PUT /v2/repository/models/{name}/versions/1, or put its artefact at "
-        f"{name}/1.clkm (an index at {name}/1.clkn)"
+        f"{name}/1.clkm (an index at {name}/1.clkn, a model for batches at {name}/1.clkb)"
     )

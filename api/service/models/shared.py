@@ -71,7 +71,7 @@ class SharedModels:
         return now_there, now_there is record
 
     async def publish_new(self, found: dict[str, dict[str, Model]], known: dict[Place, ModelRecord]) -> bool:
-        """What is in this service's folder and not published: of `models add --data`, and of the zoo. False: the storage does not take it."""
+        """Publishes what is in this service's folder only: of `models add --data`, and of the zoo. False: the storage does not take it."""
         complete = True
         for model in (model for versions in found.values() for model in versions.values()):
             record = known.get(_place(model))

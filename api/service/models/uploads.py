@@ -31,7 +31,7 @@ from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.fhe_core.files import SECRET_MODE
 from cloakwork.models.repository_files import KINDS
 
-_MAGIC: Final = {b"CLKM": KINDS["program"], b"CLKN": KINDS["index"]}
+_MAGIC: Final = {b"CLKM": KINDS["program"], b"CLKN": KINDS["index"], b"CLKB": KINDS["batch"]}
 _START_BYTES: Final = 16  # that tell what a file is
 
 
@@ -77,7 +77,7 @@ class ModelUploads:
         if announced.bytes > self._max_bytes:
             raise TooLargeError(f"expected a model of at most {self._max_bytes} bytes, got {announced.bytes}")
         if not announced.bytes:
-            raise MalformedError("expected a compiled model (.clkm) or an index (.clkn), got no bytes")
+            raise MalformedError("expected a compiled model (.clkm or .clkb) or an index (.clkn), got no bytes")
         with self._exclusively(place):
             held = await self._held(place)
             if held is not None:
@@ -211,7 +211,7 @@ def _kind(start: bytes) -> str:
     refuse_secret_key(start)
     suffix = _MAGIC.get(start[:4], "")
     if not suffix and len(start) >= _START_BYTES:
-        raise MalformedError("expected a compiled model (.clkm) or an index (.clkn), got another kind of file")
+        raise MalformedError("expected a compiled model (.clkm or .clkb) or an index (.clkn), got another kind of file")
     return suffix
 
 

@@ -37,7 +37,7 @@ class Dispatcher:
     # --- from the services ---
 
     def require_room(self, tenant: str, most: int) -> None:
-        """BusyError when the queue is full, for all or for this tenant, which may have so many waiting."""
+        """BusyError when the queue is full, for all or for this tenant, which may have `most` waiting."""
         waiting, mine = len(self._queue), self._queue.waiting_of(tenant)
         if waiting < self._settings.max_queue and mine < most:
             return
@@ -49,7 +49,7 @@ class Dispatcher:
         self._pump()
 
     def cancel(self, identity: str) -> bool:
-        """Waiting work is dropped without a word, which is said; running work ends with the engine's message."""
+        """Drops waiting work and says whether it was there; running work ends with the engine's message."""
         if self._queue.remove(lambda work: work.id == identity) is not None:
             return True
         _, run = self._in_flight.get(identity, (None, None))
@@ -68,7 +68,7 @@ class Dispatcher:
         return left / self.workers
 
     def wait_seconds(self, tenant: str, seconds: float) -> float:
-        """Until a request of so many seconds of this tenant can begin, about: others that wait take their turns, and no more, before it."""
+        """Forecasts the seconds until a request of this tenant can begin: others that wait take their turns, and no more, before it."""
         others: dict[str, Seconds] = defaultdict(Seconds)
         first, mine = Seconds(), 0.0
         for work in self._queue:
@@ -93,7 +93,7 @@ class Dispatcher:
         return [*self._queue, *self.in_flight()]
 
     def in_flight(self) -> list[Work]:
-        """What the engines have, each in at most one run more than it has workers."""
+        """Lists what the engines have, each in at most one run more than it has workers."""
         return [work for work, _ in self._in_flight.values()]
 
     def waiting_of(self, tenant: str) -> int:

@@ -82,7 +82,7 @@ class EngineLink:
         self._task = asyncio.create_task(self._keep_running(), name="engine")
 
     async def stop(self) -> None:
-        """What it has is not lost: it is left as it is, for the next start."""
+        """Stops it; what it has is not lost, but left as it is for the next start."""
         self._stopping = True
         if self._task is not None:
             self._task.cancel()
@@ -94,7 +94,7 @@ class EngineLink:
         self._writer.write(pack(message, body))
 
     async def ping(self, timeout: float) -> Message:
-        """What the engine holds resident. UnavailableError when it does not answer in time."""
+        """Returns what the engine holds resident. UnavailableError when it does not answer in time."""
         identity, future = new_id(), asyncio.get_running_loop().create_future()
         self._pings[identity] = future
         try:

@@ -46,7 +46,7 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """Of its whole: from its progress, as far as it has reported some."""
+        """Estimates the seconds of its whole: from its progress, as far as it has reported some."""
         if self.progress and self.began is not None:
             return (time.monotonic() - self.began) / self.progress
         return self.estimated
@@ -217,7 +217,7 @@ class Engines:
 
     @property
     def each_place(self) -> list[Place]:
-        """Of every worker that has a run, then of runs ahead of them."""
+        """Returns the places of every worker that has a run, then of runs ahead of them."""
         runs = [
             (number >= engine.workers, run)
             for engine in self.ready or self.all
@@ -261,7 +261,7 @@ class Engines:
         return frozenset(key for engine in self.all for key in engine.link.facts.get("keys", ()))
 
     async def ping(self, timeout: float) -> dict[str, Message]:
-        """What they hold resident, of each that answers in time.
+        """Returns what they hold resident, of each that answers in time.
 
         Raises:
             UnavailableError: none does.
@@ -286,8 +286,8 @@ class Engines:
     # --- which of them ---
 
     def best_for(self, work: Work, waiting: int) -> Engine | None:
-        """Where a work is done first, if it can go there now: the least busy engine, of slow ones only where the others have more to do than
-        makes up for it; among equals one that has the key.
+        """Finds the engine where a work is done first, if it can go there now: the least busy one, of slow ones only where the others have more to
+        do than makes up for it; among equals one that has the key.
 
         Args:
             waiting: works, which wait for engines that are full.
@@ -305,7 +305,7 @@ class Engines:
         return best if best.has_place else None
 
     def spread_for(self, work: Work, engine: Engine) -> int:
-        """Runs that are computed at a time as fast as one: what waits is better spread over so many than joined to one of them."""
+        """Counts the runs that are computed at a time as fast as one: what waits is better spread over them than joined to one."""
         slow = _slowness(self.ready, work)
         return sum(other.spread for other, times in slow.items() if times <= slow[engine])
 

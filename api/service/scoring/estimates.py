@@ -22,7 +22,7 @@ class Estimates:
         return max(_LEAST_SECONDS, samples * (model.foreseen_seconds if measured is None else measured))
 
     def measured(self, model: Model) -> float | None:
-        """Of one sample, when a model of the same set has run."""
+        """Returns the measured seconds of one sample, when a model of the same set has run."""
         each = self._seconds.get(model.parameter_set)
         return None if each is None else each * model.work
 
@@ -32,7 +32,7 @@ class Estimates:
         return None if each is None else each * model.work
 
     def learn(self, model: Model, samples: int, seconds: float, together: int = 1, device: str | None = None) -> None:
-        """`seconds`: its share of a run of so many requests, which all together have the weight of one run."""
+        """Learns from `seconds`, its share of a run of several requests, which all together have the weight of one run."""
         if model.work:
             each, name = seconds / (model.work * samples), model.parameter_set
             kept = (1 - _WEIGHT) ** (1 / together)

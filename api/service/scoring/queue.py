@@ -12,7 +12,7 @@ class Queued(Protocol):
     def tenant(self) -> str: ...
     @property
     def seconds(self) -> float:
-        """Of the engine, estimated."""
+        """Returns the seconds of the engine, estimated."""
 
     @property
     def level(self) -> int:
@@ -31,14 +31,18 @@ _CLOCKS_KEPT: Final = 1024  # of tenants with nothing waiting; with more, their 
 class _Level(Generic[W]):
     """Start-time fair queueing: each tenant has a clock that runs by the seconds of its work, and the one that is behind goes next.
 
-    A tenant that comes back begins at the time of the others, so that nobody saves up turns, or where its own clock stands if that is
-    later, so that nobody loses a debt by leaving.
+    A tenant that comes back begins at the level's time, so that nobody saves up turns, or where its own clock stands if that is later,
+    so that nobody loses a debt by leaving. The time runs as if all that wait were served at once: a second of work moves it by 1/n
+    seconds if n tenants wait. If it followed the clocks only, each newcomer would go before those that had one run.
+
+    Both are the times of WF2Q+ (Bennett, Zhang 1996); what starts first goes first.
     """
 
     def __init__(self) -> None:
         self.lines: dict[str, dict[int, deque[W]]] = {}  # by tenant and priority; neither is ever empty
         self._clocks: dict[str, float] = defaultdict(float)
         self._time = 0.0
+        self._served = 0.0  # since the last pop, divided among those that waited
 
     def push(self, work: W, first: bool) -> None:
         if work.tenant not in self.lines:
@@ -51,9 +55,10 @@ class _Level(Generic[W]):
             lines = self.lines[tenant]
             work = lines[max(lines)][0]
             if allowed(work):
-                self.take(work)
-                self._time = max(self._time, self._clocks[tenant])
+                self._time = max(self._time + self._served, self._clocks[tenant])
+                self._served = 0.0
                 self.charge(tenant, work.seconds)
+                self.take(work)
                 return work
         return None
 
@@ -67,6 +72,7 @@ class _Level(Generic[W]):
 
     def charge(self, tenant: str, seconds: float) -> None:
         self._clocks[tenant] += seconds
+        self._served += seconds / max(1, len(self.lines))
         if len(self._clocks) > len(self.lines) + _CLOCKS_KEPT:
             self._clocks = defaultdict(float, {name: self._clocks[name] for name in self.lines})
 
@@ -88,16 +94,16 @@ class FairQueue(Generic[W]):
         return None
 
     def behind(self, work: W) -> list[W]:
-        """What waits of the tenant at the level and priority of one that was taken, in its order."""
+        """Lists what waits of the tenant at the level and priority of one that was taken, in its order."""
         return list(self._levels[work.level].lines.get(work.tenant, {}).get(work.priority, ()))
 
     def take(self, work: W) -> None:
         """Out of its turn, together with one before it; charged to its tenant all the same."""
-        self._levels[work.level].take(work)
         self._levels[work.level].charge(work.tenant, work.seconds)
+        self._levels[work.level].take(work)
 
     def charge(self, work: W, seconds: float) -> None:
-        """What a run took beyond its estimate; less than nothing gives back."""
+        """Charges what a run took beyond its estimate; less than nothing gives back."""
         self._levels[work.level].charge(work.tenant, seconds)
 
     def remove(self, wanted: Callable[[W], bool]) -> W | None:

@@ -50,7 +50,7 @@ class Request:
 
     @property
     def charged(self) -> DayWork:
-        """Of the tenant's day."""
+        """Returns what was charged of the tenant's day."""
         return DayWork(self.model.name, self.bootstraps, self.samples)
 
 
@@ -102,7 +102,7 @@ class Scoring:
         model.check_length(length, self.largest_batch(model))
 
     def check_header(self, model: Model, start: bytes, length: int) -> RequestHeader:
-        """What the object claims to be is what the model takes."""
+        """Checks that the object claims to be what the model takes."""
         return model.check_header(start, length, self.largest_batch(model))
 
     async def admit(self, tenant: Tenant, model: Model, header: RequestHeader, wanted_key: str | None) -> Request:
@@ -233,7 +233,7 @@ class Scoring:
             self._metrics.joined.inc()
 
     def learn(self, request: Request, message: Message) -> None:
-        """How long it took, of the message of an engine here, or of another process's."""
+        """Learns how long it took, from the message of an engine here, or of another process's."""
         device = None if "worker" in message else message["device"]
         self.estimates.learn(request.model, request.samples, message["seconds"], _together(message), device)
 

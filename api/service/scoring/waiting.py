@@ -41,13 +41,13 @@ class Seconds:
             self.short += seconds
 
     def first(self, seconds: float) -> Seconds:
-        """At most so many of them, short ones before long ones."""
+        """Returns the first of them, short ones before long ones."""
         short = min(seconds, self.short)
         return Seconds(short, min(seconds - short, self.long))
 
 
 def ahead_of(mine: float, seconds: float, others: Iterable[Seconds], first: Seconds) -> Seconds:
-    """What goes before a request of so many seconds: what its tenant sent before, what has a priority, and one turn of every other tenant."""
+    """Sums what goes before a request: what its tenant sent before, what has a priority, and one turn of every other tenant."""
     turns = [other.first(mine + seconds) for other in others]
     return Seconds(
         first.short + mine + sum(each.short for each in turns), first.long + sum(each.long for each in turns)

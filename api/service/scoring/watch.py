@@ -47,7 +47,7 @@ class Run(Protocol):
 
     @property
     def progress(self) -> float:
-        """Of its whole, as far as it has reported."""
+        """Returns the part of its whole that it has reported."""
 
 
 class Engine(Protocol):

@@ -60,7 +60,7 @@ class Work:
 
     @property
     def kin(self) -> tuple[str, str]:
-        """What works of one tenant have in common that one run can answer."""
+        """Returns what works of one tenant have in common that one run can answer."""
         return self.message["model"]["digest"], self.key
 
 

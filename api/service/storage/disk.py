@@ -54,7 +54,7 @@ class Disk:
         return min(found, default=0)
 
     def total_bytes(self) -> int:
-        """Of the file system with the least free bytes."""
+        """Returns the bytes of the file system with the least free bytes."""
         found = []
         for folder in self._folders:
             with contextlib.suppress(FileNotFoundError):
@@ -119,7 +119,7 @@ class Disk:
             self.restore(min(self._file_bytes, self.free_bytes()))
 
     def restore(self, byte_count: int | None = None) -> None:
-        """Makes the file `reserve` whole where it fits, or of so many bytes."""
+        """Makes the file `reserve` whole where it fits, or of this many bytes."""
         wanted = self._file_bytes if byte_count is None else byte_count
         missing = wanted - self._held_bytes()
         if missing <= 0 or self._relieved or self.free_bytes() < missing:

@@ -82,7 +82,7 @@ class ObjectStore:
         return digest.hexdigest()
 
     async def read(self, name: str) -> bytes:
-        """Of a small object."""
+        """Reads a small object."""
         async with self._answering():
             response = await self._obstore.get_async(self._store, name)
             return bytes(await response.bytes_async())
@@ -105,7 +105,7 @@ class ObjectStore:
                 await self._obstore.delete_async(self._store, name)
 
     async def names(self, folder: str, older_than: float = 0.0) -> list[str]:
-        """Of objects below a folder that are so many seconds old."""
+        """Names objects below a folder that are at least this old, in seconds."""
         found: list[str] = []
         async with self._answering() as patience:
             async for batch in self._obstore.list(self._store, prefix=f"{folder}/"):

@@ -33,7 +33,7 @@ _log = logging.getLogger("cloakwork.storage")
 
 class Storage(Protocol):
     def place(self, name: str) -> Path:
-        """Where an object is written before `keep`, and lies for the engine after `local`."""
+        """Returns the path where an object is written before `keep`, and lies for the engine after `local`."""
 
     async def keep(self, name: str) -> None:
         """The complete file at `place(name)` becomes durable."""
@@ -42,10 +42,10 @@ class Storage(Protocol):
         """The object as a file. FileNotFoundError when there is none."""
 
     async def holds(self, name: str, byte_count: int) -> bool:
-        """Whether the object is there with so many bytes."""
+        """Whether the object is there with this number of bytes."""
 
     async def delete(self, name: str) -> None:
-        """What nobody needs any more. Where the storage does not answer it is owed: `owed` names it."""
+        """Deletes what nobody needs any more. If the storage does not answer it is owed: `owed` names it."""
 
     @property
     def owed(self) -> list[str]: ...
@@ -57,7 +57,7 @@ class Storage(Protocol):
         """It is needed after all."""
 
     async def names(self, folder: str, older_than: float = 0.0) -> list[str]:
-        """Of objects and of uploads that nobody has written to for so many seconds."""
+        """Names objects and uploads that nobody has written to for this number of seconds."""
 
     def copies(self, folder: str, older_than: float = 0.0) -> list[str]:
         """As `names`, of local files beside the objects, which another service on the same database may have deleted."""
@@ -73,7 +73,7 @@ class Storage(Protocol):
         """For messages."""
 
     async def mark(self) -> str | None:
-        """What the object `MARK` says; None when there is none. Any other OSError: the storage does not answer."""
+        """Returns what the object `MARK` says; None when there is none. Any other OSError: the storage does not answer."""
 
     async def set_mark(self, identity: str) -> None: ...
 

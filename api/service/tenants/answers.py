@@ -80,7 +80,7 @@ async def forget_before(connection: AsyncConnection, day: str) -> None:
 
 
 async def most_answers(connection: AsyncConnection, names: list[str], day: str) -> dict[str, int]:
-    """Of some tenants, of the model that they got the most answers of."""
+    """Returns the answers of the model that each tenant got the most of."""
     query = select(answers.c.tenant, func.max(answers.c.answers)).where(
         answers.c.tenant.in_(names), answers.c.day == day
     )

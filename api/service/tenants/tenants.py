@@ -151,7 +151,7 @@ class Tenants:
         self._known.clear()
 
     async def change_scopes(self, name: str, scopes: tuple[str, ...], identity: str | None = None) -> None:
-        """Of every API key of a tenant that is not revoked, or of one."""
+        """Changes the scopes of every API key of a tenant that is not revoked, or of one."""
         which = (api_keys.c.tenant == name) & api_keys.c.revoked_at.is_(None)
         if identity is not None:
             which &= api_keys.c.id == identity
@@ -253,7 +253,8 @@ class Tenants:
         ]
 
     async def usage(self, tenant: str | None, since: str | None, until: str | None) -> list[dict[str, Any]]:
-        """Of one tenant or all, day by day, as it is stored: a running service adds its counters about once a second. Days as 2026-11-21.
+        """Returns the usage of one tenant or all, day by day, as it is stored: a running service adds its counters about once a second. Days as
+        2026-11-21.
 
         Raises:
             ParameterError: there is no such tenant.

@@ -107,7 +107,7 @@ class Usage:
         return self._settings.max_tenant_queue if tenant.max_queue is None else tenant.max_queue
 
     def max_answers(self, tenant: Tenant) -> int:
-        """Of each model, a day."""
+        """Returns the answers of each model that it may have a day."""
         own = tenant.max_answers_per_day
         return self._settings.tenant_answers_per_day if own is None else own
 
@@ -187,7 +187,7 @@ class Usage:
             return int((await connection.execute(query)).scalar() or 0)
 
     def admission(self, tenant: Tenant, count: int) -> Admission:
-        """For the transaction that stores something of so many bytes: the tenant's row is locked, so that no two count the same room.
+        """Admits, in the transaction that stores something of this size: the tenant's row is locked, so that no two count the same room.
 
         Raises there:
             QuotaError: over the limit, which is read again.

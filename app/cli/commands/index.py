@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress
-from cloakwork.app.cli.shared.data_sets import load_array
+from cloakwork.app.cli.shared.data_sets import load_rows
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.program import Program
@@ -56,7 +56,9 @@ def build(
     ] = WeightsName.UNIFORM,
     bits: Annotated[
         int | None,
-        typer.Option("--bits", min=2, max=12, help="Quantise features to N bits (default: as many as are needed)."),
+        typer.Option(
+            "--input-bits", min=2, max=12, help="Quantise features to N bits (default: as the accuracy needs)."
+        ),
     ] = None,
     cells: Annotated[
         int | None,
@@ -80,9 +82,9 @@ def build(
     if labels is not None and values is not None:
         raise WrongCallError("--labels and --values: expected one of them, got both")
     refuse_overwriting(force, out)
-    rows = load_array(table)
+    rows = load_rows(table)
     given = labels or values
-    target = np.arange(len(rows)) if given is None else load_array(given)
+    target = np.arange(len(rows)) if given is None else load_rows(given)
     with warnings.catch_warnings(record=True) as told, progress("rows") as update:
         warnings.simplefilter("always")
         index = NeighbourIndex.build(
@@ -92,7 +94,7 @@ def build(
             weights=weights.value,
             metric=metric.value,
             classify=values is None,
-            bits=bits,
+            input_bits=bits,
             cells="auto" if cells is None else cells or None,
             probes=probes,
             progress=update,
@@ -123,7 +125,7 @@ def query(
         raise FailureError(f"{index_path}: there is no such file; make one with 'cloakwork index build'")
     where = checked_device(device)
     index = load_index(index_path)
-    samples = load_array(queries)
+    samples = load_rows(queries)
     integers = index.client.integers(samples)
     key = LevelledClientKey.generate(index.client.parameters)
     with progress("table") as update:

@@ -25,7 +25,7 @@ from cloakwork.app.cli.shared.data_sets import classes_of, count_of, load_array,
 from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.cli.shared.key_files import CLIENT_KEY, EVALUATION_KEYS, KeyOption, load_key
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
-from cloakwork.app.cli.shared.parameter_sets import StructuredKeysOption, find_agreed_set, find_set
+from cloakwork.app.cli.shared.parameter_sets import StructuredOption, find_agreed_set, find_set
 from cloakwork.app.cli.shared.passphrase import PassphraseFileOption, WeakPassphraseOption, read_passphrase
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
@@ -56,7 +56,7 @@ def keygen(
     existing: Annotated[
         Path | None, typer.Option("--key", help="Make only new evaluation keys, for this secret key.")
     ] = None,
-    structured_keys: StructuredKeysOption = False,
+    structured: StructuredOption = False,
     passphrase_file: PassphraseFileOption = None,
     weak_passphrase: WeakPassphraseOption = False,
     force: ForceOption = False,
@@ -69,13 +69,13 @@ def keygen(
     client_path, evaluation_path = existing or folder / CLIENT_KEY, folder / EVALUATION_KEYS
     made = [evaluation_path] if existing else [client_path, evaluation_path]
     if existing is None:
-        parameters = _set_of(set_name, find_specification(client, model), structured_keys)
-        refuse_overwriting(force, *made)
+        parameters = _set_of(set_name, find_specification(client, model), structured)
+        refuse_overwriting(force, *made, makes_folder=True)
         passphrase = read_passphrase(passphrase_file, confirm=True, weak=weak_passphrase)
     elif set_name or client or model:
         raise WrongCallError("expected --key alone: the key has its parameter set")
     else:
-        refuse_overwriting(force, *made)
+        refuse_overwriting(force, *made, makes_folder=True)
         key = load_key(existing, passphrase_file)
     folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(folder):
@@ -272,14 +272,14 @@ def _model_answer(values: Any, scores: Callable[[], Any], specification: ClientS
     return _ModelAnswer(values, None, None)
 
 
-def _set_of(set_name: str | None, specification: ClientSpecification | None, structured_keys: bool) -> ParameterSet:
+def _set_of(set_name: str | None, specification: ClientSpecification | None, structured: bool) -> ParameterSet:
     """By its own name, which is asking for it, or a model's."""
     if (set_name is None) == (specification is None):
         raise WrongCallError("expected --set, or a model by --client or --model, one of the two")
     if specification is None:
         assert set_name is not None
         return find_set(set_name)
-    return find_agreed_set(specification.parameters, structured_keys)
+    return find_agreed_set(specification.parameters, structured)
 
 
 def _encrypt_samples(

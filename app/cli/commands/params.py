@@ -114,9 +114,9 @@ def _group_of(each: ParameterSet) -> str:
     if each.party_count > 1:
         return "Keys that 2 or 3 parties make, and decrypt with, together: when named"
     if each.lane_count > 1:
-        return "Two values to a ciphertext, for batches of one client: with --common-mask"
+        return "Two values to a ciphertext, for batches of one client: with --bodies 2"
     if each.structured_secret:
-        return "A structured secret, which rests on more than LWE: with --structured-keys"
+        return "A structured secret, which rests on more than LWE: with --structured"
     if each.raised:
         return "Ciphertexts of fewer limbs than their key: when named"
     if has_fine_outputs(each):

@@ -17,9 +17,11 @@ from cloakwork.app.cli.shared.service_extra import require_data_folder
 from cloakwork.app.cli.shared.service_options import URL_VARIABLE, ApiKeyFileOption, CaOption, UrlOption, connect
 from cloakwork.app.cli.shared.tables import Column, emit, print_rows
 from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.models.batches.batch_file import is_batch_file
+from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.neighbours.index_file import is_index_file, load_index
 from cloakwork.models.program.artefact import load_program
-from cloakwork.models.repository import ARTEFACT, INDEX, next_version
+from cloakwork.models.repository import ARTEFACT, BATCH, INDEX, next_version
 
 models = Program("Manage the models of a server.")
 keys = Program("Manage your evaluation keys on a server.")
@@ -60,7 +62,8 @@ def _model_row(metadata: dict[str, Any]) -> dict[str, Any]:
 @models.command("add")
 def add_model(
     artefact: Annotated[
-        Path, typer.Argument(help="Model of 'cloakwork compile', or index of 'cloakwork index build'.")
+        Path,
+        typer.Argument(help="Model of 'cloakwork compile' or cloakwork.compile, or index of 'cloakwork index build'."),
     ],
     data: Annotated[
         Path | None,
@@ -124,6 +127,8 @@ def _described(artefact: Path) -> tuple[str, str]:
 def _kind_and_set(artefact: Path) -> tuple[str, str]:
     if is_index_file(artefact):
         return INDEX, load_index(artefact).client.parameters.set.name
+    if is_batch_file(artefact):
+        return BATCH, str(BatchModel.load(artefact).report()["parameter_set"])
     return ARTEFACT, load_program(artefact).parameters.name
 
 

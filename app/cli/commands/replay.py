@@ -23,15 +23,21 @@ from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.levelled import wire as levelled
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
+from cloakwork.fhe_core.levelled.several import split_bytes
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.audit.audit_file import AuditFile, Manifest, Part
 from cloakwork.models.audit.audit_key import AUDIT_KEY_FILE, AuditKey, load_audit_key
 from cloakwork.models.audit.replay import Replayed, check_headers
 from cloakwork.models.audit.replay import replay as replay_answers
+from cloakwork.models.batches.batch_file import is_batch_file, read_batch
+from cloakwork.models.batches.contents import BatchContents
+from cloakwork.models.batches.replay import replay_batch
+from cloakwork.models.batches.scorer import BatchScorer
 from cloakwork.models.neighbours.index_file import is_index_file, load_index
 from cloakwork.models.neighbours.replay import replay_index, require_index
+from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import load_program
-from cloakwork.models.repository import ARTEFACT, INDEX
+from cloakwork.models.repository_files import KINDS
 from cloakwork.models.runtime import Runtime
 
 _SHOWN = 3  # differences
@@ -75,10 +81,9 @@ def replay(
         require_data_folder(data)
     path = _model_path(manifest, model, data)
     start = time.perf_counter()
-    if is_index_file(path):
-        run = _index_run(file, path, _keys_object(file, keys, data), device, threads)
-    else:
-        run = _program_run(file, path, _audit_key(audit_key, data), _keys_object(file, keys, data), device, threads)
+    run = _prepared(
+        file, path, lambda: _keys_object(file, keys, data), lambda: _audit_key(audit_key, data), device, threads
+    )
     expanded = time.perf_counter()
     with progress("encrypted inference") as update:
         found = list(run.answers(update))
@@ -102,9 +107,32 @@ class _Run:
     answers: Callable[[Progress], Iterator[Replayed]]
 
 
-def _program_run(file: AuditFile, path: Path, secret: AuditKey, object_: bytes, device: str, threads: int) -> _Run:
+def _prepared(
+    file: AuditFile, path: Path, object_: Callable[[], bytes], secret: Callable[[], AuditKey], device: str, threads: int
+) -> _Run:
+    """By the kind of the model. Args: object_: reads the evaluation keys. secret: reads the audit key, which programs of look-ups need."""
+    if is_index_file(path):
+        return _index_run(file, path, object_(), device, threads)
+    contents = _batch(path) if is_batch_file(path) else None
+    if contents is not None and contents.program is None:
+        return _batch_run(file, path, contents, object_(), device, threads)
+    program = _program(path) if contents is None or contents.program is None else contents.program
+    return _program_run(file, program, secret(), object_(), device, threads)
+
+
+def _program(path: Path) -> Program:
     with reading(path, "a compiled model"):
-        program = load_program(path)
+        return load_program(path)
+
+
+def _batch(path: Path) -> BatchContents:
+    with reading(path, "a model for batches"):
+        return read_batch(path)
+
+
+def _program_run(
+    file: AuditFile, program: Program, secret: AuditKey, object_: bytes, device: str, threads: int
+) -> _Run:
     requests = check_headers(file, wire.peek(object_), program)
     if device == "cpu":
         for header in requests:
@@ -127,6 +155,23 @@ def _index_run(file: AuditFile, path: Path, object_: bytes, device: str, threads
     return _Run(keys.parameters.set.name, lambda update: replay_index(file, scorer, keys.key_id, update))
 
 
+def _batch_run(file: AuditFile, path: Path, contents: BatchContents, object_: bytes, device: str, threads: int) -> _Run:
+    """As of an index: no audit key takes part."""
+    with path.open("rb") as stream:
+        require_index(file, hashlib.file_digest(stream, "sha256").hexdigest())
+    client = contents.client
+    parts = split_bytes(object_, levelled.Kind.EVALUATION_KEYS)
+    if len(parts) != len(client.parameters):
+        raise FailureError(
+            f"{file.path}: expected evaluation keys for {len(client.parameters)} plaintext moduli, got {len(parts)}"
+        )
+    keys = [LevelledEvaluationKeys.from_bytes(*each) for each in zip(parts, client.parameters, strict=True)]
+    used = keys if client.key_shapes.shapes[0].numbers else ()
+    scorer = BatchScorer(client, contents.formula, used, threads, device)
+    key_ids = [each.key_id for each in keys]
+    return _Run(client.parameters[0].set.name, lambda update: replay_batch(file, scorer, key_ids, update))
+
+
 def _model_path(manifest: Manifest, model: Path | None, data: Path | None) -> Path:
     if model is not None and model.is_file():
         return model
@@ -139,7 +184,7 @@ def _model_path(manifest: Manifest, model: Path | None, data: Path | None) -> Pa
         raise WrongCallError(
             "replay: no model; name the service's data folder with --data, or a compiled model with --model"
         )
-    for suffix in (ARTEFACT, INDEX):
+    for suffix in KINDS.values():
         path = data / "models" / manifest.model / f"{manifest.version}{suffix}"
         if path.is_file():
             return path
@@ -203,7 +248,7 @@ def _stored_keys(folder: Path, file: AuditFile) -> bytes | None:
 def _key_id(start: bytes, size: int, kind: levelled.Kind) -> bytes | None:
     """Of an object that begins so. Args: kind: of an object of levelled arithmetic."""
     if start.startswith(levelled.MAGIC):
-        return levelled.peek(start[: levelled.HEADER_BYTES], size, kind).key_id
+        return levelled.header_of(start, kind).key_id
     return wire.peek(start, size).key_id
 
 

@@ -75,7 +75,7 @@ def samples(
 ) -> None:
     """Write samples to try the other commands with.
 
-    Models were not trained on them. 'onnx' writes three files to begin with: model.onnx (a network for digits), inputs.npy (to calibrate it) and
+    No model was trained on them. 'onnx' writes three files to begin with: model.onnx (a network for digits), inputs.npy (to calibrate it) and
     x.npy (samples to encrypt).
     """
     if labels is not None and labels.suffix != ".npy":
@@ -130,7 +130,7 @@ def _write_set(
 def _write_onnx(folder: Path, count: int | None, labels: Path | None, force: bool, json_path: str | None) -> None:
     names = ("model.onnx", "inputs.npy", "x.npy")
     model, inputs, x = (folder / each for each in names)
-    refuse_overwriting(force, *(each for each in (model, inputs, x, labels) if each is not None))
+    refuse_overwriting(force, *(each for each in (model, inputs, x, labels) if each is not None), makes_folder=True)
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_writer(model) as stream:
         stream.write(zoo.zoo_model(NETWORK).read_bytes())

@@ -16,7 +16,7 @@ from cloakwork.app.cli.shared.answers import by_output, check_answers_path, save
 from cloakwork.app.cli.shared.console import JsonOption, in_one_line, progress_of_stages, standard_output
 from cloakwork.app.cli.shared.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.shared.output_files import refuse_overwriting
-from cloakwork.app.cli.shared.parameter_sets import StructuredKeysOption
+from cloakwork.app.cli.shared.parameter_sets import StructuredOption
 from cloakwork.app.cli.shared.passphrase import (
     ENVIRONMENT_VARIABLE,
     PassphraseFileOption,
@@ -84,7 +84,7 @@ def score(
             "--audit-keys/--no-audit-keys", help="Put the evaluation keys into the audit file; the server has them too."
         ),
     ] = True,
-    structured_keys: StructuredKeysOption = False,
+    structured: StructuredOption = False,
     share_keys: ShareKeysOption = False,
     accept_large_keys: LargeKeysOption = False,
     accept_change: ChangeOption = False,
@@ -110,7 +110,7 @@ def score(
             api_key_file,
             certificates,
             keyring,
-            structured_keys,
+            structured,
             share_keys=share_keys,
             accept_large_keys=accept_large_keys,
             accept_changes=accept_change,

@@ -67,8 +67,8 @@ def serve(
             help="Run only this part, if several processes share a database (default: both).",
         ),
     ] = None,
-    structured_keys: Annotated[
-        bool, typer.Option("--structured-keys", help="Allow models and keys of sets with a structured secret.")
+    structured: Annotated[
+        bool, typer.Option("--structured", help="Allow models and keys of sets with a structured secret.")
     ] = False,
     tls_certificate: Annotated[
         Path | None, typer.Option("--tls-certificate", help="Serve HTTPS with this certificate chain (PEM).")
@@ -92,7 +92,7 @@ def serve(
         "THREADS": threads,
         "DATABASE_URL": database,
         "ROLE": role,
-        "STRUCTURED_KEYS": "true" if structured_keys else None,
+        "STRUCTURED_KEYS": "true" if structured else None,
         "TLS_CERTIFICATE": tls_certificate,
         "TLS_KEY": tls_key,
     }

@@ -22,7 +22,7 @@ from cloakwork.app.cli.shared.data_sets import (
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.models.client_steps import joined
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.runtime.simulate import simulate as simulate_phases
 
 _SAMPLES_AT_ONCE = 500

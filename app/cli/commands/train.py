@@ -12,9 +12,9 @@ from cloakwork.app.cli.shared.console import FailureError, JsonOption, ProgressC
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core.files import atomic_writer
-from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.compiler import calibrate, compile_onnx
+from cloakwork.models.compiler import calibrate, compile_file
+from cloakwork.models.options import Options
 from cloakwork.training.image_data import calibration_images
 from cloakwork.training.mnist_data import Part, download_mnist, has_mnist
 from cloakwork.training.publish import CALIBRATION_IMAGES
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=f"Recipe: {', '.join(RECIPES)}.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"Follow this recipe: {', '.join(RECIPES)}.")],
     output: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write the network to this ONNX file (default: NAME.onnx).")
     ] = None,
@@ -70,7 +70,7 @@ def train(
     }
     if compiled is not None:
         samples = calibration_images(trained.data, CALIBRATION_IMAGES) if trained.keeps_program else calibration
-        model = compile_onnx(path, samples, **zoo.compile_options(trained.compile))
+        model = compile_file(path, samples, Options.of(None, trained.compile))
         model.save(compiled)
         record |= {"compiled": str(compiled), "parameter_set": model.program.parameters.name}
     emit(record, json_path, f"Training of {name}")

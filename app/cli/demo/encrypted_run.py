@@ -13,7 +13,7 @@ from cloakwork.app.cli.demo.evaluator import Evaluator
 from cloakwork.app.cli.shared.console import MIB, ProgressCallback, progress
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.switched_ciphertexts import load_results
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.program.artefact import program_to_bytes
 from cloakwork.models.report import sample_p_fail_log2
 from cloakwork.models.runtime import shifted_progress

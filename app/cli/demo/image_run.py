@@ -18,7 +18,7 @@ from cloakwork.app.cli.demo.terminal_image import bar_line, image_lines
 from cloakwork.app.cli.shared.console import FailureError, WrongCallError, standard_output, write_json
 from cloakwork.app.cli.shared.data_sets import classes_of
 from cloakwork.fhe_core.errors import how_to_install
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.report.timing import cpu_estimate
 
 _BAR: Final = 16

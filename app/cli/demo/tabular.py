@@ -18,7 +18,7 @@ from cloakwork.app.cli.shared.console import JsonOption, standard_output, write_
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.tables import Column, print_rows
 from cloakwork.models import zoo
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 
 # Demonstration -> its model in the zoo, and how many samples it takes by default.
 MODELS: Final[dict[str, tuple[str, int]]] = {

@@ -63,10 +63,10 @@ def load_samples(source: str, labels: Path | None) -> tuple[Any, NDArray[Any] | 
     if source.endswith(".npz"):
         if labels is not None:
             raise WrongCallError("--labels: goes with samples of one array; leave the option out for a .npz file")
-        return read_tensors(Path(source)), None
+        return load_inputs(Path(source)), None
     if not source.endswith(".npy"):
         raise WrongCallError(f"--data: expected one of {', '.join(DATA_SETS)}, a .npy or a .npz file, got '{source}'")
-    samples = load_array(Path(source))
+    samples = load_inputs(Path(source))
     if labels is None:
         return samples, None
     classes = load_array(labels, kinds="iuU")
@@ -78,8 +78,22 @@ def load_samples(source: str, labels: Path | None) -> tuple[Any, NDArray[Any] | 
 
 
 def load_inputs(path: Path) -> Any:
-    """Samples of a .npy file, or of a .npz file by the names of a model's inputs."""
-    return read_tensors(path) if path.suffix == ".npz" else load_array(path)
+    """Read samples of a .npy file, or of a .npz file by the names of a model's inputs. FailureError: as `load_rows`."""
+    if path.suffix != ".npz":
+        return load_rows(path)
+    return {name: _checked_rows(path, array) for name, array in read_tensors(path).items()}
+
+
+def load_rows(path: Path) -> NDArray[Any]:
+    """Read numbers [samples, ..] of a .npy file. FailureError: another file, a single number, or no sample."""
+    return _checked_rows(path, load_array(path))
+
+
+def _checked_rows(path: Path, array: NDArray[Any]) -> NDArray[Any]:
+    if np.ndim(array) == 0 or len(array) == 0:
+        got = "a single number" if np.ndim(array) == 0 else "none"
+        raise FailureError(f"{path}: expected at least one sample [samples, ..], got {got}")
+    return array
 
 
 def count_of(samples: Any) -> int:

@@ -59,14 +59,14 @@ def reading(path: Path | str, expected: str, remedy: str = "") -> Iterator[None]
 
 
 @contextmanager
-def of_file(path: Path | str) -> Iterator[None]:
-    """Errors about `model` name its file, whose content may be at fault; all others stay as they are."""
+def of_file(path: Path | str, argument: str = "model") -> Iterator[None]:
+    """Errors about this argument name its file, whose content may be at fault; all others stay as they are."""
     try:
         yield
     except FheError as error:
-        if not str(error).startswith("model: "):
+        if not str(error).startswith(f"{argument}: "):
             raise
-        raise FailureError(f"{path}: {str(error).removeprefix('model: ')}") from error
+        raise FailureError(f"{path}: {str(error).removeprefix(f'{argument}: ')}") from error
 
 
 def explained(error: BaseException) -> str:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from cloakwork.app.cli.shared.console import WrongCallError
 from cloakwork.app.cli.shared.failures import reading
 from cloakwork.models import zoo
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.batches.batch_file import is_batch_file
+from cloakwork.models.batches.batch_format import MAGIC as BATCH_MAGIC
+from cloakwork.models.batches.model import BatchModel
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.loading import load
+from cloakwork.models.neighbours.index import NeighbourIndex
+from cloakwork.models.neighbours.index_file import is_index_file
+from cloakwork.models.neighbours.index_format import MAGIC as INDEX_MAGIC
 from cloakwork.models.program.artefact import MAGIC
 
+_OTHER_KINDS: Final = {
+    INDEX_MAGIC: "an index of nearest neighbours",
+    BATCH_MAGIC: "a model for batches",
+}
 ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="A model of the zoo ('cloakwork zoo' lists them) or a compiled file.")
 ]
@@ -24,15 +35,30 @@ ModelOption = Annotated[
 ]
 
 
+def find_any_model(text: str) -> CompiledModel | BatchModel | NeighbourIndex:
+    """As `find_model`, also of indices of nearest neighbours and models for batches."""
+    path = Path(text)
+    if not path.is_file() or not (is_index_file(path) or is_batch_file(path)):
+        return find_model(text)
+    with reading(path, "a compiled model"):
+        return load(path)
+
+
 def find_model(text: str) -> CompiledModel:
     """A wrong call when there is neither such a file nor such a model; an ONNX file is not compiled here."""
     path = Path(text)
     if path.is_file():
         with path.open("rb") as stream:
-            if stream.read(len(MAGIC)) != MAGIC:
+            start = stream.read(len(MAGIC))
+            if (kind := _OTHER_KINDS.get(start)) is not None:
+                raise WrongCallError(
+                    f"{text}: {kind}, and this command takes programs of look-ups; 'cloakwork inspect' reports it, 'cloakwork models add' and "
+                    "'cloakwork score' serve and ask it, and cloakwork.load reads it in Python"
+                )
+            if start != MAGIC:
                 raise WrongCallError(
                     f"{text}: expected a compiled model, got another kind of file; make one with "
-                    "'cloakwork compile MODEL.onnx --calibration DATA.npy -o MODEL.clkm'"
+                    "'cloakwork compile MODEL.onnx --samples DATA.npy -o MODEL.clkm'"
                 )
         with reading(path, "a compiled model"):
             return CompiledModel.load(path)

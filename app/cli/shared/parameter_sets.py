@@ -22,41 +22,30 @@ SetOption = Annotated[
     str, typer.Option("--set", metavar="SET", help="Use this parameter set; 'cloakwork params' lists them.")
 ]
 
-StructuredKeysOption = Annotated[
-    bool,
-    typer.Option(
-        "--structured-keys",
-        help="Allow sets with a structured secret (.._block): they are faster, and their security rests on more than LWE.",
-    ),
-]
-
-CommonMaskOption = Annotated[
-    bool,
-    typer.Option(
-        "--common-mask",
-        help="Use only sets that hold two samples in a ciphertext (.._cm2): batches take less time, a single sample costs as much as two.",
-    ),
-]
+STRUCTURED_HELP = (
+    "Allow sets with a structured secret (.._block): they are faster, and their security rests on more than LWE."
+)
+StructuredOption = Annotated[bool, typer.Option("--structured", help=STRUCTURED_HELP)]
 
 
 def find_set(name: str) -> ParameterSet:
-    """The set of this name, or a wrong call that names the others."""
+    """Find a set by its name. WrongCallError: names those like it."""
     try:
         return parameter_set(name)
     except ParameterError as error:
         raise WrongCallError(str(error)) from error
 
 
-def find_agreed_set(name: str, structured_keys: bool, common_mask: bool | None = None) -> ParameterSet:
-    """The set that a model names, which has a structured secret only where that was asked for.
+def find_agreed_set(name: str, structured: bool, two_bodies: bool | None = None) -> ParameterSet:
+    """Find the set that a model names; one with a structured secret only if that was asked for.
 
     Args:
-        common_mask: whether a compiler was asked for several samples to a ciphertext; None: whoever encrypts takes it as it is.
+        two_bodies: whether a compiler was asked for two samples in a ciphertext; None: whoever encrypts takes it as it is.
     """
     found = find_set(name)
-    require_structured_keys(found, structured_keys, "--structured-keys")
-    if common_mask is not None:
-        require_common_mask(found, common_mask, "--common-mask")
+    require_structured_keys(found, structured, "--structured")
+    if two_bodies is not None:
+        require_common_mask(found, two_bodies, "--bodies 2")
     return found
 
 

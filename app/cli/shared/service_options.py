@@ -67,7 +67,7 @@ def connect(
     key_file: Path | None,
     certificates: Path | None,
     keyring: Any = None,
-    structured_keys: bool = False,
+    structured: bool = False,
     **agreed: bool,
 ) -> Any:
     """A `Client`; imported here, because it needs the extra `client`.
@@ -92,7 +92,7 @@ def connect(
         api_key(key_file),
         keyring=keyring,
         verify=verify,
-        structured_keys=structured_keys,
+        structured=structured,
         confirm=_confirmed if sys.stdin.isatty() else None,
         **agreed,
     )

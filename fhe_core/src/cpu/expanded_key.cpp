@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cpu/available_memory.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/tables.hpp"
 #include "fhe_core/errors.hpp"
@@ -57,19 +58,6 @@ static_assert(std::ranges::all_of(kAllSets, [](const ParameterSet& p) {
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kTileBytes = 128;  // columns of the keyswitch kernels come in tiles of this size
 
-// MemAvailable of /proc/meminfo in bytes; 0 when the system does not tell.
-std::size_t available_memory() {
-    std::ifstream file("/proc/meminfo");
-    std::string word;
-    while (file >> word) {
-        if (word != "MemAvailable:") continue;
-        std::size_t kilobytes = 0;
-        file >> kilobytes;
-        return kilobytes * 1024;
-    }
-    return 0;
-}
-
 std::size_t step_words(const ParameterSet& p) {
     return std::size_t(p.key_limbs().count) * p.keys_per_step() * p.row_count() * p.accumulator_components() * p.polynomial_size();
 }
@@ -86,14 +74,15 @@ void report(const Progress& progress, std::size_t done, std::size_t total) {
 }  // namespace
 
 Buffer::Buffer(std::size_t bytes) : bytes_((bytes + kHugePage - 1) / kHugePage * kHugePage) {
-    const std::size_t available = available_memory();
+    const std::optional<std::size_t> available = available_memory();
     void* memory = MAP_FAILED;
-    if (available == 0 || bytes_ < available) {
+    if (!available || bytes_ < *available) {
         memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     }
     if (memory == MAP_FAILED) {
         throw DeviceError("not enough memory: needed " + std::to_string(bytes_ >> 20) + " MiB, available " +
-                          std::to_string(available >> 20) + " MiB; free some, use a smaller batch or a smaller parameter set");
+                          std::to_string(available.value_or(0) >> 20) +
+                          " MiB; free some, use a smaller batch or a smaller parameter set");
     }
     madvise(memory, bytes_, MADV_HUGEPAGE);
     data_ = memory;

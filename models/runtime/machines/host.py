@@ -64,7 +64,7 @@ class HostProgram:
 
 
 def packed_products(schedule: Schedule) -> list[Multiply]:
-    """What reads the input while it stays packed; none when anything reads it together with other values or has too many rows, because then the
+    """Lists what reads the input while it stays packed; none when anything reads it together with other values or has too many rows, because then the
     input is extracted anyway, or when few of its numbers are read, which are then fewer than products have coefficients."""
     if INPUT in schedule.output.values or not all(
         step.is_everything for step in schedule.steps if isinstance(step, Extract)

@@ -25,7 +25,7 @@ class Machine(Protocol[Result_co]):
     def drop(self, step: Drop) -> None: ...
 
     def output(self, reads: Gather) -> Result_co:
-        """What becomes of the output, in a form of the machine's own."""
+        """Makes the output, in a form of the machine's own."""
         ...
 
 

@@ -69,7 +69,7 @@ class Noise:
         return drawn.reshape(samples, -1)
 
     def answer(self, samples: int) -> Reals:
-        """What re-randomisation adds to outputs [samples, numbers]."""
+        """Adds what re-randomisation adds to outputs [samples, numbers]."""
         deviation = math.sqrt(noise.rerandomisation_variance(self._params))
         return self._random.normal(0.0, deviation, (samples, self._outputs))
 

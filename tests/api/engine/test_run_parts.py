@@ -22,7 +22,7 @@ from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.models.audit.audit_key import AuditKey
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 
 SECONDS = 60.0
 

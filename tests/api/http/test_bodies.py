@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -12,6 +14,8 @@ from scoring_server import Server, User, becomes, eventually, new_tenant
 from sockets import Reply, ask, connect, head, is_closed, many, read_reply
 
 from cloakwork.api.application import create_app
+from cloakwork.api.errors import SlowBodyError
+from cloakwork.api.http import bodies
 from cloakwork.api.http.gate import SMALL_BODY_BYTES, STREAMED
 from cloakwork.api.service.services import Services
 from cloakwork.api.settings import load_settings
@@ -70,6 +74,31 @@ def test_unfinished_bodies_do_not_stay_open(hasty: LocalServer):
         for connection in connections:
             assert error_of(read_reply(connection)) == (408, "slow_body")
             assert is_closed(connection)
+
+
+@pytest.mark.parametrize("slow", ["service", "client"])
+def test_a_client_answers_only_for_its_own_time(monkeypatch: pytest.MonkeyPatch, slow: str):
+    """What the service waits for between two parts, such as the database, is not the client's."""
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(bodies, "time", clock)
+
+    async def stream() -> AsyncIterator[bytes]:
+        for _ in range(10):
+            clock.now += 3.0 if slow == "client" else 0.0
+            yield b"part"
+
+    async def read() -> int:
+        count = 0
+        async for _ in bodies.chunks(SimpleNamespace(stream=stream), 1000, idle_seconds=10.0):  # type: ignore[arg-type]
+            clock.now += 3.0 if slow == "service" else 0.0
+            count += 1
+        return count
+
+    if slow == "service":
+        assert asyncio.run(read()) == 10
+    else:
+        with pytest.raises(SlowBodyError, match="less than 4096 bytes a second"):
+            asyncio.run(read())
 
 
 def test_a_small_body_reaches_its_route(server: Server, token: str):

@@ -16,7 +16,7 @@ from sockets import connect, head, read_reply
 from tensors import described, send_tensor
 
 from cloakwork.api.http.tensors import DATATYPE, HEADER, INPUT, OUTPUT
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 
 
 def refused(answer: httpx.Response, status: int, code: str, *words: str) -> None:

@@ -8,14 +8,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from in_process import serving
-from scoring_server import User, new_tenant
+from scoring_server import User, becomes, new_tenant
 
 from cloakwork.api.routes import administration_schemas, schemas
 from cloakwork.api.routes.examples import EXAMPLES
+from cloakwork.api.routes.links import GIVES
 
 CASES = int(os.environ.get("CLOAKWORK_TEST_CASES", "10"))  # for each operation and phase
 
@@ -87,6 +89,69 @@ def test_answers_have_the_fields_of_their_examples(http: httpx.Client):
 def test_an_answer_of_a_part_is_described(http: httpx.Client):
     responses = http.get("/openapi.json").json()["paths"]["/v2/jobs/{job}/result"]["get"]["responses"]
     assert {"200", "206", "416"} <= responses.keys()
+
+
+def test_links_lead_from_an_announcement_to_a_result(http: httpx.Client):
+    """As a client that knows `operationId`s, and no path, follows them."""
+    schema = http.get("/openapi.json").json()
+    user = User.of(http)
+
+    def follow(answer: httpx.Response, source: str, target: str, **content: Any) -> httpx.Response:
+        link = _operation(schema, source)[2]["responses"][str(answer.status_code)]["links"][target]
+        method, path, _ = _operation(schema, link["operationId"])
+        values = {name: _value(answer, expression) for name, expression in link["parameters"].items()}
+        headers = {name.partition(".")[2]: str(value) for name, value in values.items() if name.startswith("header.")}
+        inside = {name.partition(".")[2]: value for name, value in values.items() if name.startswith("path.")}
+        return http.request(method, path.format(**{"model": "toy", **inside}), headers=headers, **content)
+
+    announce, send = "announce_v2_keys_post", "send_part_v2_keys__key__patch"
+    create, state = "create_job_v2_models__model__jobs_post", "get_job_v2_jobs__job__get"
+    ready = follow(http.post("/v2/keys", json=user.announcement()), announce, send, content=user.keys)
+    assert ready.json()["state"] == "ready"
+    job = follow(ready, send, create, content=user.encrypt()[1])
+    assert job.status_code == 202 and job.json()["key"] == ready.json()["id"]
+    assert becomes(lambda: follow(job, create, state).json()["state"], "done")
+    assert follow(job, create, "job_result_v2_jobs__job__result_get").status_code == 200
+
+
+def _operation(schema: dict[str, Any], identity: str) -> tuple[str, str, dict[str, Any]]:
+    return next(
+        (method, path, operation)
+        for path, operations in schema["paths"].items()
+        for method, operation in operations.items()
+        if operation["operationId"] == identity
+    )
+
+
+def _value(answer: httpx.Response, expression: str) -> Any:
+    value = answer.json()
+    for part in expression.removeprefix("$response.body#/").split("/"):
+        value = value[int(part) if isinstance(value, list) else part]
+    return value
+
+
+def test_links_name_operations_and_parameters_that_there_are(http: httpx.Client):
+    schema = http.get("/openapi.json").json()
+    every = [operation for operations in schema["paths"].values() for operation in operations.values()]
+    links = [
+        link
+        for operation in every
+        for response in operation["responses"].values()
+        for link in response.get("links", {}).values()
+    ]
+    assert links
+    for link in links:
+        target = _operation(schema, link["operationId"])[2]
+        assert link["parameters"].keys() <= {f"{each['in']}.{each['name']}" for each in target["parameters"]}
+    reached = {link["operationId"] for link in links}
+    missed = {each["operationId"] for each in every if "{" in _operation(schema, each["operationId"])[1]} - reached
+    assert missed == set()
+
+
+@pytest.mark.parametrize("name", GIVES)
+def test_links_find_their_values_in_examples(name: str):
+    for expression in GIVES[name].values():
+        assert _value(httpx.Response(200, json=EXAMPLES[name]), expression) is not None
 
 
 @pytest.mark.tier("all")

@@ -13,7 +13,7 @@ import pytest
 from in_process import serving
 from scoring_server import Server, User, new_tenant
 
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 
 triton = pytest.importorskip("tritonclient.http", reason="tritonclient[http] is not installed here")
 

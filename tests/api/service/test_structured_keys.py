@@ -56,6 +56,6 @@ def test_they_are_taken_where_both_sides_agree(data: Path, tmp_path: Path) -> No
             assert client.model("block").facts["structured_secret"] is True
             with pytest.raises(ParameterError, match="structured_keys=True"):
                 client.predict("block", x)
-        with Client(server.url, keyring=TemporaryKeyring(tmp_path), structured_keys=True) as client:
+        with Client(server.url, keyring=TemporaryKeyring(tmp_path), structured=True) as client:
             expected = toy_model(set_name="toy_block_two_limb").predict(x)
             np.testing.assert_allclose(client.predict("block", x), expected, atol=0.1)

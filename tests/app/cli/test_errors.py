@@ -20,7 +20,7 @@ MODEL = "iris-tree"
 PASSPHRASE = {"CLOAKWORK_PASSPHRASE": "x", "CLOAKWORK_API_KEY": ""}
 # Where a command reads a file, as `@`; what else it needs is right.
 READERS = {
-    "models": ["compile @ -o out.clkm", "compile mnist-mlp-1x30 --calibration @ -o out.clkm", "inspect @", "models add @ --data ."],
+    "models": ["compile @ -o out.clkm", "compile mnist-mlp-1x30 --samples @ -o out.clkm", "inspect @", "models add @ --data ."],
     "tables": ["simulate iris-tree --data @.npy", "simulate iris-tree --data iris.npy --labels @", "index build @ -o out.clkn",
                "index query iris.npy --index @", "index query @ --index good.clkn"],
     "keys": ["keygen --client @", "keygen --key @ --out new --force", "encrypt --input @ --key good.key", "encrypt 1 --key @",

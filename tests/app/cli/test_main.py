@@ -57,8 +57,8 @@ def test_compile_shows_eight_options_first(call):
 
 def test_what_a_typo_meant_is_said(call, error_line):
     assert "did you mean 'compile'?" in error_line(call("compil").stderr)
-    line = error_line(call("compile", "--calibratoin", "x").stderr)
-    assert "did you mean '--calibration'?" in line and line.endswith("See 'cloakwork compile --help'.")
+    line = error_line(call("compile", "--precison", "x").stderr)
+    assert "did you mean '--precision'" in line and line.endswith("See 'cloakwork compile --help'.")
 
 
 @pytest.mark.os_entropy

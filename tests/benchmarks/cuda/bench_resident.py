@@ -157,7 +157,7 @@ def compiled_model(name: str) -> tuple[Program, ClientSpecification]:
 def write_model(name: str, profile: str | None, folder: Path) -> None:
     from cloakwork.models.zoo import load_model
 
-    compiled = load_model(name, **({} if profile is None else {"profile": profile}))
+    compiled = load_model(name, **({} if profile is None else {"precision": profile}))
     stem = f"{name}-{compiled.program.parameters.name}"
     save_program(folder / f"{stem}.clkm", compiled.program)
     (folder / f"{stem}.json").write_text(compiled.client.to_json(), encoding="utf-8")

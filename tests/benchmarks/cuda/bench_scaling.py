@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+import cloakwork as cw
+
 SETS = ["gate_64", "gate_64_block", "nn2", "lut4", "lut4_block"]
 BATCHES = [1, 4, 16, 64, 256, 1024, 4096, 8192, 16384, 32768, 65536]
 FULL = 8192  # ciphertexts at once on a card, which runs the largest group of blocks of every set several times
@@ -58,16 +60,12 @@ def compile_perceptrons(folder: Path) -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "models"))
     import onnx_models
 
-    from cloakwork.models.compiler import compile_onnx
-
     folder.mkdir(parents=True, exist_ok=True)
     for name, (_, _, sizes) in perceptrons().items():
         rng = np.random.default_rng(len(sizes) + sizes[1])
         proto = onnx_models.mlp(rng, sizes)
         # Random networks of depth are judged by nothing: what counts here is the work of a program.
-        compiled = compile_onnx(
-            proto, rng.uniform(-1, 1, (256, sizes[0])), profile="fast", accuracy=None, candidates=["nn2"]
-        )
+        compiled = cw.compile(proto, rng.uniform(-1, 1, (256, sizes[0])), precision="fast", accuracy=0, sets=["nn2"])
         compiled.save(folder / f"{name}.clkm")
         print(name, compiled.program.parameters.name, flush=True)
 

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.tree import DecisionTreeClassifier
 from task import SAMPLES, load, scored, tell
 
+import cloakwork as cw
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
@@ -20,7 +21,6 @@ from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.runtime import Runtime
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 
 def linear(task: dict[str, np.ndarray]) -> CompiledModel:
@@ -29,7 +29,7 @@ def linear(task: dict[str, np.ndarray]) -> CompiledModel:
 
 def tree(task: dict[str, np.ndarray]) -> CompiledModel:
     fitted = DecisionTreeClassifier(max_depth=3, random_state=1).fit(task["train"], task["labels"])
-    return compile_estimator(fitted, task["train"])
+    return cw.compile(fitted, task["train"])
 
 
 def main() -> None:

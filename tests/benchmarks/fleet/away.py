@@ -1,6 +1,6 @@
 """What clients see while the object storage or the database is away: slow, refused, hanging, answering 503, cut off in the middle.
 
-PYTHONPATH=tests/api:tests/models:tests/suite python tests/benchmarks/fleet/away.py --seconds 60 --json result.json
+CLOAKWORK_ALLOW_TOY=1 PYTHONPATH=tests/api:tests/models:tests/suite python tests/benchmarks/fleet/away.py --seconds 60 --json result.json
 
 Two services on one PostgreSQL and one S3 (moto's), each behind a proxy that has faults. In each fault every operation is asked once at its beginning
 and once ten seconds later; health and inference with a key that is resident are asked all the while. Afterwards: is anything lost that was accepted?
@@ -21,32 +21,27 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import httpx
+import postgresql
 import psutil
 from faulty_proxy import PASS, FaultyProxy, faulty_proxy
-from postgresql import server as postgresql_server
-from scoring_server import Server, User, becomes, eventually, toy_model
+from scoring_server import Server, User, becomes, eventually, toy_model, with_model
 from two_services import object_store
 
 from cloakwork.models.program.artefact import program_to_bytes
-from cloakwork.models.repository import describe
 
 _SAMPLES = 3
 _AGAIN_SECONDS = 10.0  # into the fault
 _RETURN_SECONDS = 120.0
-STOPPED = "stopped"  # SIGSTOP, of every process of PostgreSQL
+STOPPED, DOWN = (
+    "stopped",
+    "down",
+)  # of PostgreSQL itself: SIGSTOP of every process, an end as by its administrator and a start
 
 Outcome = dict[str, Any]
-
-
-def fill(data: Path) -> Path:
-    folder = data / "models" / "toy"
-    folder.mkdir(parents=True)
-    toy_model().save(folder / "1.clkm")
-    describe(folder / "1.clkm")
-    return data
 
 
 @dataclass
@@ -56,7 +51,7 @@ class Place:
     folder: Path
     store: FaultyProxy
     database: FaultyProxy
-    postmaster: Callable[[], int]
+    postgresql: postgresql.Server
     settings: dict[str, str]
     variables: dict[str, str]
     servers: list[Server] = field(default_factory=list)
@@ -67,28 +62,27 @@ class Place:
     @contextmanager
     def fault(self, what: str, how: str) -> Iterator[None]:
         proxy = self.store if what == "storage" else self.database
-        if how == STOPPED:
-            root = psutil.Process(self.postmaster())
-            processes = [root, *root.children(recursive=True)]
-            for process in processes:
-                process.send_signal(signal.SIGSTOP)
-        else:
-            proxy.mode = how
+        begin, end = {
+            STOPPED: (partial(self._signal, signal.SIGSTOP), partial(self._signal, signal.SIGCONT)),
+            DOWN: (partial(self.postgresql.stop, "fast"), self.postgresql.start),
+        }.get(how, (partial(setattr, proxy, "mode", how), partial(setattr, proxy, "mode", PASS)))
+        begin()
         try:
             yield
         finally:
-            if how == STOPPED:
-                root = psutil.Process(self.postmaster())
-                for process in [root, *root.children(recursive=True)]:
-                    process.send_signal(signal.SIGCONT)
-            else:
-                proxy.mode = PASS
+            end()
+
+    def _signal(self, which: signal.Signals) -> None:
+        file = self.postgresql.folder / "data" / "postmaster.pid"
+        root = psutil.Process(int(file.read_text(encoding="ascii").split()[0]))
+        for process in [root, *root.children(recursive=True)]:
+            process.send_signal(which)
 
 
 @contextmanager
 def place(folder: Path, **settings: str) -> Iterator[Place]:
     with (
-        postgresql_server() as database,
+        postgresql.server() as database,
         object_store() as (url, variables),
         faulty_proxy(int(urlsplit(variables["AWS_ENDPOINT_URL"]).port or 0)) as store,
         faulty_proxy(database.folder / ".s.PGSQL.5432") as proxy,
@@ -104,15 +98,12 @@ def place(folder: Path, **settings: str) -> Iterator[Place]:
         }
         variables = {**variables, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{store.port}"}
 
-        def postmaster() -> int:
-            return int((database.folder / "data" / "postmaster.pid").read_text().split()[0])
-
-        made = Place(folder, store, proxy, postmaster, common, variables)
+        made = Place(folder, store, proxy, database, common, variables)
         try:
             for name in ("one", "two"):
                 server = made.server(name)
                 if name == "one":
-                    fill(server.data)
+                    with_model(server.data, toy_model())
                 server.start()
                 made.servers.append(server)
             yield made
@@ -270,12 +261,10 @@ def measure(made: Place, what: str, how: str, seconds: float, number: int) -> Ou
             "send a model": lambda: one.put(f"/v2/repository/models/m{number}-{turn}/versions/1", content=model),
         }
 
-    began = time.monotonic()
     assert made.servers[0].process is not None
     before = usage(psutil.Process(made.servers[0].process.pid))
-    outcomes: list[dict[str, Outcome]] = []
     with ThreadPoolExecutor(60) as pool:
-        engines = [each for server in made.servers for each in children(server)]
+        engines = [each for server in made.servers for each in server.engines()]
         for engine in engines:
             engine.suspend()
         under_way = [customers.job(each).raise_for_status().json()["id"] for each in (one, one, two)]
@@ -356,18 +345,10 @@ def goes_on(user: User, identity: str) -> bool:
     return user.send(identity, facts["offset"]).status_code == 200
 
 
-def children(server: Server) -> list[psutil.Process]:
-    assert server.process is not None
-    found = psutil.Process(server.process.pid).children()
-    return [each for each in found if "cloakwork.api.engine" in each.cmdline()]
-
-
 def started(server: Server, wait: float) -> Outcome:
     """Whether a service that starts now says something, ends, or waits."""
     began = time.monotonic()
     try:
-        from unittest.mock import patch
-
         with patch("scoring_server.START_SECONDS", wait):
             server.start()
         said = "ready"
@@ -387,7 +368,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     faults = [("storage", how) for how in ("slow", "500", "503", "hangs", "refused", "cut")]
-    faults += [("database", how) for how in ("refused", "hangs", STOPPED, "slow")]
+    faults += [("database", how) for how in ("refused", "hangs", STOPPED, DOWN, "slow")]
     records: list[Outcome] = []
     with tempfile.TemporaryDirectory() as name, place(Path(name)) as made:
         for number, (what, how) in enumerate(faults):

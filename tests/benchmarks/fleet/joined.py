@@ -31,7 +31,7 @@ from cloakwork.api.settings import load_settings
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.models import zoo
 from cloakwork.models.audit.audit_key import AuditKey
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.runtime import samples_at_once
 
 _START_SECONDS: Final = 120.0

@@ -1,6 +1,6 @@
 """How long a fleet takes to answer when a worker, or its engine, is stopped (SIGSTOP) and not killed.
 
-PYTHONPATH=tests/api:tests/models:tests/suite python tests/benchmarks/fleet/stopped.py --takeover 4 --json result.json
+CLOAKWORK_ALLOW_TOY=1 PYTHONPATH=tests/api:tests/models:tests/suite python tests/benchmarks/fleet/stopped.py --takeover 4 --json result.json
 
 A web process and two workers on one machine. In each round the engine of the one that has the key is stopped, and three requests and a job are sent;
 or that, and then the worker too when it has taken some of them. What is measured is the time from the last signal to the last answer.
@@ -20,26 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 from fleet_servers import processes, rows
 from postgresql import postgresql
-from scoring_server import Server, User, becomes, toy_model
-
-from cloakwork.models.repository import describe
+from scoring_server import Server, User, becomes, toy_model, with_model
 
 
 def fill(data: Path) -> Path:
-    folder = data / "models" / "toy"
-    folder.mkdir(parents=True)
-    toy_model().save(folder / "1.clkm")
-    describe(folder / "1.clkm")
-    return data
-
-
-def engine_of(server: Server) -> int:
-    assert server.process is not None
-    children = psutil.Process(server.process.pid).children()
-    return next(int(each.pid) for each in children if "cloakwork.api.engine" in each.cmdline())
+    return with_model(data, toy_model())
 
 
 def measure(database: str, workers: list[Server], user: User, what: str, wait: float) -> dict[str, Any]:
@@ -49,7 +36,7 @@ def measure(database: str, workers: list[Server], user: User, what: str, wait: f
     nodes = {(each.data / "node").read_text(encoding="utf-8").strip(): each for each in workers}
     victim = next(worker for node, worker in nodes.items() if node in holders)
     assert victim.process is not None
-    pids = [engine_of(victim), *([victim.process.pid] if what == "worker" else [])]
+    pids = [victim.engines()[0].pid, *([victim.process.pid] if what == "worker" else [])]
 
     def timed() -> tuple[int, float]:
         try:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Reals
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.runtime import Runtime, samples_at_once
 from cloakwork.models.runtime.interpreter import interpret
 from cloakwork.models.runtime.simulate import simulate

@@ -17,9 +17,9 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+import cloakwork as cw
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 from .data import Data, load
 from .recipes import Stranger, is_issue_row
@@ -66,13 +66,13 @@ def prepare(stranger: Stranger, settings: Settings) -> Prepared:
     options = {**(settings.options or {}), **stranger.options}
     if stranger.estimator is not None:
         estimator = fitted(stranger, data)
-        return Prepared(data, lambda: compile_estimator(estimator, calibration, **options), estimator.predict, True)
+        return Prepared(data, lambda: cw.compile(estimator, calibration, **options), estimator.predict, True)
     model = onnx_model(stranger, data, cache=settings.cache, again=settings.train_again)
     session = onnxruntime.InferenceSession(model.SerializeToString(), _one_thread(), ["CPUExecutionProvider"])
     seen = None if stranger.quantised else calibration
     return Prepared(
         data,
-        lambda: compile_onnx(model, seen, **options),
+        lambda: cw.compile(model, seen, **options),
         lambda x: np.asarray(session.run(None, {"x": x})[0]),
         any(node.op_type == "Sigmoid" and "y" in node.output for node in model.graph.node),
     )

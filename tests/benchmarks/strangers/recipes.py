@@ -66,10 +66,8 @@ def _qdq_cnn() -> nn.Module:
     return convolutions(nn.Conv2d(1, 6, 5, stride=2), nn.ReLU(), nn.MaxPool2d(2), head=(6 * 6 * 6, 32, 10))
 
 
-def _exact(rounded_bits: int) -> dict[str, Any]:
-    from cloakwork.models.compiler import ExactSettings
-
-    return {"profile": "exact", "exact": ExactSettings(rounded_bits=rounded_bits)}
+def _exact(accumulator_bits: int) -> dict[str, Any]:
+    return {"precision": "exact", "accumulator_bits": accumulator_bits}
 
 
 _ISSUE_ROWS: Final = (

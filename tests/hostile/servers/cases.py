@@ -240,6 +240,35 @@ def index(**changes: Any) -> Case:
     return Case(fields | changes, {"kind": "index", "program_digest": PROGRAM})
 
 
+def batch(features: int = 1, **changes: Any) -> Case:
+    """A model for batches, of one column that counts as so many features."""
+    numbers = {"lower": [0.0], "upper": [1.0], "offset": [0.5], "scale": [8192.0]}
+    fields = {
+        "format": "cloakwork batches client 1",
+        "set": "bgv12",
+        "plaintext_moduli": [67108863],
+        "packing": "coefficients",
+        "level": 2,
+        "answer_level": 2,
+        "products": False,
+        "limit": 4096,
+        "features": features,
+        "unit": [1e-8],
+        "told": [0.0],
+        "input_steps": [
+            {"step": "Columns", "count": 1, "names": None, "missing": False},
+            *([{"step": "Append", "columns": [0] * (features - 1), "steps": []}] if features > 1 else []),
+            {"step": "Rescale", **{name: value * features for name, value in numbers.items()}},
+            {"step": "Round"},
+        ],
+        "votes": None,
+        "output_steps": [],
+        "radial": None,
+        "program": None,
+    }
+    return Case(fields | changes, {"kind": "batch", "program_digest": PROGRAM})
+
+
 _STEPS: Final = {
     "append_doubles_twenty_times": prepared(*doubled(20), FIRST, samples="many"),
     "append_two_million_columns": prepared({"step": "Append", "columns": [0] * (2 * MIB), "steps": []}, FIRST),
@@ -306,6 +335,17 @@ _STEPS: Final = {
     "index_whose_target_is_objects": index(target=[{"a": 1}]),
     "index_whose_centre_is_nested": index(centre=[[[0.0]]]),
     "index_of_real_rows": index(rows=1e400),
+    "batch_of_forty_thousand_features": batch(40_000),
+    "batch_of_ten_thousand_features": batch(10_000),
+    "batch_of_many_ciphertexts": batch(20_000, set="bgv16", level=40),
+    "batch_of_a_billion_features": Case(batch().specification | {"features": 1 << 30}, {"kind": "batch"}),
+    "batch_of_a_huge_modulus": batch(plaintext_moduli=[1 << 4000]),
+    "batch_of_many_moduli": batch(plaintext_moduli=[67108863, 67108861, 67108859, 67108857]),
+    "batch_of_endless_units": batch(unit=[1e400]),
+    "batch_whose_answers_fill_memory": batch(unit=[1.0] * 500_000, told=[0.0] * 500_000),
+    "batch_whose_program_is_a_list": batch(program=[[]]),
+    "batch_whose_packing_is_a_list": batch(packing=["slots"]),
+    "batch_whose_radial_is_a_number": batch(radial=1),
 }
 
 # --- parameter sets ------------------------------------------------------------------------------------------------------------------
@@ -321,6 +361,7 @@ _SETS: Final = {
     "set_toy_of_an_index": Case(
         index(set="toy_bgv12", plaintext_modulus=2, level=1, limit=1).specification, {"kind": "index"}, toys=False
     ),
+    "set_toy_of_a_batch": Case(batch(set="toy_bgv12").specification, {"kind": "batch"}, toys=False),
     "set_of_a_paper": of_set("papers/velofhe_mr1"),
     "set_with_structured_keys": of_set("nn2_block"),
     "set_of_two_parties": of_set("lut3_2p"),

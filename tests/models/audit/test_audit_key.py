@@ -17,7 +17,7 @@ from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 from cloakwork.models.audit.audit_key import AuditKey, Transcript, load_audit_key, own_audit_key
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.runtime import Runtime
@@ -89,7 +89,7 @@ def test_other_files_are_refused_and_stay(tmp_path: Path, content: bytes) -> Non
 def regression() -> CompiledModel:
     rng = np.random.default_rng(12)
     model = LinearModel(rng.normal(size=(1, 7)), rng.normal(size=1), "sigmoid", labels=np.array(["no", "yes"]))
-    return compile_linear(model, rng.uniform(-1, 1, (200, 7)), parameters="toy_two_limb")
+    return compile_linear(model, rng.uniform(-1, 1, (200, 7)), sets="toy_two_limb")
 
 
 def test_masks_of_seeded_answers_tell_nothing(regression: CompiledModel) -> None:

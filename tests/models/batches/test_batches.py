@@ -62,7 +62,7 @@ def through_bytes(model: BatchModel, samples: np.ndarray, threads: int = 2) -> n
         part = integers[first : first + client.samples_at_once]
         queries = [
             SeededLevelledCiphertexts.from_bytes(each.to_bytes(), own)
-            for each, own in zip(client.encrypt(keys, part), client.parameters, strict=True)
+            for each, own in zip(client.encrypt_integers(keys, part), client.parameters, strict=True)
         ]
         answers = [
             LevelledCiphertexts.from_bytes(each.to_bytes(), own)
@@ -78,18 +78,18 @@ MODELS: list[Any] = [
     pytest.param(linear(7, 4, labels=LABELS, transform="softmax"), {}, id="linear"),
     pytest.param(linear(1, 1), {}, id="one-feature", marks=pytest.mark.tier("all")),
     pytest.param(linear(300, 2), {}, id="many-features", marks=pytest.mark.tier("all")),
-    pytest.param(linear(5, 40), {"way": "slots"}, id="many-outputs", marks=pytest.mark.tier("all")),
-    pytest.param(powers(3, 20, 2), {"way": "slots"}, id="products"),
-    pytest.param(powers(2, 9, 3, 2), {"way": "slots"}, id="cubes", marks=pytest.mark.tier("all")),
-    pytest.param(radial(4, 30, 3), {"way": "slots"}, id="radial", marks=pytest.mark.tier("all")),
-    pytest.param(radial(4, 30, 3), {"way": "ciphertexts"}, id="radial-queries"),
+    pytest.param(linear(5, 40), {"packing": "slots"}, id="many-outputs", marks=pytest.mark.tier("all")),
+    pytest.param(powers(3, 20, 2), {"packing": "slots"}, id="products"),
+    pytest.param(powers(2, 9, 3, 2), {"packing": "slots"}, id="cubes", marks=pytest.mark.tier("all")),
+    pytest.param(radial(4, 30, 3), {"packing": "slots"}, id="radial", marks=pytest.mark.tier("all")),
+    pytest.param(radial(4, 30, 3), {"packing": "ciphertexts"}, id="radial-queries"),
 ]
 
 
 @pytest.mark.parametrize(("model", "options"), MODELS)
 def test_encrypted_scores_are_the_formulas(model: Model, options: dict[str, Any]) -> None:
     x = table(20, model.features)
-    made = compile_batch(model, x, samples=4000, **options)
+    made = compile_batch(model, x, batch=4000, **options)
     integers = made.client.integers(x)
     np.testing.assert_array_equal(through_bytes(made, x[:5]), made.outputs(integers[:5]))
     scores = made.scores(x)
@@ -104,7 +104,7 @@ def test_powers_of_the_server(monkeypatch: pytest.MonkeyPatch, degree: int, rows
     monkeypatch.setattr("cloakwork.models.batches.build.MOST_MONOMIALS", 0)
     model = powers(2, rows, degree, 2)
     x = table(50, 2)
-    made = compile_batch(model, x, samples=4000, way="slots")
+    made = compile_batch(model, x, batch=4000, packing="slots")
     assert made.client.products and made.client.packing == "slots"
     client = made.client
     rng = np.random.default_rng(3)
@@ -121,7 +121,7 @@ def test_several_moduli(monkeypatch: pytest.MonkeyPatch) -> None:
     """Integers beyond 64 bits, put together of three residues."""
     monkeypatch.setattr("cloakwork.models.batches.build.MOST_MONOMIALS", 0)
     monkeypatch.setattr("cloakwork.models.batches.build.GOOD_AGREEMENT", 2.0)
-    made = compile_batch(powers(2, 4, 3), table(50, 2), samples=10000, way="slots")
+    made = compile_batch(powers(2, 4, 3), table(50, 2), batch=10000, packing="slots")
     assert len(made.client.parameters) == 3 and made.formula.largest(made.client.limit) > 1 << 62
     x = table(6, 2, seed=4)
     with warnings.catch_warnings():
@@ -130,7 +130,7 @@ def test_several_moduli(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.tier("all")
-@pytest.mark.parametrize("way", ["slots", "ciphertexts"])
+@pytest.mark.parametrize("packing", ["slots", "ciphertexts"])
 def test_stiff_kernels_get_finer_inner_products(way: Any) -> None:
     """Weights of 10^5 that nearly cancel: two plaintext moduli, in which a score is the same beside any other samples."""
     rng = np.random.default_rng(12)
@@ -139,7 +139,7 @@ def test_stiff_kernels_get_finer_inner_products(way: Any) -> None:
     model = RadialModel(
         np.repeat(vectors[:20], 2, axis=0) + 1e-3 * rng.standard_normal((40, 2)), 0.5, signs[None], np.zeros(1)
     )
-    made = compile_batch(model, vectors, samples=5000, way=way)
+    made = compile_batch(model, vectors, batch=5000, packing=way)
     assert len(made.client.parameters) == 2 and made.report()["agreement"] >= 0.99
     x = vectors[:3]
     np.testing.assert_array_equal(through_bytes(made, x), made.outputs(made.client.integers(x)))
@@ -157,7 +157,7 @@ def test_residues() -> None:
 
 
 def test_more_samples_than_a_ciphertext_holds() -> None:
-    made = compile_batch(linear(3, 2), table(30, 3), samples=9000)
+    made = compile_batch(linear(3, 2), table(30, 3), batch=9000)
     rng = np.random.default_rng(6)
     integers = rng.integers(-made.client.limit, made.client.limit + 1, (9000, 3))
     keys = tuple(LevelledClientKey.generate(each) for each in made.client.parameters)
@@ -168,7 +168,7 @@ def test_more_samples_than_a_ciphertext_holds() -> None:
 def test_sums_never_wrap() -> None:
     """The largest scores of any input are within the plaintext modulus."""
     for model in (linear(2, 3), linear(64, 10, transform="softmax", labels=np.arange(10))):
-        made = compile_batch(model, table(20, model.features), samples=5000)
+        made = compile_batch(model, table(20, model.features), batch=5000)
         ends = made.client.limit * np.sign(made.formula.inner)
         most = np.abs(made.outputs(ends)).max()
         assert most <= made.formula.largest(made.client.limit) <= made.client.parameters[0].plaintext_modulus // 2
@@ -185,15 +185,15 @@ def test_scales_and_projections_become_weights() -> None:
     steps = (Columns(5, None), scaling, components)
     reduced = components(scaling(x))
     model = linear(2, 3)
-    made = compile_batch(model, x, samples=5000, preprocessing=steps)
+    made = compile_batch(model, x, batch=5000, preprocessing=steps)
     assert [type(step).__name__ for step in made.client.input_steps] == ["Columns", "Rescale", "Round"]
     np.testing.assert_allclose(made.scores(x), model.scores(reduced), atol=0.01)
     kernel = powers(2, 6, 2)
-    made = compile_batch(kernel, x, samples=5000, preprocessing=steps, way="slots")
+    made = compile_batch(kernel, x, batch=5000, preprocessing=steps, packing="slots")
     assert [type(step).__name__ for step in made.client.input_steps][:3] == ["Columns", "Standardise", "Project"]
     np.testing.assert_allclose(made.scores(x), kernel.scores(reduced), atol=0.01 * np.abs(kernel.scores(reduced)).max())
     square = powers(5, 6, 2)
-    made = compile_batch(square, x, samples=5000, preprocessing=steps[:2], way="slots")
+    made = compile_batch(square, x, batch=5000, preprocessing=steps[:2], packing="slots")
     assert not any(isinstance(step, Standardise) for step in made.client.input_steps)
 
 
@@ -213,7 +213,7 @@ def test_the_quadratic_form_is_the_kernel() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("model", [linear(20, 3), powers(30, 40, 2), radial(4, 30)], ids=["sums", "squares", "radial"])
 def test_devices_give_the_same(model: Model) -> None:
-    made = compile_batch(model, table(60, model.features), samples=9000, way="slots")
+    made = compile_batch(model, table(60, model.features), batch=9000, packing="slots")
     rng = np.random.default_rng(9)
     integers = rng.integers(-made.client.limit, made.client.limit + 1, (9000, made.formula.features))
     keys = tuple(LevelledClientKey.generate(each) for each in made.client.parameters)
@@ -223,7 +223,7 @@ def test_devices_give_the_same(model: Model) -> None:
 
 def test_the_choice_follows_the_number_of_samples() -> None:
     model, x = linear(30, 1), table(50, 30)
-    few, many = (compile_batch(model, x, samples=count) for count in (1, 5000))
+    few, many = (compile_batch(model, x, batch=count) for count in (1, 5000))
     assert few.way == "ciphertexts" and many.way == "slots"
     for made in (few, many):
         report = made.report()
@@ -231,30 +231,30 @@ def test_the_choice_follows_the_number_of_samples() -> None:
         assert ways == {"one sample a slot", "one ciphertext a sample"}
         assert report["considered"][0]["way"] == report["way"] and "ms a sample" in report["reason"]
         assert report["failure_log2"] <= -128 and report["security_bits"] >= 128
-        assert report["way"] in str(made)
+        assert report["way"] in made.details
     assert not many.report()["evaluation_keys"]
     np.testing.assert_allclose(few.scores(x[:3]), many.scores(x[:3]), atol=0.01)
     kernel = radial(3, 20)
-    assert compile_batch(kernel, x[:, :3], samples=1).client.packing == "query"
-    assert compile_batch(kernel, x[:, :3], samples=5000).client.packing == "coefficients"
+    assert compile_batch(kernel, x[:, :3], batch=1).client.packing == "query"
+    assert compile_batch(kernel, x[:, :3], batch=5000).client.packing == "coefficients"
 
 
 def test_radial_reports_tell_that_vectors_are_learnt() -> None:
-    report = compile_batch(radial(3, 20), table(30, 3), samples=5000).report()
+    report = compile_batch(radial(3, 20), table(30, 3), batch=5000).report()
     assert "support vectors themselves" in report["client_learns"]
-    assert compile_batch(linear(3, 2), table(30, 3), samples=5000).report()["client_learns"] == "the decision scores"
+    assert compile_batch(linear(3, 2), table(30, 3), batch=5000).report()["client_learns"] == "the decision scores"
 
 
 def test_coarse_integers_are_told() -> None:
     x = np.random.default_rng(8).standard_normal((400, 30))
     model = LinearModel(np.ones((1, 30)), np.zeros(1), "decision", labels=np.arange(2))
     with pytest.warns(AccuracyWarning, match="less than 97 %"):
-        made = compile_batch(model, x, samples=5000, bits=4, way="slots", margin=20)
+        made = compile_batch(model, x, batch=5000, input_bits=4, packing="slots", margin=20)
     assert made.report()["agreement"] < 0.97
 
 
 def test_values_beyond_the_range_count_as_its_end() -> None:
-    made = compile_batch(linear(2, 1), table(30, 2), samples=5000)
+    made = compile_batch(linear(2, 1), table(30, 2), batch=5000)
     with pytest.warns(CalibratedRangeWarning, match="1 of 2 samples"):
         found = made.client.integers(np.array([[0.0, 0.0], [1e9, -1e9]]))
     np.testing.assert_array_equal(found[1], made.client.limit * np.array([1, -1]))
@@ -264,17 +264,17 @@ def test_wrong_models_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
     x = table(20, 2)
     model = linear(2, 1)
     for options in (
-        {"samples": 0},
-        {"samples": 1, "way": "rows"},
-        {"samples": 1, "margin": -1},
-        {"samples": 1, "bits": 99},
+        {"batch": 0},
+        {"batch": 1, "packing": "rows"},
+        {"batch": 1, "margin": -1},
+        {"batch": 1, "input_bits": 99},
     ):
         with pytest.raises(CompileError):
             compile_batch(model, x, **options)
     with pytest.raises(FheError):
-        compile_batch(model, np.zeros((5, 3)), samples=1)
+        compile_batch(model, np.zeros((5, 3)), batch=1)
     with pytest.raises(FheError):
-        compile_batch(model, np.full((5, 2), np.nan), samples=1)
+        compile_batch(model, np.full((5, 2), np.nan), batch=1)
     with pytest.raises(CompileError, match="finite"):
         PowerModel(np.full((1, 2), np.inf), np.zeros(1), 2, np.ones((1, 1)), np.zeros(1))
     for degree in (1, 17):
@@ -283,14 +283,14 @@ def test_wrong_models_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CompileError, match="gamma"):
         RadialModel(np.ones((1, 2)), 0.0, np.ones((1, 1)), np.zeros(1))
     with pytest.raises(CompileError, match="no program"):
-        compile_batch(powers(40, 5, 12), table(50, 40), samples=1, way="ciphertexts")
+        compile_batch(powers(40, 5, 12), table(50, 40), batch=1, packing="ciphertexts")
     monkeypatch.setattr("cloakwork.models.batches.build.slot_room", lambda moduli: 10)
     with pytest.raises(NoParameterSetError, match="no set"):
-        compile_batch(powers(40, 5, 12), table(50, 40), samples=5000)
+        compile_batch(powers(40, 5, 12), table(50, 40), batch=5000)
 
 
 def test_wrong_samples_keys_and_ciphertexts() -> None:
-    made = compile_batch(linear(3, 2), table(30, 3), samples=5000)
+    made = compile_batch(linear(3, 2), table(30, 3), batch=5000)
     client = made.client
     key, stranger = (LevelledClientKey.generate(client.parameters[0]) for _ in range(2))
     for wrong in (np.zeros((2, 4)), np.full((1, 3), np.inf), np.zeros(3)):
@@ -303,7 +303,7 @@ def test_wrong_samples_keys_and_ciphertexts() -> None:
     with pytest.raises(CompileError, match="keys"):
         made.predict(np.zeros((1, 3)), "encrypted", key=[key, stranger])
     scorer = made.scorer()
-    query = client.encrypt([key], np.zeros((1, 3), dtype=int))
+    query = client.encrypt_integers([key], np.zeros((1, 3), dtype=int))
     answers = scorer.score(query)
     with pytest.raises(KeyMismatchError):
         client.outputs([stranger], answers, 1)
@@ -322,17 +322,17 @@ def test_wrong_samples_keys_and_ciphertexts() -> None:
             [LevelledCiphertexts(client.parameters[0], key.key_id, query[0].expand().words, 7, query[0].expand().noise)]
         )
     with pytest.raises(CompileError, match="integers"):
-        client.encrypt([key], np.zeros((0, 3), dtype=int))
+        client.encrypt_integers([key], np.zeros((0, 3), dtype=int))
     with pytest.raises(CompileError, match="evaluation keys"):
         made.scorer([key.evaluation_keys()])
 
 
 def test_strangers_keys_are_refused_where_there_are_products() -> None:
-    made = compile_batch(radial(3, 10), table(30, 3), samples=1, way="ciphertexts")
+    made = compile_batch(radial(3, 10), table(30, 3), batch=1, packing="ciphertexts")
     key, stranger = (LevelledClientKey.generate(made.client.parameters[0]) for _ in range(2))
     scorer = made.scorer(made.client.evaluation_keys([key]))
     with pytest.raises(KeyMismatchError):
-        scorer.score(made.client.encrypt([stranger], np.zeros((1, 3), dtype=int)))
+        scorer.score(made.client.encrypt_integers([stranger], np.zeros((1, 3), dtype=int)))
     with pytest.raises(CompileError, match="evaluation keys"):
         made.scorer()
 
@@ -340,8 +340,8 @@ def test_strangers_keys_are_refused_where_there_are_products() -> None:
 def test_hostile_specifications() -> None:
     votes = Votes(np.array(["a", "b", "c"]))
     texts = [
-        compile_batch(linear(3, 2), table(30, 3), samples=5000).client.to_json(),
-        compile_batch(radial(3, 10, 3), table(30, 3), samples=5000, after=votes).client.to_json(),
+        compile_batch(linear(3, 2), table(30, 3), batch=5000).client.to_json(),
+        compile_batch(radial(3, 10, 3), table(30, 3), batch=5000, after=votes).client.to_json(),
     ]
     rng = random.Random(10)
     for text in texts:

@@ -12,8 +12,10 @@ from onnx import ModelProto, NodeProto, helper
 from onnx_models import model, runtime
 from sessions import Sessions
 
+import cloakwork as cw
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.errors import CompileError, NoParameterSetError, UnsupportedOperatorError
 
 TOY = parameter_set("toy_large")
@@ -24,14 +26,12 @@ FLOATS = {"to": 1}
 def compiled(
     proto: ModelProto, x: np.ndarray, input_bits: int = 8, activation_bits: int = 4, **options: Any
 ) -> CompiledModel:
-    settings = ExactSettings(input_bits=input_bits, activation_bits=activation_bits)
-    return compile_onnx(
-        proto, x, **{"profile": "exact", "exact": settings, "weight_bits": 8, "accuracy": None, **options}
-    )
+    settings = {"input_bits": input_bits, "activation_bits": activation_bits}
+    return cw.compile(proto, x, **{"precision": "exact", **settings, "weight_bits": 8, "accuracy": 0, **options})
 
 
 def toy(proto: ModelProto, x: np.ndarray, **options: Any) -> CompiledModel:
-    return compiled(proto, x, candidates=[TOY], profile="exact_64", **options)
+    return compiled(proto, x, sets=[TOY], precision="exact_64", **options)
 
 
 def encrypted(sessions: Sessions, made: CompiledModel, x: np.ndarray) -> np.ndarray:
@@ -350,7 +350,7 @@ def test_ranges_too_wide_are_refused_with_bits() -> None:
         NoParameterSetError,
         match=r"'compare' \(Less\(x\)\) reads an accumulator of 2\d bits, sign included.*at most 1\d fit|are compared",
     ):
-        compiled(proto, x, input_bits=12, candidates=["large16"])
+        compiled(proto, x, input_bits=12, sets=["large16"])
 
 
 def test_extremes_at_another_scale_are_refused() -> None:
@@ -411,4 +411,4 @@ def test_recorded_ranges_do_not_say_how_far_choices_are_apart() -> None:
     x = np.random.default_rng(1).integers(0, 16, (100, 8)).astype(np.float32)
     seen = calibrate(proto, x, exact=True)
     with pytest.raises(CompileError, match="expected samples, not recorded ranges"):
-        compile_onnx(proto, seen, profile="exact")
+        cw.compile(proto, seen, precision="exact")

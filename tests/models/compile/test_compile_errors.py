@@ -7,8 +7,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx_models import mlp, model, runtime, single
 
+import cloakwork as cw
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.errors import CompileError, NoParameterSetError, ShapeError, UnsupportedOperatorError
 from cloakwork.models.onnx_import.importer import import_onnx
@@ -45,7 +45,7 @@ def test_all_unsupported_nodes_are_reported_at_once_with_their_names() -> None:
 def test_final_operators_move_to_the_client(operator: str, axis: int, output_type: int) -> None:
     proto = single(operator, [5], axis=axis, output_type=output_type)
     calibration = RNG.uniform(-2, 2, (100, 5))
-    compiled = compile_onnx(proto, calibration)
+    compiled = cw.compile(proto, calibration)
     x = calibration[:7]
     assert compiled.report()["client_steps"] == [operator] and compiled.report()["bootstraps"] == 0
     np.testing.assert_allclose(compiled.predict_float(x), runtime(proto, x), atol=1e-6)
@@ -72,16 +72,14 @@ def test_no_parameter_set_names_layer_need_and_nearest_set() -> None:
     rng = np.random.default_rng(5)
     proto = mlp(rng, [8, 48, 48, 48, 2])
     with pytest.raises(NoParameterSetError) as caught:
-        compile_onnx(
-            proto, rng.uniform(-1, 1, (50, 8)), weight_bits=8, profile="fast", candidates=[parameter_set("nn2")]
-        )
+        cw.compile(proto, rng.uniform(-1, 1, (50, 8)), weight_bits=8, precision="fast", sets=[parameter_set("nn2")])
     text = str(caught.value)
     assert "'layer3' needs weights of at least 8 bits" in text and "'nn2'" in text and "2 %" in text
 
 
 def test_deep_network_takes_a_set_for_large_weights() -> None:
-    compiled = compile_onnx(
-        mlp(RNG, [8, 48, 48, 48, 2]), RNG.uniform(-1, 1, (50, 8)), weight_bits=6, profile=1.0, accuracy=None
+    compiled = cw.compile(
+        mlp(RNG, [8, 48, 48, 48, 2]), RNG.uniform(-1, 1, (50, 8)), weight_bits=6, precision=1.0, accuracy=0
     )
     assert bootstrap_cost(compiled.program.parameters) > bootstrap_cost(parameter_set("nn2"))
 
@@ -96,11 +94,11 @@ def test_wrong_models_and_calls() -> None:
     graph = import_onnx(single("Relu", [3]))
     with pytest.raises(ShapeError, match="samples come first"):
         interpret(graph, np.zeros((2, 4)))
-    with pytest.raises(CompileError, match="profile"):
-        compile_onnx(single("Relu", [3]), np.ones((4, 3)), profile="quick")
+    with pytest.raises(CompileError, match="precision"):
+        cw.compile(single("Relu", [3]), np.ones((4, 3)), precision="quick")
     for profile in (0, -1.0, 11, float("nan"), {"nowhere": "fast"}, {"*": "quick"}):
-        with pytest.raises(CompileError, match="profile"):
-            compile_onnx(single("Relu", [3]), np.ones((4, 3)), profile=profile)
+        with pytest.raises(CompileError, match="precision"):
+            cw.compile(single("Relu", [3]), np.ones((4, 3)), precision=profile)
     with pytest.raises(CompileError, match="not finite"):
         nodes = [helper.make_node("Log", ["x"], ["l"]), helper.make_node("MatMul", ["l", "w"], ["y"])]
-        compile_onnx(model(nodes, [3], {"w": np.ones((3, 1), np.float32)}), np.array([[1.0, 0.0, 2.0]]))
+        cw.compile(model(nodes, [3], {"w": np.ones((3, 1), np.float32)}), np.array([[1.0, 0.0, 2.0]]))

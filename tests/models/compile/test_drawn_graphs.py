@@ -12,7 +12,7 @@ import pytest
 from cases import case
 from drawn_graphs import description, drawn_graph, expected, samples_for, smallest
 
-from cloakwork.models.compiler import compile_onnx
+import cloakwork as cw
 from cloakwork.models.criteria.intervals import wilson
 from cloakwork.models.errors import AccuracyWarning, CompileError, ImportFaultError
 from cloakwork.models.program.facts import CheckFacts
@@ -34,7 +34,7 @@ def end_of(model: onnx.ModelProto, seed: int) -> str:
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         try:
-            compiled = compile_onnx(model, calibration)
+            compiled = cw.compile(model, calibration)
         except ImportFaultError:
             raise
         except CompileError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from onnx_models import mlp, model, runtime
 from quantised_models import SHAPE, network, quantised
 from sessions import Sessions
 
+import cloakwork as cw
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.errors import CompileError, NoParameterSetError
 from cloakwork.models.graph.ir import wrong_distance
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -28,14 +31,14 @@ from cloakwork.models.runtime.interpreter import wire_values
 
 RNG = np.random.default_rng(17)
 TOY = parameter_set("toy_two_limb")  # 4.7 bits of values at 2^-64
-SMALL = ExactSettings(input_bits=2, activation_bits=2)
+SMALL = {"input_bits": 2, "activation_bits": 2}
 
 
 def compiled(
-    proto: ModelProto, x: np.ndarray | Calibration, exact: ExactSettings = SMALL, **options: Any
+    proto: ModelProto, x: np.ndarray | Calibration, exact: Mapping[str, Any] = SMALL, **options: Any
 ) -> CompiledModel:
-    options = {"profile": "exact_64", "weight_bits": 2, "candidates": [TOY], **options}
-    return compile_onnx(proto, x, exact=exact, **{"accuracy": None, **options})  # of random weights
+    options = {"precision": "exact_64", "weight_bits": 2, "sets": [TOY], **options}
+    return cw.compile(proto, x, **exact, **{"accuracy": 0, **options})  # of random weights
 
 
 def encrypted(sessions: Sessions, made: CompiledModel, x: np.ndarray) -> np.ndarray:
@@ -123,8 +126,8 @@ def test_shipped_sets_are_chosen_by_cost_and_failure() -> None:
     x = RNG.uniform(-1, 1, (100, 6))
     names = {}
     for profile in ("exact", "exact_64"):
-        made = compile_onnx(
-            mlp(np.random.default_rng(0), [6, 5, 3]), x, profile=profile, weight_bits=2, exact=SMALL, accuracy=None
+        made = cw.compile(
+            mlp(np.random.default_rng(0), [6, 5, 3]), x, precision=profile, weight_bits=2, **SMALL, accuracy=0
         )
         names[profile] = made.program.parameters.name
     assert names["exact"].startswith("lut") and names["exact_64"].endswith("_64")
@@ -135,9 +138,9 @@ def test_shipped_sets_are_chosen_by_cost_and_failure() -> None:
 def test_accumulators_of_seven_and_eight_bits(structured_keys: bool) -> None:
     """More values than one accumulator resolves: tables over several, encrypted as in clear."""
     x = RNG.uniform(-1, 1, (100, 8))
-    exact = ExactSettings(input_bits=4, activation_bits=4)
-    network, options = mlp(np.random.default_rng(0), [8, 6, 4, 3]), {"exact": exact, "structured_keys": structured_keys}
-    made = compile_onnx(network, x, profile="exact_64", weight_bits=3, accuracy=None, **options)
+    exact = {"input_bits": 4, "activation_bits": 4}
+    network, options = mlp(np.random.default_rng(0), [8, 6, 4, 3]), {**exact, "structured": structured_keys}
+    made = cw.compile(network, x, precision="exact_64", weight_bits=3, accuracy=0, **options)
     params = made.program.parameters
     assert params.structured_secret is structured_keys
     assert 128 < made.program.facts.exact.values["layer0"] <= 256
@@ -154,8 +157,8 @@ def test_what_no_set_resolves_is_refused_with_the_layer_or_rounded() -> None:
         r"'layer0' needs look-ups on \d+ values.*'toy_two_limb', resolves \d+ values.* it has \d+ steps, and at most 64"
     )
     with pytest.raises(NoParameterSetError, match=too_many):
-        compiled(proto, x, ExactSettings(input_bits=4, activation_bits=8), weight_bits=4)
-    rounded = compiled(proto, x, ExactSettings(input_bits=4, activation_bits=3, rounded_bits=3), weight_bits=4)
+        compiled(proto, x, {"input_bits": 4, "activation_bits": 8}, weight_bits=4)
+    rounded = compiled(proto, x, {"input_bits": 4, "activation_bits": 3, "accumulator_bits": 3}, weight_bits=4)
     assert "layer0" in rounded.program.facts.exact.rounded
     assert rounded.report()["layers"][0]["failure_log2"] <= -64  # to be more than one step off
     clear = rounded.predict(x)
@@ -166,7 +169,7 @@ def test_what_no_set_resolves_is_refused_with_the_layer_or_rounded() -> None:
 def test_look_ups_say_how_far_a_wrong_value_is(rounded_bits: int | None) -> None:
     """What is moved by less comes out the same, what is moved by more is taken for another value."""
     x = RNG.uniform(-1, 1, (40, 4))
-    settings = ExactSettings(input_bits=2, activation_bits=2, rounded_bits=rounded_bits)
+    settings = {"input_bits": 2, "activation_bits": 2, "accumulator_bits": rounded_bits}
     program = compiled(mlp(RNG, [4, 5, 3]), x, settings).program
     graph = program.graph
     seen = wire_values(graph, ClientSpecification.of(program).inputs(x))
@@ -192,7 +195,10 @@ def test_look_ups_say_how_far_a_wrong_value_is(rounded_bits: int | None) -> None
 def test_calibrated_ranges_are_narrower_and_named() -> None:
     x = RNG.uniform(-1, 1, (400, 20))
     proto = mlp(RNG, [20, 8, 3])
-    settings_ = {ranges: ExactSettings(4, 3, 3, ranges) for ranges in ("interval", "calibrated")}
+    settings_ = {
+        ranges: {"input_bits": 4, "activation_bits": 3, "accumulator_bits": 3, "accumulator_ranges": ranges}
+        for ranges in ("interval", "calibrated")
+    }
     made = {ranges: compiled(proto, x, exact, weight_bits=3) for ranges, exact in settings_.items()}
     assert made["interval"].program.facts.exact.calibrated_ranges == ()
     assert "layer0" in made["calibrated"].program.facts.exact.calibrated_ranges
@@ -204,7 +210,7 @@ def test_layers_may_be_approximate_beside_exact_ones() -> None:
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (200, 4))
     proto = mlp(rng, [4, 5, 4, 3])
-    made = compiled(proto, x, profile={"*": "exact_64", "layer1": 3.0})
+    made = compiled(proto, x, precision={"*": "exact_64", "layer1": 3.0})
     snapped = [node.steps[0].operator == "Snap" for node in made.program.graph.lookups]
     assert snapped == [True, False]
     limits = {layer["name"]: layer["noise_limit_percent"] for layer in made.report()["layers"]}
@@ -216,22 +222,21 @@ def test_quantised_model_keeps_its_own_grids(tmp_path: Path) -> None:
     rng = np.random.default_rng(6)
     x = rng.standard_normal((60, *SHAPE))
     proto = quantised(tmp_path, network(rng), x, operators=False, per_channel=True)
-    made = compile_onnx(
+    made = cw.compile(
         proto,
         x,
-        profile="exact",
+        precision="exact",
         weight_bits=4,
-        exact=ExactSettings(rounded_bits=3, ranges="calibrated"),
-        accuracy=None,
+        accumulator_bits=3,
+        accumulator_ranges="calibrated",
+        accuracy=0,
     )
     expected = runtime(proto, x)
     assert np.corrcoef(made.predict(x).ravel(), expected.ravel())[0, 1] > 0.8  # of three and four bits
     assert made.program.input_steps[0].unit == pytest.approx(float(np.float32(made.program.input_steps[0].unit)))
 
 
-@pytest.mark.parametrize(
-    "exact", [ExactSettings(input_bits=0), ExactSettings(rounded_bits=20), ExactSettings(ranges="all")]
-)  # type: ignore[arg-type]
-def test_wrong_settings(exact: ExactSettings) -> None:
+@pytest.mark.parametrize("exact", [{"input_bits": 0}, {"accumulator_bits": 20}, {"accumulator_ranges": "all"}])  # type: ignore[arg-type]
+def test_wrong_settings(exact: dict[str, Any]) -> None:
     with pytest.raises(CompileError, match="expected"):
         compiled(mlp(RNG, [3, 2]), RNG.uniform(-1, 1, (9, 3)), exact)

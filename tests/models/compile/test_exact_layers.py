@@ -14,13 +14,13 @@ pytest.importorskip("torch", reason="the networks are trained with PyTorch")
 
 from integer_networks import Format, answers, output_scale, quantise, trained_dense
 
+import cloakwork as cw
 from cloakwork.models.compile import pipeline
 from cloakwork.models.compile.compilation import Compilation
 from cloakwork.models.compile.exact_layers import by_worth, layered_programs
 from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.pipeline import PREPARING, RANGES, RESTRUCTURING, begin, stages
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import AccuracyError, AccuracyWarning
 from cloakwork.models.passes.statistics import statistics
 from cloakwork.models.report import report_text
@@ -47,7 +47,7 @@ def proto(table: np.ndarray) -> onnx.ModelProto:
 
 @pytest.fixture(scope="module")
 def compilation(proto: onnx.ModelProto, table: np.ndarray) -> Compilation:
-    found = begin(proto, table[:300], NetworkOptions(profile="exact", candidates=TOY, task="regression"))
+    found = begin(proto, table[:300], NetworkOptions(precision="exact", sets=TOY, task="regression"))
     for _, each in stages(found, (*PREPARING, *RESTRUCTURING, *RANGES)):
         found = each
     return found
@@ -91,9 +91,9 @@ def test_layers_are_ordered_by_what_the_output_feels_of_them(compilation: Compil
 def test_an_accuracy_that_no_approximate_program_has(proto: onnx.ModelProto, table: np.ndarray, tmp_path: Path) -> None:
     """The cheap program where it is enough; else exact layers, with the integers of the kernels but for ties of float32."""
     x, other = table[:300], table[300:900]
-    cheap = compile_onnx(proto, x, candidates=TOY, task="regression")
+    cheap = cw.compile(proto, x, sets=TOY, task="regression")
     assert lookups(cheap) == list(WIDTHS)
-    found = compile_onnx(proto, x, candidates=TOY, task="regression", accuracy=1 - 1e-7)
+    found = cw.compile(proto, x, sets=TOY, task="regression", accuracy=1 - 1e-7)
     assert min(found_of / of for found_of, of in zip(lookups(found), WIDTHS, strict=True)) > 5
     off = wrong(proto, found.predict(other, "simulate", seed=16), other)
     assert off.max() <= 1 and (off > 0).mean() < 0.003
@@ -107,7 +107,7 @@ def test_an_accuracy_that_no_approximate_program_has(proto: onnx.ModelProto, tab
 def test_layers_that_are_named_are_approximate(proto: onnx.ModelProto, table: np.ndarray) -> None:
     """One look-up for each of their numbers; the report says what of them is exact, and encrypted answers are about the kernels'."""
     profile = {"*": "exact", "dense0_quant": "balanced", "dense2_quant": "balanced"}
-    made = compile_onnx(proto, table[:300], profile=profile, candidates=TOY, accuracy=None)
+    made = cw.compile(proto, table[:300], precision=profile, sets=TOY, accuracy=0)
     first, second, third = lookups(made)
     assert (first, third) == (WIDTHS[0], WIDTHS[2]) and second > 5 * WIDTHS[1]
     found = made.report()
@@ -123,9 +123,9 @@ def test_layers_that_are_named_are_approximate(proto: onnx.ModelProto, table: np
 def test_what_is_refused_is_refused_as_before(proto: onnx.ModelProto, table: np.ndarray) -> None:
     """No exact program under the sets that were given."""
     with pytest.raises(AccuracyError, match="under the best set, 'toy_raised'"):
-        compile_onnx(proto, table[:300], candidates=["toy_raised"], accuracy=1.0, task="regression")
+        cw.compile(proto, table[:300], sets=["toy_raised"], accuracy=1.0, task="regression")
     with pytest.warns(AccuracyWarning, match="under the best set, 'toy_raised'"):
-        compile_onnx(proto, table[:300], candidates=["toy_raised"], accuracy=1.0, task="regression", allow_loss=True)
+        cw.compile(proto, table[:300], sets=["toy_raised"], accuracy=1.0, task="regression", allow_loss=True)
 
 
 def test_large_networks_are_refused_at_once(
@@ -134,4 +134,4 @@ def test_large_networks_are_refused_at_once(
     """Trying exact layers takes minutes for a thousand numbers: past a limit it has to be asked for."""
     monkeypatch.setattr(pipeline, "_MOST_LAYERED", sum(WIDTHS) - 1)
     with pytest.raises(AccuracyError, match="under the best set, 'toy_fine'"):
-        compile_onnx(proto, table[:300], candidates=TOY, task="regression", accuracy=1 - 1e-7)
+        cw.compile(proto, table[:300], sets=TOY, task="regression", accuracy=1 - 1e-7)

@@ -11,9 +11,11 @@ from onnx import helper
 from onnx_models import mlp, model, runtime, single
 from several_tensors import image_and_table, network, samples
 
+import cloakwork as cw
 from cloakwork.models.client_steps import Columns, Rescale, Standardise
 from cloakwork.models.compile.scaled_columns import ScaledColumns
-from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.criteria.feature_ranges import are_round
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError
 
@@ -55,7 +57,7 @@ def agreement(compiled: CompiledModel, x: np.ndarray) -> float:
 
 
 def test_ranges_of_columns_are_round_and_around_the_samples() -> None:
-    compiled = compile_onnx(NETWORK, COLUMNS)
+    compiled = cw.compile(NETWORK, COLUMNS)
     step = rescale_of(compiled)
     assert (step.lower < COLUMNS.min(axis=0)).all() and (step.upper > COLUMNS.max(axis=0)).all()
     assert all(are_round(low, high) for low, high in zip(step.lower.tolist(), step.upper.tolist(), strict=True))
@@ -65,9 +67,9 @@ def test_ranges_of_columns_are_round_and_around_the_samples() -> None:
 
 def test_columns_that_are_alike_have_one_round_range() -> None:
     x = np.random.default_rng(3).uniform(-0.9371, 2.0433, (300, 4))
-    compiled = compile_onnx(mlp(np.random.default_rng(2), [4, 6, 3]), x)
+    compiled = cw.compile(mlp(np.random.default_rng(2), [4, 6, 3]), x)
     assert compiled.client.input_range == (-1.0, 2.1) and told(compiled)[ROUND] == 1
-    recorded = compile_onnx(
+    recorded = cw.compile(
         mlp(np.random.default_rng(2), [4, 6, 3]), calibrate(mlp(np.random.default_rng(2), [4, 6, 3]), x)
     )
     assert recorded.client.input_range == (-1.0, 2.1)
@@ -76,29 +78,27 @@ def test_columns_that_are_alike_have_one_round_range() -> None:
 def test_exact_networks_keep_the_ends_of_the_samples() -> None:
     """Few bits of input have to serve the range alone, and whole numbers stay whole: 0 to 15 in four bits."""
     x = np.random.default_rng(3).integers(0, 16, (300, 4)).astype(np.float64)
-    exact = {"profile": "exact_64", "exact": ExactSettings(input_bits=4, rounded_bits=5), "accuracy": None}
-    compiled = compile_onnx(mlp(np.random.default_rng(2), [4, 3, 3]), x, **exact)
+    exact = {"precision": "exact_64", "input_bits": 4, "accumulator_bits": 5, "accuracy": 0}
+    compiled = cw.compile(mlp(np.random.default_rng(2), [4, 3, 3]), x, **exact)
     np.testing.assert_array_equal(compiled.client.inputs(x), x)
-    odd = compile_onnx(mlp(np.random.default_rng(2), [4, 3, 3]), x * 1.01 + 0.123, **exact)
+    odd = cw.compile(mlp(np.random.default_rng(2), [4, 3, 3]), x * 1.01 + 0.123, **exact)
     assert odd.client.input_range[1] == pytest.approx(15 * 1.01 + 0.123)
 
 
 def test_ranges_that_were_given_are_taken() -> None:
     given = {0: (-6.0, 6.25), "feature 2": (-0.0061, 0.006), 3: (-200.0, 200.0)}
-    compiled = compile_onnx(NETWORK, COLUMNS, feature_ranges=given)
+    compiled = cw.compile(NETWORK, COLUMNS, ranges=given)
     step = rescale_of(compiled)
     assert [step.lower[i] for i in (0, 2, 3)] == [-6.0, -0.0061, -200.0]
     assert [step.upper[i] for i in (0, 2, 3)] == [6.25, 0.006, 200.0]
     assert told(compiled)[OTHER] == 2 and agreement(compiled, COLUMNS) > 0.95
-    alike = compile_onnx(mlp(np.random.default_rng(2), [4, 6, 3]), COLUMNS / UNIT, feature_ranges={1: (-5, 5)})
+    alike = cw.compile(mlp(np.random.default_rng(2), [4, 6, 3]), COLUMNS / UNIT, ranges={1: (-5, 5)})
     assert (rescale_of(alike).lower[1], rescale_of(alike).upper[1]) == (-5, 5)
 
 
 def test_samples_beyond_a_given_range_are_told() -> None:
-    with pytest.warns(
-        CalibratedRangeWarning, match="feature_ranges: .* of 400 samples .* range that was given"
-    ) as caught:
-        compiled = compile_onnx(NETWORK, COLUMNS, feature_ranges={3: (-20.0, 20.0)}, accuracy=None)
+    with pytest.warns(CalibratedRangeWarning, match="ranges: .* of 400 samples .* range that was given") as caught:
+        compiled = cw.compile(NETWORK, COLUMNS, ranges={3: (-20.0, 20.0)}, accuracy=0)
     assert "'feature 3'" in str(caught[0].message)
     with pytest.warns(CalibratedRangeWarning, match="1 of 1 samples .*'feature 3'"):
         far = compiled.predict(np.array([[0, 0, 0, 500.0]]))
@@ -109,14 +109,14 @@ def test_a_channel_and_an_input_of_several() -> None:
     proto, x = image_and_table(np.random.default_rng(2)), samples(np.random.default_rng(3), 300)
     names = list(x)
     reach = {name: float(np.abs(x[name]).max()) * 1.25 for name in names}
-    compiled = compile_onnx(proto, x, accuracy=None, feature_ranges={names[0]: (-reach[names[0]], reach[names[0]])})
+    compiled = cw.compile(proto, x, accuracy=0, ranges={names[0]: (-reach[names[0]], reach[names[0]])})
     tensors = compiled.program.input_steps[0]
     first, second = (steps[-1] for steps in tensors.steps)
     assert first.upper.reshape(-1).tolist() == [reach[names[0]]]
     ends = zip(second.lower.reshape(-1).tolist(), second.upper.reshape(-1).tolist(), strict=True)
     assert all(are_round(low, high) for low, high in ends)
     with pytest.raises(CompileError, match="there is no feature 'column'; expected "):
-        compile_onnx(proto, x, accuracy=None, feature_ranges={"column": (0, 1)})
+        cw.compile(proto, x, accuracy=0, ranges={"column": (0, 1)})
 
 
 def rounding(*names: str) -> Any:
@@ -142,7 +142,7 @@ def rounding(*names: str) -> Any:
             NETWORK,
             calibrate(NETWORK, COLUMNS),
             {0: (0, 1)},
-            "expected calibration samples beside it, not recorded ranges",
+            "expected samples beside it, not recorded ranges",
         ),
         (rounding("p"), None, {0: (0, 1)}, "the model's own quantiser .* says the range of its input"),
         (rounding("p", "q"), None, {"p": (0, 1)}, "the model's own quantiser .* says the range of its input"),
@@ -151,7 +151,7 @@ def rounding(*names: str) -> Any:
 def test_what_is_wrong_is_named(proto: Any, x: Any, ranges: Any, message: str) -> None:
     with warnings.catch_warnings(), pytest.raises(CompileError, match=message):
         warnings.simplefilter("error")
-        compile_onnx(proto, x, feature_ranges=ranges)
+        cw.compile(proto, x, ranges=ranges)
 
 
 def test_a_scaler_becomes_part_of_a_network_that_starts_with_a_matrix() -> None:
@@ -160,7 +160,7 @@ def test_a_scaler_becomes_part_of_a_network_that_starts_with_a_matrix() -> None:
     found = ScaledColumns.of(NETWORK, steps, COLUMNS, {"b": (-5000, 5000)}, rounded=True)
     assert found.steps == steps[:1] and found.ranges[1] == (-5000, 5000)  # type: ignore[index]
     assert all(are_round(*ends) for ends in found.ranges.values())
-    values = compile_onnx(found.model, COLUMNS, accuracy=None, feature_ranges=found.ranges).predict_float(COLUMNS)
+    values = cw.compile(found.model, COLUMNS, accuracy=0, ranges=found.ranges).predict_float(COLUMNS)
     expected = runtime(NETWORK, scaling(COLUMNS))
     np.testing.assert_allclose(values, expected, atol=1e-4 * np.abs(expected).max())
 

@@ -16,8 +16,8 @@ from integer_networks import Format, answers, output_scale, quantise
 from onnx import helper
 from onnx_models import model
 
+import cloakwork as cw
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import RoundedIntegersWarning
 
 FORMATS = [Format(), Format(operators=True), Format(per_channel=True)]
@@ -69,7 +69,7 @@ def test_a_sigmoid_at_the_end(rng: np.random.Generator, form: Format) -> None:
     """Its results were on no grid when their quantiser went to the client, and were rounded to 3 bits."""
     x = rng.standard_normal((300, 12)).astype(np.float32)
     proto = quantise(ended(rng, "Sigmoid"), x[:100], form)
-    compiled = compile_onnx(proto, x[:100], profile="exact", rounding="onnxruntime")
+    compiled = cw.compile(proto, x[:100], precision="exact", rounding="onnxruntime")
     np.testing.assert_array_equal(steps_off(proto, answers_of(compiled, wild(x)), wild(x)), 0)
     assert len(np.unique(compiled.predict(x))) > 20
 
@@ -78,7 +78,7 @@ def test_a_sigmoid_at_the_end(rng: np.random.Generator, form: Format) -> None:
 def test_a_sigmoid_at_the_end_encrypted(rng: np.random.Generator) -> None:
     x = rng.standard_normal((100, 12)).astype(np.float32)
     proto = quantise(ended(rng, "Sigmoid"), x, FORMATS[1])
-    compiled = compile_onnx(proto, x, profile="exact", rounding="onnxruntime")
+    compiled = cw.compile(proto, x, precision="exact", rounding="onnxruntime")
     np.testing.assert_allclose(compiled.predict(x[:1], how="encrypted"), answers(proto, x[:1]), atol=1e-6)
 
 
@@ -87,7 +87,7 @@ def test_a_function_at_the_end_that_stays_in_floats(rng: np.random.Generator) ->
     """The tool quantises no Tanh."""
     x = rng.standard_normal((300, 12)).astype(np.float32)
     proto = quantise(ended(rng, "Tanh"), x[:100], Format())
-    compiled = compile_onnx(proto, x[:100], profile="exact", rounding="onnxruntime")
+    compiled = cw.compile(proto, x[:100], precision="exact", rounding="onnxruntime")
     np.testing.assert_allclose(answers_of(compiled, wild(x)), answers(proto, wild(x)), atol=1e-6)
 
 
@@ -108,7 +108,7 @@ def test_a_function_before_a_pool(rng: np.random.Generator) -> None:
     x = rng.standard_normal((200, 1, 4, 4)).astype(np.float32)
     proto = quantise(pooled(rng, "Tanh", 4), x[:100], Format())
     assert "Flatten" in [node.op_type for node in proto.graph.node]
-    compiled = compile_onnx(proto, x[:60], profile="exact", rounding="onnxruntime")
+    compiled = cw.compile(proto, x[:60], precision="exact", rounding="onnxruntime")
     assert compiled.program.facts.exact is not None and compiled.program.facts.exact.results_rounded is None
     off = steps_off(proto, compiled.predict(x), x)
     assert np.abs(off).max() <= 1 and (off != 0).mean() < 0.02
@@ -120,8 +120,8 @@ def test_what_has_to_be_rounded_is_told(rng: np.random.Generator) -> None:
     x = rng.standard_normal((60, 1, 8, 8)).astype(np.float32)
     proto = quantise(pooled(rng, "HardSwish"), x, Format())
     with pytest.warns(RoundedIntegersWarning, match=r"results of 'function' are rounded to \d bits") as told:
-        compiled = compile_onnx(proto, x, profile="exact", rounding="onnxruntime", accuracy=0.0)
+        compiled = cw.compile(proto, x, precision="exact", rounding="onnxruntime", accuracy=0.0)
     assert len([each for each in told if each.category is RoundedIntegersWarning]) == 1
     exact = compiled.program.facts.exact
     assert exact is not None and exact.results_rounded == ("function",) and exact.activation_bits is not None
-    assert f"results rounded to {exact.activation_bits} bits, not the model's integers: function" in str(compiled)
+    assert f"results rounded to {exact.activation_bits} bits, not the model's integers: function" in compiled.details

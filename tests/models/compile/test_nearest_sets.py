@@ -10,9 +10,10 @@ import pytest
 from onnx import helper
 from onnx_models import mlp, model
 
+import cloakwork as cw
 from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.compiler import ExactSettings, calibrate, compile_onnx
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.errors import CompileError, NoParameterSetError, closest_first, some
 from cloakwork.models.passes.row_scales import noise_behind
 
@@ -25,8 +26,8 @@ def refused(candidates: list[str], **options: Any) -> tuple[str, float, str]:
     with pytest.raises(NoParameterSetError) as error:
         network = mlp(np.random.default_rng(4), [60, 30, 3])
         # Ranges alone: with samples less is asked of weights, because what is straight passes beside look-ups.
-        ranges = calibrate(network, X, exact=options["profile"] == "exact")
-        compile_onnx(network, ranges, candidates=candidates, accuracy=None, **options)
+        ranges = calibrate(network, X, exact=options["precision"] == "exact")
+        cw.compile(network, ranges, sets=candidates, accuracy=0, **options)
     found = re.search(
         r"layer '(.*?)'.*the nearest set, '(.*?)', (?:resolves|leaves room for|has) (none|[\d.]+)", str(error.value)
     )
@@ -42,9 +43,10 @@ EXACT = ["lut1", "lut2", "lut3", "lut4", "lut5"]
 def test_of_exact_sets_the_one_that_resolves_most(order: list[str]) -> None:
     """All of them fail with certainty, so that probabilities do not tell which is nearest."""
     options: dict[str, Any] = {
-        "profile": "exact",
+        "precision": "exact",
         "weight_bits": 8,
-        "exact": ExactSettings(input_bits=8, activation_bits=8),
+        "input_bits": 8,
+        "activation_bits": 8,
     }
     alone = {name: refused([name], **options)[1] for name in EXACT}
     name, values, layer = refused(order, **options)
@@ -54,7 +56,7 @@ def test_of_exact_sets_the_one_that_resolves_most(order: list[str]) -> None:
 
 
 def test_of_approximate_sets_the_one_with_most_room_for_weights() -> None:
-    options: dict[str, Any] = {"profile": 0.8, "weight_bits": 8}
+    options: dict[str, Any] = {"precision": 0.8, "weight_bits": 8}
     names = ["nn1", "nn05", "nn05_wide"]
     alone = {name: refused([name], **options)[1] for name in names}
     name, bits, _ = refused(names, **options)
@@ -65,7 +67,7 @@ def test_of_approximate_sets_the_one_with_most_room_for_weights() -> None:
 @pytest.mark.parametrize("names", [["nn2", "nn05_wide", "nn1"], ["nn05_wide", "nn2"], ["nn2", "nn1"]])
 def test_of_sets_that_are_too_noisy_by_themselves_the_least_noisy(names: list[str]) -> None:
     with pytest.raises(NoParameterSetError, match="the nearest: layer 'layer.' may have noise of 0.01 %") as error:
-        compile_onnx(mlp(RNG, [60, 30, 3]), X, candidates=names, accuracy=None, profile=0.01)
+        cw.compile(mlp(RNG, [60, 30, 3]), X, sets=names, accuracy=0, precision=0.01)
     least = min(names, key=lambda name: noise_behind(parameter_set(name), output=False))
     assert f"'{least}' alone brings" in str(error.value)
 
@@ -86,7 +88,7 @@ def test_an_unknown_layer_of_many_is_answered_with_the_closest() -> None:
     x = RNG.uniform(-1, 1, (50, 4))
     wrong = {f"leyer{i}": "fast" for i in (17, *range(50, 80))}
     with pytest.raises(CompileError) as error:
-        compile_onnx(proto, x, profile=wrong, accuracy=None)
+        cw.compile(proto, x, precision=wrong, accuracy=0)
     text = str(error.value)
     assert "no layer 'leyer17'" in text and "and 23 more; expected some of 'layer17', " in text
     assert len(text) < 350
@@ -96,7 +98,7 @@ def test_nodes_in_a_circle_are_cut() -> None:
     nodes = [helper.make_node("Add", [f"t{(i - 1) % 40}", "x"], [f"t{i}"], name=f"node{i}") for i in range(40)]
     nodes.append(helper.make_node("Relu", ["t39"], ["y"]))
     with pytest.raises(CompileError, match="more depend on each other in a circle") as error:
-        compile_onnx(model(nodes, [4]), X[:, :4])
+        cw.compile(model(nodes, [4]), X[:, :4])
     assert len(str(error.value)) < 300
 
 

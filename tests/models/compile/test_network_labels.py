@@ -16,19 +16,18 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
+import cloakwork as cw
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.compiler import ExactSettings, compile_onnx
 from cloakwork.models.errors import AccuracyWarning, CompileError
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 TOY = parameter_set("toy_large")
-SMALL = ExactSettings(input_bits=4, activation_bits=2)
+SMALL = {"input_bits": 4, "activation_bits": 2}
 
 
 def labels(proto: ModelProto, x: np.ndarray, **options: Any) -> CompiledModel:
-    options = {"exact": SMALL, "weight_bits": 5, "accuracy": None, **options}
-    return compile_onnx(proto, x, encrypted_argmax=True, **options)
+    options = {**SMALL, "weight_bits": 5, "accuracy": 0, **options}
+    return cw.compile(proto, x, tell="labels", **options)
 
 
 def with_last(proto: ModelProto, operator: str, **attributes: Any) -> ModelProto:
@@ -53,7 +52,7 @@ def test_ties_go_to_the_first_as_in_clear(sessions: Sessions) -> None:
     weights, bias = np.array([[3, 1], [1, 3], [2, 2], [4, -1]]), np.array([0.0, 0.0, -0.25, -0.5])
     proto = linear(weights.tolist(), bias.tolist())
     x = np.array([[a, b] for a in range(16) for b in range(16)], dtype=np.float32)
-    made = labels(proto, x, exact=ExactSettings(input_bits=4, activation_bits=4), candidates=[TOY], profile="exact_64")
+    made = labels(proto, x, input_bits=4, activation_bits=4, sets=[TOY], precision="exact_64")
     scores = x @ weights.T + bias
     tied = (scores == scores.max(axis=1, keepdims=True)).sum(axis=1) > 1
     assert tied.sum() > 5
@@ -73,7 +72,7 @@ def test_the_nearest_of_eight_prototypes() -> None:
     proto = linear((2 * prototypes).tolist(), (-(prototypes**2).sum(axis=1)).tolist())
     x = random.integers(0, 16, (500, 3)).astype(np.float32)
     x[0], x[1] = 0, 15
-    made = labels(proto, x, weight_bits=8, exact=ExactSettings(input_bits=4, activation_bits=4))
+    made = labels(proto, x, weight_bits=8, input_bits=4, activation_bits=4)
     distances = np.square(x[:, None] - prototypes[None]).sum(axis=2)
     np.testing.assert_array_equal(made.predict(x), distances.argmin(axis=1))
     np.testing.assert_array_equal(made.predict(x, how="simulate", seed=4), made.predict(x))
@@ -87,7 +86,7 @@ def test_whatever_leaves_the_largest_score_the_largest(ending: str | None) -> No
     made = labels(proto if ending is None else with_last(proto, ending, axis=1), x)
     report = made.report()
     assert report["encrypted_argmax"] and report["client_steps"] == [] and report["failure_log2"] <= -128
-    scores = compile_onnx(proto, x, profile="exact", exact=SMALL, weight_bits=5, accuracy=None).predict(x)
+    scores = cw.compile(proto, x, precision="exact", **SMALL, weight_bits=5, accuracy=0).predict(x)
     # The scores' layer is rounded to one step for all rows there, and to one for each here.
     assert (made.predict(x) == scores.argmax(axis=1)).mean() > 0.9
     np.testing.assert_array_equal(made.predict(x, how="simulate", seed=1), made.predict(x))
@@ -104,8 +103,8 @@ def pipeline(load: Any, width: int) -> tuple[Any, np.ndarray, np.ndarray]:
 @pytest.mark.tier("all")
 def test_iris_encrypted(sessions: Sessions) -> None:
     estimator, train, held_out = pipeline(load_iris, 6)
-    with pytest.warns(AccuracyWarning, match="of 112 calibration samples .* too few samples to show the 97 %"):
-        made = compile_estimator(estimator, train, tell="labels", sets=[TOY], precision="exact_64")
+    with pytest.warns(AccuracyWarning, match="of 112 samples .* too few samples to show the 97 %"):
+        made = cw.compile(estimator, train, tell="labels", sets=[TOY], precision="exact_64")
     assert (made.predict(held_out) == estimator.predict(held_out)).mean() >= 0.95
     key, session = sessions(TOY.name)
     encrypted = made.predict(held_out[:3], how="encrypted", key=key, session=session)
@@ -118,7 +117,7 @@ def test_two_classes_by_one_logit_get_a_score_each() -> None:
     names = np.array(["malignant", "benign"])
     last = estimator.steps[-1][1]
     last.classes_ = last._label_binarizer.classes_ = names
-    made = compile_estimator(estimator, train, tell="labels")
+    made = cw.compile(estimator, train, tell="labels")
     report = made.report()
     assert (
         report["parameter_set"] == "fine4" and report["failure_log2"] <= -128
@@ -132,7 +131,7 @@ def test_two_classes_by_one_logit_get_a_score_each() -> None:
 @pytest.mark.tier("release")
 def test_digits_encrypted_under_the_real_set() -> None:
     estimator, train, held_out = pipeline(load_digits, 16)
-    made = compile_estimator(estimator, train, tell="labels")
+    made = cw.compile(estimator, train, tell="labels")
     assert made.report()["parameter_set"] == "large16"
     assert (made.predict(held_out) == estimator.predict(held_out)).mean() > 0.94
     np.testing.assert_array_equal(made.predict(held_out, how="simulate", seed=3), made.predict(held_out))
@@ -164,10 +163,10 @@ def test_profiles_of_real_numbers() -> None:
     random = np.random.default_rng(5)
     x = random.uniform(0, 1, (50, 4))
     for profile in ("fast", 1.0, {"*": "exact"}):
-        with pytest.raises(CompileError, match="expected the profile 'exact' or 'exact_64' for a network"):
-            labels(mlp(random, [4, 5, 3]), x, profile=profile)
-    with pytest.raises(CompileError, match="leave out rounded_bits"):
-        labels(mlp(random, [4, 5, 3]), x, exact=ExactSettings(rounded_bits=3))
+        with pytest.raises(CompileError, match="expected the precision 'exact' or 'exact_64' for a network"):
+            labels(mlp(random, [4, 5, 3]), x, precision=profile)
+    with pytest.raises(CompileError, match="leave out accumulator_bits"):
+        labels(mlp(random, [4, 5, 3]), x, accumulator_bits=3)
 
 
 @pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
@@ -178,4 +177,4 @@ def test_estimators_without_one_label() -> None:
     values = MLPRegressor(hidden_layer_sizes=(4,), max_iter=5).fit(x, x[:, 0])
     for estimator in (several, values):
         with pytest.raises(CompileError, match="expected a classifier of one label"):
-            compile_estimator(estimator, x, tell="labels")
+            cw.compile(estimator, x, tell="labels")

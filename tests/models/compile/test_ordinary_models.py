@@ -16,7 +16,7 @@ import onnxruntime
 import pytest
 from cases import in_tiers
 
-from cloakwork.models.compiler import compile_onnx
+import cloakwork as cw
 from cloakwork.models.errors import CompileError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -205,7 +205,7 @@ def test_as_good_as_in_clear_or_refused(name: str) -> None:
     clear = correct(data, session.run(None, {"x": data.test_x})[0], threshold)
     assert clear.mean() > (0.4 if data.task == "values" else 0.85), "it was not trained well enough to tell"
     try:
-        compiled = compile_onnx(model, data.train_x[:CALIBRATION])
+        compiled = cw.compile(model, data.train_x[:CALIBRATION])
     except CompileError as error:
         assert "layer" in str(error)
         return

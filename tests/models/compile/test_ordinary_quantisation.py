@@ -10,9 +10,11 @@ import pytest
 from onnx import helper
 from onnx_models import mlp, model
 
+import cloakwork as cw
 from cloakwork.models.calibration.tails import BEYOND, largest, tail_end
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import CompiledModel, calibrate, compile_onnx
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CalibratedRangeWarning, CompileError
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
@@ -52,7 +54,7 @@ def test_columns_and_channels_of_very_different_size(activation: str) -> None:
     rng = np.random.default_rng(5)
     unit = 10.0 ** rng.uniform(-3, 4, 20)
     x = (rng.standard_normal((900, 20)) + rng.uniform(-2, 2, 20)) * unit
-    made = compile_onnx(two_layers(rng, 20, 24, unit, activation), x[:400])
+    made = cw.compile(two_layers(rng, 20, 24, unit, activation), x[:400])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibratedRangeWarning)
         assert agreement(made, x[400:]) >= 0.96
@@ -64,7 +66,7 @@ def test_values_outside_of_a_column_are_named_and_saturate() -> None:
     rng = np.random.default_rng(6)
     unit = np.array([1000.0, 1.0, 0.01])
     x = rng.uniform(-1, 1, (400, 3)) * unit
-    made = compile_onnx(two_layers(rng, 3, 12, unit), x)
+    made = cw.compile(two_layers(rng, 3, 12, unit), x)
     far, end = x[:1].copy(), x[:1].copy()
     far[0, 1], end[0, 1] = 50.0, made.client.input_steps[0].upper[1]
     with pytest.warns(CalibratedRangeWarning, match="1 of 1 samples"):
@@ -115,7 +117,7 @@ def test_values_beyond_the_range_read_about_the_end_and_do_not_turn_round() -> N
         helper.make_node("MatMul", ["a", "v"], ["y"], name="second"),
     ]
     rng = np.random.default_rng(9)
-    made = compile_onnx(model(nodes, [2], arrays), rng.uniform(-1, 1, (300, 2)), profile="balanced", accuracy=None)
+    made = cw.compile(model(nodes, [2], arrays), rng.uniform(-1, 1, (300, 2)), precision="balanced", accuracy=0)
     graph = made.program.graph
     assert graph.scale is not None and graph.upper is not None
     first = graph.linears[0].first_wire
@@ -154,23 +156,21 @@ def test_fitted_tails_end_where_one_value_in_ten_thousand_lies_beyond(draw: str)
 def test_what_loses_too_much_is_an_error_that_names_the_layer_or_a_warning() -> None:
     rng = np.random.default_rng(12)
     proto, x = mlp(rng, [8, 32, 32, 32, 4]), rng.uniform(-1, 1, (300, 8))
-    options = {"profile": 5.0, "candidates": ["nn2"], "weight_bits": 2}
-    with pytest.raises(
-        AccuracyError, match=r"would decide as the clear one on .* of \d+ calibration samples.*layer 'layer\d'"
-    ):
-        compile_onnx(proto, x, **options)
+    options = {"precision": 5.0, "sets": ["nn2"], "weight_bits": 2}
+    with pytest.raises(AccuracyError, match=r"would decide as the clear one on .* of \d+ samples.*layer 'layer\d'"):
+        cw.compile(proto, x, **options)
     with pytest.warns(AccuracyWarning, match="97 % were asked for"):
-        made = compile_onnx(proto, x, allow_loss=True, **options)
+        made = cw.compile(proto, x, allow_loss=True, **options)
     assert made.report()["check"]["value"] < 0.97
-    assert "check" not in compile_onnx(proto, x, accuracy=None, **options).report()
+    assert "check" not in cw.compile(proto, x, accuracy=0, **options).report()
     for wrong in ({"accuracy": 1.5}, {"task": "ranking"}, {"weight_bits": 9}):
         with pytest.raises(CompileError):
-            compile_onnx(proto, x, **wrong)
+            cw.compile(proto, x, **wrong)
 
 
 def test_a_regression_is_checked_by_its_error() -> None:
     rng = np.random.default_rng(13)
-    made = compile_onnx(mlp(rng, [6, 24, 1]), rng.uniform(-1, 1, (300, 6)))
+    made = cw.compile(mlp(rng, [6, 24, 1]), rng.uniform(-1, 1, (300, 6)))
     check = made.report()["check"]
     assert check["measure"] == "closeness" and 0.97 <= check["at_least"] <= check["value"] <= 1
     assert 0 <= check["outside_share"] <= check["outside_share_at_most"] < 0.2
@@ -185,10 +185,10 @@ def test_tails_travel_with_a_calibration_and_a_check_with_the_program(tmp_path: 
     for (low, high), (low_again, high_again) in zip(seen.reach, again.reach, strict=True):
         np.testing.assert_allclose(low, low_again, rtol=1e-5)
         np.testing.assert_allclose(high, high_again, rtol=1e-5)
-    made = compile_onnx(proto, x)
+    made = cw.compile(proto, x)
     made.save(tmp_path / "m.clkm")
     loaded = CompiledModel.load(tmp_path / "m.clkm")
     assert loaded.report() == made.report()
-    assert "simulated on 300 samples, 100 of which it has not been fitted to, it decides" in str(
-        loaded
-    ) and "median row" in str(loaded)
+    text = loaded.details
+    assert "simulated on 300 samples, 100 of which it has not been fitted to: it decides" in text
+    assert "median row" in text

@@ -11,11 +11,13 @@ from model_kinds import NAMES, Kind, kinds
 from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnx_models import mlp, runtime
 
+import cloakwork as cw
+from cloakwork import models
 from cloakwork.models.client_steps import run_output_steps
 from cloakwork.models.compile.compilation import Compilation, Step
 from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.pipeline import APPROXIMATE, EXACT, begin, compiled, stages, table
-from cloakwork.models.compiler import ExactSettings, compile_file, compile_onnx
+from cloakwork.models.compiler import compile_file
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.options import Options
@@ -24,7 +26,7 @@ from cloakwork.models.runtime.interpreter import interpret
 DOCS = Path(__file__).parents[3] / "docs" / "explanation" / "compiler.md"
 PIPELINES = {
     "approximate": (APPROXIMATE, NetworkOptions()),
-    "exact": (EXACT, NetworkOptions(profile="exact", accuracy=None, exact=ExactSettings(rounded_bits=4))),
+    "exact": (EXACT, NetworkOptions(precision="exact", accuracy=0, accumulator_bits=4)),
 }
 
 
@@ -79,11 +81,11 @@ def test_the_documentation_has_the_steps() -> None:
 
 
 def test_parts_are_modules_of_the_compiler() -> None:
-    models = Path(compile_onnx.__code__.co_filename).parent
+    folder_of = Path(models.__file__).parent
     modules = {
         path.stem
         for folder in ("graph", "criteria", "calibration", "passes", "compile", "onnx_import")
-        for path in (models / folder).glob("*.py")
+        for path in (folder_of / folder).glob("*.py")
     }
     for step in (*APPROXIMATE, *EXACT):
         assert step.parts.keys() <= modules, step.name
@@ -154,8 +156,8 @@ def test_options_that_linear_models_would_ignore_are_refused(option: str, line: 
 
 def test_linear_models_take_accuracy_and_margin(line: ModelProto) -> None:
     x = np.random.default_rng(3).standard_normal((50, 3))
-    for options in ({}, {"accuracy": None}, {"accuracy": 0.5, "margin": 0.0}):
-        model = compile_onnx(line, x, **options)
+    for options in ({}, {"accuracy": 0}, {"accuracy": 0.5, "margin": 0.0}):
+        model = cw.compile(line, x, **options)
         np.testing.assert_allclose(model.predict(x), runtime(line, x)[:, 0], atol=0.01)
 
 

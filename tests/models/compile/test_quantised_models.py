@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import model, runtime
 from quantised_models import SHAPE, network, quantised
 
-from cloakwork.models.compiler import compile_onnx
+import cloakwork as cw
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.program.artefact import program_from_bytes, program_to_bytes
@@ -28,19 +28,19 @@ X = RNG.standard_normal((60, *SHAPE))
 def test_network_quantised_by_onnx_runtime(tmp_path: Path, operators: bool, per_channel: bool) -> None:
     proto = quantised(tmp_path, PROTO, X, operators=operators, per_channel=per_channel)
     expected = runtime(proto, X)
-    compiled = compile_onnx(proto, X, profile="balanced", accuracy=None)
+    compiled = cw.compile(proto, X, precision="balanced", accuracy=0)
     np.testing.assert_allclose(compiled.predict_float(X), expected, atol=1e-5)
     assert np.abs(compiled.predict(X) - expected).std() < 0.04 * expected.std()
     assert np.abs(compiled.predict(X, how="simulate", seed=2) - expected).std() < 0.06 * expected.std()
     # The quantisers of input and output are the client's; a pool's and a ReLU's share one look-up: 4 for a 2x2 window.
     assert compiled.report()["bootstraps"] == 4 * 3 * 16 + 4 * 4 + 4
-    without_data = compile_onnx(proto, profile="balanced")
+    without_data = cw.compile(proto, precision="balanced")
     assert without_data.report()["bootstraps"] == compiled.report()["bootstraps"]
     assert np.abs(without_data.predict(X, how="simulate", seed=2) - expected).std() < 0.3 * expected.std()
 
 
 def test_quantisers_of_the_ends_travel_with_the_program(tmp_path: Path) -> None:
-    compiled = compile_onnx(quantised(tmp_path, PROTO, X, operators=True, per_channel=True))
+    compiled = cw.compile(quantised(tmp_path, PROTO, X, operators=True, per_channel=True))
     loaded = program_from_bytes(program_to_bytes(compiled.program))
     client = ClientSpecification.from_json(ClientSpecification.of(loaded).to_json())
     np.testing.assert_array_equal(client.phases(X), compiled.client.phases(X))
@@ -52,7 +52,7 @@ def test_quantisers_of_the_ends_travel_with_the_program(tmp_path: Path) -> None:
 
 def test_no_calibration_data_without_quantisers() -> None:
     with pytest.raises(CompileError, match="QuantizeLinear"):
-        compile_onnx(PROTO)
+        cw.compile(PROTO)
 
 
 def integer_model(operator: str, weights: np.ndarray, **attributes: object) -> onnx.ModelProto:

@@ -18,8 +18,8 @@ from onnx import TensorProto, helper
 from onnx_models import model, runtime
 from onnxruntime.quantization import QuantType
 
+import cloakwork as cw
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import NoParameterSetError
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.passes import choose_exact
@@ -42,7 +42,7 @@ def table() -> tuple[np.ndarray, np.ndarray]:
 
 
 def compiled(proto: onnx.ModelProto, x: np.ndarray) -> CompiledModel:
-    return compile_onnx(proto, x, profile="exact", candidates=TOY, rounding="onnxruntime")
+    return cw.compile(proto, x, precision="exact", sets=TOY, rounding="onnxruntime")
 
 
 def integers(proto: onnx.ModelProto, values: np.ndarray) -> np.ndarray:
@@ -117,13 +117,13 @@ def test_max_pools_of_integers_are_those_of_the_kernels(
     x, labels = table[0].reshape(-1, 1, 8, 8), table[1]
     proto = quantise(pooled(x[:300], labels[:300], steps), x[:200], form)
     told: dict[str, Graph] = {}
-    made = compile_onnx(
+    made = cw.compile(
         proto,
         x[:200],
-        profile="exact",
-        candidates=TOY,
+        precision="exact",
+        sets=TOY,
         rounding="onnxruntime",
-        accuracy=None,
+        accuracy=0,
         on_step=told.__setitem__,
     )
     lookups = told["separate_levels"].lookups
@@ -172,7 +172,7 @@ def test_residual_networks_are_those_of_the_kernels(
     shared = times * onnx.numpy_helper.to_array(scales["r0_scale"])
     scales["c1_scale"].CopyFrom(onnx.numpy_helper.from_array(shared.astype(np.float32), "c1_scale"))
     assert {"QLinearAdd", "QLinearGlobalAveragePool"} <= {node.op_type for node in kernels(proto).graph.node}
-    made = compile_onnx(proto, x[:200], profile="exact", candidates=TOY, rounding="onnxruntime", accuracy=None)
+    made = cw.compile(proto, x[:200], precision="exact", sets=TOY, rounding="onnxruntime", accuracy=0)
     wanted = integers(proto, answers(proto, x[900:]))
     assert len(np.unique(wanted)) > 100
     np.testing.assert_array_equal(integers(proto, made.predict(x[900:])), wanted)
@@ -219,7 +219,7 @@ def test_units_are_chosen_by_cost() -> None:
         "step": np.float32(1000), "last": rng.integers(-3, 4, (rows, 2)).astype(np.float32),
     }  # fmt: skip
     proto = model(nodes, [width], constants, opset=21)
-    made = compile_onnx(proto, profile="exact", candidates=["large16"])
+    made = cw.compile(proto, precision="exact", sets=["large16"])
     assert made.program.bootstraps <= 6 * rows
     x = rng.integers(0, 16, (300, width))
     x[:150] = np.where(weights[:, 0] > 0, rng.integers(0, 16, (150, 1)), x[:150] // 4)
@@ -243,11 +243,11 @@ def test_noise_that_leaves_no_bit_is_refused_before_chains_are_made(
     with pytest.raises(
         NoParameterSetError, match=r"dense1.* under a weight norm of [1-9]\d\d, is too much .*: make the layer narrower"
     ):
-        compile_onnx(proto, x[:200], profile="exact", candidates=["large16"], rounding="onnxruntime")
+        cw.compile(proto, x[:200], precision="exact", sets=["large16"], rounding="onnxruntime")
 
 
 def test_a_set_that_is_too_noisy_is_refused(table: tuple[np.ndarray, np.ndarray]) -> None:
     x, labels = table
     proto = quantise(trained_dense(x[:900], labels[:900], hidden=5, epochs=2), x[:200], Format(operators=True))
     with pytest.raises(NoParameterSetError, match="dense"):
-        compile_onnx(proto, x[:200], profile="exact", candidates=["lut4"], rounding="onnxruntime")
+        cw.compile(proto, x[:200], precision="exact", sets=["lut4"], rounding="onnxruntime")

@@ -11,13 +11,15 @@ from onnx import TensorProto, helper
 from onnx_models import mlp, model
 from several_tensors import image_and_table, network, runtime, samples
 
+import cloakwork as cw
 from cloakwork.fhe_core.errors import SerializationError, ShapeError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import Rescale, Tensors
 from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.pipeline import PREPARING, RANGES, RESTRUCTURING, begin, restructure, stages
-from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError, UnsupportedOperatorError
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.rescale_input import InputRanges, rescale_input
@@ -39,7 +41,7 @@ X = samples(np.random.default_rng(3), 300)
 
 @pytest.fixture(scope="module")
 def compiled() -> CompiledModel:
-    return compile_onnx(PROTO, X, accuracy=0.7)  # weights are random: many samples hardly decide
+    return cw.compile(PROTO, X, accuracy=0.7)  # weights are random: many samples hardly decide
 
 
 # --- the numbers -------------------------------------------------------------------------------------------------------------------
@@ -113,9 +115,9 @@ def test_an_input_loses_nothing_by_the_size_of_another() -> None:
     x = {"a": weights(300, 2), "b": weights(300, 2)}
     protos = [network(JOINED, {"a": [2], "b": [2]}, ["y"], {"w": each, "v": v}) for each in (w, large)]
     wanted = runtime(protos[0], x)["y"]
-    options: dict[str, Any] = {"profile": "balanced", "accuracy": None}
+    options: dict[str, Any] = {"precision": "balanced", "accuracy": 0}
     errors = [
-        np.square(compile_onnx(proto, given, **options).predict(given) - wanted).mean()
+        np.square(cw.compile(proto, given, **options).predict(given) - wanted).mean()
         for proto, given in zip(protos, (x, {"a": x["a"], "b": 1000 * x["b"]}), strict=True)
     ]
     assert errors[1] < 2 * errors[0] and errors[0] < 0.02 * wanted.var()
@@ -135,7 +137,7 @@ def test_one_compiled_network_in_every_mode(compiled: CompiledModel) -> None:
 
 def test_ranges_of_samples_travel_as_json(compiled: CompiledModel) -> None:
     text = calibrate(PROTO, X).to_json()
-    recorded = compile_onnx(PROTO, Calibration.from_json(text))
+    recorded = cw.compile(PROTO, Calibration.from_json(text))
     assert recorded.client.input_steps[0].names == compiled.client.input_steps[0].names
     wanted = runtime(PROTO, X)["embedding"]
     assert 1 - np.square(recorded.predict(X)["embedding"] - wanted).mean() / wanted.var() > 0.97
@@ -143,16 +145,16 @@ def test_ranges_of_samples_travel_as_json(compiled: CompiledModel) -> None:
     assert fields["inputs"][0][0] >= 0 and fields["inputs"][1][0] < 0
     for inputs in ([], [[0, 1]], [[1, 0], [0, 1]], [[0], [1]], "all", [[0, 1]] * 3):
         with pytest.raises((SerializationError, CompileError)):
-            compile_onnx(PROTO, Calibration.from_json(json.dumps({**fields, "inputs": inputs})))
+            cw.compile(PROTO, Calibration.from_json(json.dumps({**fields, "inputs": inputs})))
 
 
 def test_an_input_that_nothing_reads_is_not_encrypted() -> None:
     proto = network(JOINED, {"a": [2], "nothing": [500], "b": [2]}, ["y"], {"w": weights(4, 3), "v": weights(3, 1)})
     x = {"a": weights(200, 2), "b": weights(200, 2)}
-    made = compile_onnx(proto, x, task="regression")
+    made = cw.compile(proto, x, task="regression")
     assert made.program.graph.input.size == 4 and made.report()["unused_inputs"] == ["nothing"]
     np.testing.assert_array_equal(made.predict({**x, "nothing": "whatever"}), made.predict(x))
-    assert "nothing depends on nothing" in str(made)
+    assert "nothing depends on nothing" in made.details
     with pytest.raises(CompileError, match="no output depends on an input"):
         import_onnx(network([("Relu", "w", "y")], {"a": [2], "b": [2]}, ["y"], {"w": weights(1, 4)}))
 
@@ -161,8 +163,8 @@ def test_exact_networks_round_every_input_on_a_grid_of_its_own() -> None:
     w, v = np.array([[1.0, -1], [1, 1], [-0.01, 0.01], [0.01, 0.01]]), np.array([[1.0], [2.0]])
     proto = network(JOINED, {"a": [2], "b": [2]}, ["y"], {"w": w, "v": v})
     x = {"a": RNG.uniform(-1, 1, (300, 2)), "b": RNG.uniform(-100, 100, (300, 2))}
-    settings = ExactSettings(input_bits=4, activation_bits=4, rounded_bits=4)
-    made = compile_onnx(proto, x, profile="exact_64", exact=settings, weight_bits=3, accuracy=None)
+    settings = {"input_bits": 4, "activation_bits": 4, "accumulator_bits": 4}
+    made = cw.compile(proto, x, precision="exact_64", **settings, weight_bits=3, accuracy=0)
     wanted = runtime(proto, x)["y"]
     assert 1 - np.square(made.predict(x) - wanted).mean() / wanted.var() > 0.8
     simulated = made.predict(x, how="simulate", seed=3)  # accumulators are rounded: now and then one step off
@@ -189,13 +191,13 @@ def test_inputs_that_the_network_rounds_need_no_samples() -> None:
     proto = quantised((1 / 64, 10.0), (np.int8, np.uint8))
     x = {"p": RNG.uniform(-2.5, 2.5, (100, 2)), "q": RNG.uniform(0, 3000, (100, 2))}
     wanted = runtime(proto, x)["y"]
-    made = compile_onnx(proto)
+    made = cw.compile(proto)
     assert made.program.bootstraps == 5
     values = made.client.inputs(x)
     np.testing.assert_array_equal(values, np.rint(values))
     np.testing.assert_allclose(made.predict_float(x), wanted, atol=1e-4 * np.abs(wanted).max())
     assert 1 - np.square(made.predict(x) - wanted).mean() / wanted.var() > 0.97
-    assert compile_onnx(proto, x, accuracy=None).program.input_steps[0].steps[0][0].unit == pytest.approx(1 / 64)
+    assert cw.compile(proto, x, accuracy=0).program.input_steps[0].steps[0][0].unit == pytest.approx(1 / 64)
 
 
 def test_exact_programs_take_all_that_quantisers_of_inputs_let_through() -> None:
@@ -215,7 +217,7 @@ def test_exact_programs_take_all_that_quantisers_of_inputs_let_through() -> None
     ]
     nodes += [("Relu", "e", "h"), *rounded("h", "t"), ("MatMul", "t v", "y")]
     proto = network(nodes, {"p": [4], "q": [4]}, ["y"], constants)
-    made = compile_onnx(proto, {name: RNG.uniform(-1, 1, (100, 4)) for name in "pq"}, profile="exact", accuracy=None)
+    made = cw.compile(proto, {name: RNG.uniform(-1, 1, (100, 4)) for name in "pq"}, precision="exact", accuracy=0)
     wild = {name: RNG.uniform(-15, 15, (500, 4)) for name in "pq"}
     np.testing.assert_allclose(made.predict(wild), runtime(proto, wild)["y"], atol=1e-3)
 
@@ -225,10 +227,10 @@ def test_every_input_has_to_say_how_it_is_rounded() -> None:
     del half.graph.node[2:4]
     half.graph.node[2].input[1] = "q"
     with pytest.raises(CompileError, match="input 'q' does not go into a QuantizeLinear"):
-        compile_onnx(half)
+        cw.compile(half)
     x = {"p": RNG.uniform(-2, 2, (200, 2)), "q": RNG.uniform(0, 100, (200, 2))}
     wanted = runtime(half, x)["y"]
-    found = compile_onnx(half, x, profile="balanced", accuracy=None).predict(x)
+    found = cw.compile(half, x, precision="balanced", accuracy=0).predict(x)
     assert 1 - np.square(found - wanted).mean() / wanted.var() > 0.97
 
 
@@ -260,13 +262,13 @@ def test_wrong_samples_are_told_by_name(compiled: CompiledModel, case: str) -> N
     with pytest.raises(ShapeError, match=message):
         compiled.predict(x)
     with pytest.raises((ShapeError, CompileError)):
-        compile_onnx(PROTO, x)
+        cw.compile(PROTO, x)
 
 
 def test_a_network_of_one_input_takes_arrays_as_ever() -> None:
     proto = mlp(np.random.default_rng(0), [3, 4, 2])
     x = np.random.default_rng(1).uniform(-1, 1, (200, 3))
-    made = compile_onnx(proto, x, accuracy=None)
+    made = cw.compile(proto, x, accuracy=0)
     assert made.predict(x).shape == (200, 2) and not made.program.input_steps and not made.program.output_steps
     for wrong in ({"x": x}, (x, x)):
         with pytest.raises(ShapeError):
@@ -379,7 +381,7 @@ def test_a_thousand_inputs_of_a_number_each() -> None:
     nodes = [("Concat", " ".join(names), "c", {"axis": 1}), ("MatMul", "c w", "y")]
     proto = network(nodes, {name: [1] for name in names}, ["y"], {"w": weights(1000, 2)})
     x = {name: weights(20, 1) for name in names}
-    made = compile_onnx(proto, x, accuracy=None, candidates=[parameter_set("lut1")])
+    made = cw.compile(proto, x, accuracy=0, sets=[parameter_set("lut1")])
     found = made.predict_float(x)
     np.testing.assert_allclose(found, runtime(proto, x)["y"], atol=1e-4)
     with pytest.raises(ShapeError, match="and 992 more"):

@@ -10,13 +10,14 @@ import pytest
 from onnx import TensorProto, helper
 from several_tensors import image_and_table, network, runtime, samples
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Named
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import AccuracyError, CompileError
 from cloakwork.models.graph.ir import check_levelled
 from cloakwork.models.onnx_import.importer import import_onnx
@@ -49,7 +50,7 @@ def test_every_kind_of_output_as_onnx_runtime() -> None:
     """Last steps of the client, an inner layer before and after its function, what is linear in the input, and the input itself."""
     proto = heads(*ALL)
     wanted = runtime(proto, {"x": X})
-    made = compile_onnx(proto, X, profile="balanced", accuracy=None)
+    made = cw.compile(proto, X, precision="balanced", accuracy=0)
     found, quantised = made.predict_float(X), made.predict(X)
     assert list(found) == ALL and made.program.bootstraps == 6
     for name in ALL:
@@ -66,7 +67,7 @@ def test_every_kind_of_output_as_onnx_runtime() -> None:
 def test_numbers_that_outputs_share_are_sent_once() -> None:
     """A label, probabilities and the best of them are one set of scores."""
     proto = heads("label", "shares", "best", "places", "line")
-    made = compile_onnx(proto, X, accuracy=0.8)
+    made = cw.compile(proto, X, accuracy=0.8)
     assert made.program.graph.output.size == 3 + 1
     wanted, found = runtime(proto, {"x": X}), made.predict(X, how="simulate", seed=1)
     for name, clear in wanted.items():
@@ -81,9 +82,9 @@ def test_numbers_that_outputs_share_are_sent_once() -> None:
 
 
 def test_chosen_outputs_alone_are_computed() -> None:
-    one = compile_onnx(heads(*ALL), X, outputs=["line"], accuracy=None)
+    one = cw.compile(heads(*ALL), X, outputs=["line"], accuracy=0)
     assert one.program.bootstraps == 0 and one.predict(X).shape == (300, 1) and not one.program.output_steps
-    two = compile_onnx(heads(*ALL), X, outputs=["line", "hidden"], accuracy=None)
+    two = cw.compile(heads(*ALL), X, outputs=["line", "hidden"], accuracy=0)
     assert list(two.predict(X)) == ["hidden", "line"]
     for wrong, message in (
         (["lin"], "none named 'lin'"),
@@ -92,13 +93,13 @@ def test_chosen_outputs_alone_are_computed() -> None:
         ([1], "a list of names"),
     ):
         with pytest.raises(CompileError, match=message):
-            compile_onnx(heads(*ALL), X, outputs=wrong)  # type: ignore[arg-type]
+            cw.compile(heads(*ALL), X, outputs=wrong)  # type: ignore[arg-type]
     unsupported = network(
         [("Relu", "x", "y"), ("NonZero", "x", "z")], {"x": [5]}, ["y", "z"], kinds={"z": TensorProto.INT64}
     )
-    assert compile_onnx(unsupported, X, outputs=["y"]).predict(X).shape == X.shape
+    assert cw.compile(unsupported, X, outputs=["y"]).predict(X).shape == X.shape
     with pytest.raises(CompileError, match="NonZero"):
-        compile_onnx(unsupported, X)
+        cw.compile(unsupported, X)
 
 
 def test_rows_that_look_ups_read_are_not_the_outputs_own() -> None:
@@ -116,7 +117,7 @@ def test_a_hidden_layer_of_one_output_is_not_read_beyond_the_tables() -> None:
     """One output that joins a layer and what follows it: the same rule."""
     joined = network([*HEADS[:3], ("Concat", "hidden scores", "y", {"axis": 1})], {"x": [5]}, ["y"], {"w": W, "v": V})
     wanted = runtime(joined, {"x": X})["y"]
-    made = compile_onnx(joined, X, profile="balanced", accuracy=None)
+    made = cw.compile(joined, X, precision="balanced", accuracy=0)
     found = made.predict(X, how="simulate", seed=2)
     assert 1 - np.square(found - wanted).mean(axis=0).max() / wanted.var() > 0.97
 
@@ -125,30 +126,30 @@ def test_a_hidden_layer_of_one_output_is_not_read_beyond_the_tables() -> None:
 
 
 def test_every_output_is_judged_as_what_it_is() -> None:
-    made = compile_onnx(heads("shares", "hidden", "line"), X, accuracy=0.8)
+    made = cw.compile(heads("shares", "hidden", "line"), X, accuracy=0.8)
     check = made.report()["check"]
     assert {name: each["measure"] for name, each in check["outputs"].items()} == {
         "shares": "agreement", "hidden": "closeness", "line": "closeness"
     }  # fmt: skip
     assert check["at_least"] == min(each["at_least"] for each in check["outputs"].values()) >= 0.8
-    text = str(made)
+    text = made.details
     assert "shares: decides as the clear model on" in text and "line: is off by" in text
     assert "outputs: shares [3] (the client does Softmax), hidden [6], line [1]" in text
 
 
 def test_what_an_output_is_for_can_be_said_by_name() -> None:
-    said = compile_onnx(
+    said = cw.compile(
         heads("scores", "hidden"), X, accuracy=0.5, task={"scores": "regression", "hidden": "classification"}
     )
     measures = {name: each["measure"] for name, each in said.report()["check"]["outputs"].items()}
     assert measures == {"scores": "closeness", "hidden": "agreement"}
-    both = compile_onnx(heads("scores", "hidden"), X, accuracy=0.5, task="regression")
+    both = cw.compile(heads("scores", "hidden"), X, accuracy=0.5, task="regression")
     assert {each["measure"] for each in both.report()["check"]["outputs"].values()} == {"closeness"}
     for wrong in ({"score": "regression"}, {"scores": "ranking"}, "ranking"):
         with pytest.raises(CompileError, match="task: "):
-            compile_onnx(heads("scores", "hidden"), X, task=wrong)  # type: ignore[arg-type]
+            cw.compile(heads("scores", "hidden"), X, task=wrong)  # type: ignore[arg-type]
     with pytest.raises(CompileError, match="model of one output"):
-        compile_onnx(heads("scores"), X, task={"scores": "regression"})
+        cw.compile(heads("scores"), X, task={"scores": "regression"})
 
 
 def test_an_error_names_the_output() -> None:
@@ -158,14 +159,14 @@ def test_an_error_names_the_output() -> None:
     constants = {"w": W, "v": V, "near": near, "minus": np.array([[1.0], [-1.0]])}
     proto = network(nodes, {"x": [5]}, ["scores", "far"], constants)
     with pytest.raises(AccuracyError, match="in its output 'far' would"):
-        compile_onnx(proto, X, task="regression")
+        cw.compile(proto, X, task="regression")
 
 
 # --- files -------------------------------------------------------------------------------------------------------------------------
 
 
 def test_names_and_last_steps_travel_in_both_files() -> None:
-    made = compile_onnx(heads("shares", "bent", "label"), X, accuracy=None)
+    made = cw.compile(heads("shares", "bent", "label"), X, accuracy=0)
     loaded = CompiledModel(program_from_bytes(program_to_bytes(made.program)))
     assert loaded.program.digest == made.program.digest and loaded.client.to_json() == made.client.to_json()
     client = ClientSpecification.from_json(made.client.to_json())
@@ -193,7 +194,7 @@ CHANGED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", CHANGED)
 def test_made_up_specifications_are_refused(case: str) -> None:
-    made = compile_onnx(heads("shares", "bent"), X, accuracy=None)
+    made = cw.compile(heads("shares", "bent"), X, accuracy=0)
     fields = json.loads(made.client.to_json())
     fields["output_steps"][0] |= CHANGED[case]
     with pytest.raises(SerializationError):
@@ -201,7 +202,7 @@ def test_made_up_specifications_are_refused(case: str) -> None:
 
 
 def test_nothing_follows_the_names() -> None:
-    made = compile_onnx(heads("shares", "bent"), X, accuracy=None)
+    made = cw.compile(heads("shares", "bent"), X, accuracy=0)
     fields = json.loads(made.client.to_json())
     fields["output_steps"].append({"step": "Squeeze"})
     with pytest.raises(SerializationError):
@@ -260,7 +261,7 @@ def test_a_function_after_the_last_quantiser_is_the_clients(last: str, count: in
     proto, x = network(nodes, {"x": [5]}, outputs, constants), RNG.uniform(-1.9, 1.9, (200, 5))
     wanted = runtime(proto, {"x": x})
     for calibration in (None, x):
-        made = compile_onnx(proto, calibration, accuracy=None)
+        made = cw.compile(proto, calibration, accuracy=0)
         assert made.program.bootstraps == 6  # of the Relu
         found = made.predict(x) if count > 1 else {"yo": made.predict(x)}
         for name in outputs:
@@ -273,7 +274,7 @@ def test_a_function_after_the_last_quantiser_is_the_clients(last: str, count: in
 def test_two_inputs_and_two_outputs_really_encrypted() -> None:
     """On a toy set: what the client decrypts is within the noise that the simulation shows, and near to ONNX Runtime."""
     proto, x = image_and_table(np.random.default_rng(2)), samples(np.random.default_rng(3), 300)
-    made = compile_onnx(proto, x, profile=2.0, weight_bits=4, accuracy=None, candidates=[TOY])
+    made = cw.compile(proto, x, precision=2.0, weight_bits=4, accuracy=0, sets=[TOY])
     few = {name: array[:3] for name, array in x.items()}
     key = ClientKey.generate(TOY)
     session = Session(key.evaluation_keys())
@@ -295,9 +296,9 @@ def test_exact_heads_encrypted_are_the_clear_integers() -> None:
     nodes = [("Concat", "a b", "c", {"axis": 1}), ("MatMul", "c w", "h"), ("Relu", "h", "g"), ("MatMul", "g v", "y")]
     proto = network(nodes, {"a": [2], "b": [1]}, ["y", "h"], constants)
     x = {"a": RNG.uniform(-1, 1, (200, 2)), "b": RNG.uniform(-2, 2, (200, 1))}
-    settings = ExactSettings(input_bits=2, activation_bits=2)
-    made = compile_onnx(
-        proto, x, profile="exact_64", exact=settings, weight_bits=2, accuracy=None, candidates=[TOY]
+    settings = {"input_bits": 2, "activation_bits": 2}
+    made = cw.compile(
+        proto, x, precision="exact_64", **settings, weight_bits=2, accuracy=0, sets=[TOY]
     )  # fmt: skip
     assert made.program.output_unit > 0 and not made.report()["rounded"]
     few = {name: array[:8] for name, array in x.items()}

@@ -12,20 +12,19 @@ from cases import in_tiers
 from onnx import ModelProto, NodeProto, helper
 from onnx_models import model, runtime
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import NoParameterSetError, RoundedIntegersWarning
 
 
 def compiled(
     proto: ModelProto, x: np.ndarray, input_bits: int, activation_bits: int = 3, **options: Any
 ) -> CompiledModel:
-    settings = ExactSettings(input_bits=input_bits, activation_bits=activation_bits)
-    return compile_onnx(
-        proto, x, **{"profile": "exact", "exact": settings, "weight_bits": 8, "accuracy": None, **options}
-    )
+    settings = {"input_bits": input_bits, "activation_bits": activation_bits}
+    return cw.compile(proto, x, **{"precision": "exact", **settings, "weight_bits": 8, "accuracy": 0, **options})
 
 
 def integers(input_bits: int, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
@@ -249,10 +248,10 @@ def test_integers_that_no_set_serves_are_rounded_with_a_warning() -> None:
     proto = layers([FIRST[:, :2], *inner, np.array([[1], [1]])], [[-9, 5], [0, 0], [7, 0], [1, 1], [0]])
     x = integers(6, (300, 3), seed=3)
     with pytest.warns(RoundedIntegersWarning, match=r"results of 'relu0', .* are rounded to 2 bits.*too many"):
-        compiled(proto, x, 6, activation_bits=2, candidates=["large16"])
+        compiled(proto, x, 6, activation_bits=2, sets=["large16"])
 
 
 def test_choices_that_are_too_wide_are_refused_with_bits() -> None:
     proto = choice(np.array(SUMS[16][1], dtype=np.float32), [0, 0, 17, -450])
     with pytest.raises(NoParameterSetError, match=r"'choice' \(Gate\(x\)\) reads an accumulator of 1\d bits.*too many"):
-        compiled(proto, integers(10, (300, 3)), 10, candidates=["large16"])
+        compiled(proto, integers(10, (300, 3)), 10, sets=["large16"])

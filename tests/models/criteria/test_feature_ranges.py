@@ -77,8 +77,8 @@ def test_names_and_numbers() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"hight": (0, 1)}, "feature_ranges: there is no feature 'hight'; expected height, "),
-        ({3: (0, 1)}, "feature_ranges: expected names of features, or numbers from 0 to 2, got 3"),
+        ({"hight": (0, 1)}, "ranges: there is no feature 'hight'; expected height, "),
+        ({3: (0, 1)}, "ranges: expected names of features, or numbers from 0 to 2, got 3"),
         ({-1: (0, 1)}, "numbers from 0 to 2, got -1"),
         ({1.5: (0, 1)}, "numbers from 0 to 2, got 1.5"),
         ({True: (0, 1)}, "numbers from 0 to 2, got True"),

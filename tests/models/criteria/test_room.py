@@ -9,8 +9,8 @@ import pytest
 from onnx import helper
 from onnx_models import mlp, model
 
+import cloakwork as cw
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.criteria.room import check_room
 from cloakwork.models.errors import PrecisionOverflowError
 from cloakwork.models.graph.ir import wires
@@ -18,7 +18,7 @@ from cloakwork.models.graph.ir import wires
 
 def network() -> CompiledModel:
     rng = np.random.default_rng(1)
-    return compile_onnx(mlp(rng, [5, 8, 3]), rng.normal(size=(200, 5)), accuracy=None)
+    return cw.compile(mlp(rng, [5, 8, 3]), rng.normal(size=(200, 5)), accuracy=0)
 
 
 @pytest.mark.parametrize(("position", "layer", "times"), [(0, "layer0", 1.2), (1, "layer1", 1.5)])
@@ -52,7 +52,7 @@ def test_tokens_of_equal_weights_and_their_own_ranges_fit_their_tables() -> None
     ]  # correlation of a token's numbers: rows of weights above 0 reach far where they are alike
     covariance = np.eye(6) * (1 - alike) + alike
     x = np.stack([rng.multivariate_normal(np.zeros(6), each, 300).clip(-3, 3) for each in covariance], axis=1)
-    made = compile_onnx(model(nodes, [4, 6], constants), x, accuracy=None, task="regression")
+    made = cw.compile(model(nodes, [4, 6], constants), x, accuracy=0, task="regression")
     graph = made.program.graph
     check_room(graph)
     wanted = made.predict_float(x)
@@ -71,7 +71,7 @@ def reconstruction_error() -> tuple[CompiledModel, np.ndarray]:
     ]
     proto = model(nodes, [6], {"p": (plane @ plane.T).astype(np.float32)})
     ordinary = 2 * rng.normal(size=(300, 2)) @ plane.T + 0.1 * rng.normal(size=(300, 6))
-    return compile_onnx(proto, ordinary), ordinary
+    return cw.compile(proto, ordinary), ordinary
 
 
 def test_answers_of_anomalies_do_not_come_back_on_the_other_side() -> None:

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 from onnx_models import mlp, model
 
-from cloakwork.models.compiler import compile_onnx
+import cloakwork as cw
 from cloakwork.models.criteria.verdicts import (
     agreement,
     closeness,
@@ -164,9 +164,9 @@ X = np.random.default_rng(4).uniform(-1, 1, (400, 6))
 
 
 def test_a_logistic_function_at_the_end_decides() -> None:
-    assert measure_of(compile_onnx(one_logit(5, "Sigmoid"), X)) == "agreement"
-    assert measure_of(compile_onnx(one_logit(5, "Sigmoid"), X, task="regression")) == "closeness"
-    assert measure_of(compile_onnx(one_logit(5, "Exp"), X)) == "closeness"
+    assert measure_of(cw.compile(one_logit(5, "Sigmoid"), X)) == "agreement"
+    assert measure_of(cw.compile(one_logit(5, "Sigmoid"), X, task="regression")) == "closeness"
+    assert measure_of(cw.compile(one_logit(5, "Exp"), X)) == "closeness"
 
 
 def moved(by: float, *after: onnx.NodeProto, **constants: np.ndarray) -> onnx.ModelProto:
@@ -178,24 +178,24 @@ def moved(by: float, *after: onnx.NodeProto, **constants: np.ndarray) -> onnx.Mo
 def test_decisions_that_are_the_same_for_all_samples_show_nothing() -> None:
     """All samples are of one class: it is judged by its values."""
     last = helper.make_node("Sigmoid", ["n0"], ["y"])
-    assert measure_of(compile_onnx(moved(0.0, last), X)) == "agreement"
-    assert measure_of(compile_onnx(moved(9.0, last), X)) == "closeness"
-    assert measure_of(compile_onnx(moved(9.0, last), X, task="classification")) == "agreement"
+    assert measure_of(cw.compile(moved(0.0, last), X)) == "agreement"
+    assert measure_of(cw.compile(moved(9.0, last), X)) == "closeness"
+    assert measure_of(cw.compile(moved(9.0, last), X, task="classification")) == "agreement"
 
 
 def test_values_that_are_the_same_for_all_samples_are_a_warning() -> None:
     ends = {"low": np.float32(0), "high": np.float32(5)}
     last = helper.make_node("Clip", ["n0", "low", "high"], ["y"])
     with pytest.warns(AccuracyWarning, match="has the same values in one number, which may have others"):
-        compile_onnx(moved(20.0, last, **ends), np.concatenate([X, X]) * 3)
+        cw.compile(moved(20.0, last, **ends), np.concatenate([X, X]) * 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        compile_onnx(moved(2.0, last, **ends), X)
+        cw.compile(moved(2.0, last, **ends), X)
 
 
 def test_one_number_may_be_a_logit_or_a_quantity() -> None:
     """Its values have to be right; if only its decisions are, a warning asks what it is for."""
-    assert measure_of(compile_onnx(one_logit(6), X, accuracy=0.95)) == "closeness"
+    assert measure_of(cw.compile(one_logit(6), X, accuracy=0.95)) == "closeness"
     w, v = np.array([[1.0, -1.0]] * 6), np.array([[1.0], [-1.0]])
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["h"]),
@@ -205,29 +205,29 @@ def test_one_number_may_be_a_logit_or_a_quantity() -> None:
     proto = model(nodes, [6], {"w": w.astype(np.float32), "v": v.astype(np.float32)})
     x = np.where(np.arange(400)[:, None] % 2, 1, -1) * np.abs(X)  # two groups far from zero
     with pytest.warns(AccuracyWarning, match=r"keeps its decisions but not its values.*say task='classification'"):
-        compile_onnx(proto, x, candidates=["nn2"])
+        cw.compile(proto, x, sets=["nn2"])
     with pytest.raises(AccuracyError, match=r"off by .* at most 3 % were asked for \(accuracy=0.97\)"):
-        compile_onnx(proto, x, candidates=["nn2"], task="regression")
-    assert measure_of(compile_onnx(proto, x, candidates=["nn2"], task="classification")) == "agreement"
+        cw.compile(proto, x, sets=["nn2"], task="regression")
+    assert measure_of(cw.compile(proto, x, sets=["nn2"], task="classification")) == "agreement"
 
 
 def test_few_samples_are_a_warning_that_says_how_many_would_do() -> None:
     proto = mlp(np.random.default_rng(8), [4, 8, 2])
     x = np.random.default_rng(9).uniform(-1, 1, (300, 4))
-    with pytest.warns(AccuracyWarning, match=r"of 40 calibration samples .*too few samples .*give 197 or more"):
-        compile_onnx(proto, x[:40])
+    with pytest.warns(AccuracyWarning, match=r"of 40 samples .*too few samples .*give 197 or more"):
+        cw.compile(proto, x[:40])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        compiled = compile_onnx(proto, x)
+        compiled = cw.compile(proto, x)
     check = compiled.report()["check"]
     assert (check["samples"], check["unseen"]) == (300, 100) and check["value"] >= check["at_least"] >= 0.97
-    assert f"at least {100 * check['at_least']:.1f} %" in str(compiled)
+    assert f"at least {100 * check['at_least']:.1f} %" in compiled.details
 
 
 def test_an_error_shows_a_sample_that_differs() -> None:
     proto, x = mlp(np.random.default_rng(12), [8, 32, 32, 32, 4]), np.random.default_rng(13).uniform(-1, 1, (300, 8))
     with pytest.raises(AccuracyError, match=r"at \w+ [0-9.]+ %.*, sample \d+ is .*, \.\. instead of ") as refused:
-        compile_onnx(proto, x, profile=5.0, candidates=["nn2"], weight_bits=2)
+        cw.compile(proto, x, precision=5.0, sets=["nn2"], weight_bits=2)
     assert "97 % were asked for" in str(refused.value)
 
 
@@ -236,10 +236,9 @@ def test_an_embedding_is_seen_by_its_length() -> None:
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     turn = np.linalg.qr(NORMAL((4, 4)))[0].astype(np.float32)
     proto = model([helper.make_node("MatMul", ["x", "w"], ["y"])], [4], {"w": turn})
-    found = compile_onnx(proto, x)
+    found = cw.compile(proto, x)
     assert measure_of(found) == "cosine" and "cosines between pairs" in str(found)
-    assert measure_of(compile_onnx(proto, x, task="classification", accuracy=0.5)) == "agreement"
+    assert measure_of(cw.compile(proto, x, task="classification", accuracy=0.5)) == "agreement"
     assert (
-        measure_of(compile_onnx(mlp(np.random.default_rng(3), [4, 6, 3]), x, task="embedding", accuracy=0.5))
-        == "cosine"
+        measure_of(cw.compile(mlp(np.random.default_rng(3), [4, 6, 3]), x, task="embedding", accuracy=0.5)) == "cosine"
     )

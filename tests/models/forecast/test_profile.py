@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from onnx_models import mlp
 
+import cloakwork as cw
 from cloakwork.fhe_core.errors import DeviceError, SerializationError
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.forecast.cache import machine_folder, measured_profiles, save_profile, stored_profiles
 from cloakwork.models.forecast.machine import Machine, cpu_name
 from cloakwork.models.forecast.profile import MOST_BYTES, MachineProfile
@@ -31,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def compiled() -> CompiledModel:
-    return compile_onnx(mlp(RNG, [8, 12, 3]), RNG.uniform(-1, 1, (200, 8)), accuracy=None)
+    return cw.compile(mlp(RNG, [8, 12, 3]), RNG.uniform(-1, 1, (200, 8)), accuracy=0)
 
 
 def profile(threads: int = 1) -> MachineProfile:
@@ -92,7 +93,7 @@ def test_what_is_no_measurement_is_refused_and_ignored_with_a_line(case: str, co
     (machine_folder() / "cpu-1-thread-0.json").write_bytes(HOSTILE[case])
     found, problems = measured_profiles()
     assert found == [] and len(problems) == 1 and problems[0].startswith("cpu-1-thread-0.json: ")
-    text = str(compiled)
+    text = compiled.details
     assert "measurement ignored: cpu-1-thread-0.json" in text and "stored figures of" in text
     assert all(line.isprintable() for line in text.splitlines())
 
@@ -137,14 +138,14 @@ def test_a_gpu_is_named() -> None:
 def test_reports_take_the_measurement_where_there_is_one(compiled: CompiledModel) -> None:
     stored = compiled.report()["estimated_seconds"]
     assert set(stored) == {"cpu-1-thread", "h200"} and not any(each["measured_here"] for each in stored.values())
-    assert "'cloakwork calibrate-machine' measures it" in str(compiled)
+    assert "'cloakwork calibrate-machine' measures it" in compiled.details
     measured = profile(threads=2)
     save_profile(measured)
     here = compiled.report()["estimated_seconds"]
     assert set(here) == {"cpu-2-threads", "h200"}
     assert here["cpu-2-threads"]["measured_here"] and not here["h200"]["measured_here"]
     assert here["cpu-2-threads"]["measured_at"] == measured.measured
-    text = str(compiled)
+    text = compiled.details
     assert "measured here on" in text and "measures it" not in text
     assert here["cpu-2-threads"]["seconds_per_sample"] == pytest.approx(
         sum(here["cpu-2-threads"]["parts_per_sample"].values())

@@ -10,10 +10,10 @@ import pytest
 from onnx import helper
 from onnx_models import mlp, model
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.forecast import probes
 from cloakwork.models.forecast.cache import stored_profiles
 from cloakwork.models.forecast.work import Work, work_of
@@ -26,9 +26,7 @@ TOY = parameter_set("toy")
 
 def compiled(sizes: list[int]) -> Program:
     """Many seeds would do; weights of layers that are there twice are the same."""
-    return compile_onnx(
-        mlp(np.random.default_rng(5), sizes), RNG.uniform(-1, 1, (200, sizes[0])), accuracy=None
-    ).program
+    return cw.compile(mlp(np.random.default_rng(5), sizes), RNG.uniform(-1, 1, (200, sizes[0])), accuracy=0).program
 
 
 def convolutional() -> Program:
@@ -42,7 +40,7 @@ def convolutional() -> Program:
     ]
     shapes = {"w0": (2, 1, 2, 2), "w1": (2, 2, 2, 2), "w2": (8, 3)}
     weights = {name: RNG.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    return compile_onnx(model(nodes, [1, 4, 4], weights), RNG.uniform(-1, 1, (200, 1, 4, 4)), accuracy=None).program
+    return cw.compile(model(nodes, [1, 4, 4], weights), RNG.uniform(-1, 1, (200, 1, 4, 4)), accuracy=0).program
 
 
 class Recorded:

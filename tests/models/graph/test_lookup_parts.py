@@ -10,8 +10,8 @@ import pytest
 from onnx import helper
 from onnx_models import mlp, model
 
+import cloakwork as cw
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.compiler import ExactSettings, compile_onnx
 from cloakwork.models.graph.ir import Lookup
 from cloakwork.models.graph.lookup_parts import DIRECT, Part, lookups_by_part, part_origin
 from cloakwork.models.program.artefact import program_from_bytes, program_to_bytes
@@ -28,9 +28,9 @@ def parts(made: CompiledModel) -> dict[str, dict[str, int]]:
 
 
 def test_look_ups_of_the_model_are_direct() -> None:
-    made = compile_onnx(mlp(RNG, [6, 5, 3]), RNG.uniform(-1, 1, (200, 6)), profile="fast", accuracy=None)
+    made = cw.compile(mlp(RNG, [6, 5, 3]), RNG.uniform(-1, 1, (200, 6)), precision="fast", accuracy=0)
     assert parts(made) == {"activation0": {DIRECT: 5}}
-    assert "look-ups by part" not in str(made)
+    assert "look-ups by part" not in made.details
 
 
 def test_chains_are_named_by_their_look_up() -> None:
@@ -46,22 +46,22 @@ def test_chains_are_named_by_their_look_up() -> None:
     weights = RNG.integers(-5, 6, (4, 2)).astype(np.float32)
     x = RNG.integers(0, 64, (200, 4)).astype(np.float32)
     x[0], x[1] = 0, 63
-    settings = ExactSettings(input_bits=6)
-    made = compile_onnx(
-        model(nodes, [4], {"w": weights}, opset=18), x, profile="exact", exact=settings, weight_bits=8, accuracy=None
+    settings = {"input_bits": 6}
+    made = cw.compile(
+        model(nodes, [4], {"w": weights}, opset=18), x, precision="exact", **settings, weight_bits=8, accuracy=0
     )
     found = parts(made)
     whole = Counter(part for each in found.values() for part in each)
     assert {Part.LOWER.value, Part.HIGHEST.value, Part.PIECE.value} == set(whole)
     largest = next(each for name, each in found.items() if "largest" in name)
     assert largest[Part.PIECE.value] >= 2
-    assert f"{largest[Part.PIECE.value]} piece" in str(made)
+    assert f"{largest[Part.PIECE.value]} piece" in made.details
 
 
 @pytest.mark.parametrize("name", ["conv", "a, clamp", "of (two), fine digit", "line\nbreak", ""])
 def test_names_of_layers_are_kept(name: str) -> None:
     """Whatever they are, unless they end as origins of parts do."""
-    made = compile_onnx(mlp(RNG, [3, 2, 2]), RNG.uniform(-1, 1, (50, 3)), profile="fast", accuracy=None)
+    made = cw.compile(mlp(RNG, [3, 2, 2]), RNG.uniform(-1, 1, (50, 3)), precision="fast", accuracy=0)
     graph = made.program.graph
     for origin, part in ((name, DIRECT), (part_origin(name, Part.FINE, "reading 2"), Part.FINE.value)):
         named = [replace(node, origin=origin) if isinstance(node, Lookup) else node for node in graph.nodes]

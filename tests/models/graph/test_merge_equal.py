@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from onnx import helper
 from onnx_models import model, runtime
 
+import cloakwork as cw
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.graph.equal_sources import find_sources
 from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
 from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, check_levelled, wires
@@ -107,7 +108,7 @@ def planted(rng: np.random.Generator, equal: int, hidden: int, inputs: int) -> t
 
 def test_equal_neurons_cost_one_bootstrap_and_the_network_stays_what_it_was() -> None:
     proto, x = planted(np.random.default_rng(5), 40, 48, 6)
-    made = compile_onnx(proto, x, profile="balanced", accuracy=0.9)
+    made = cw.compile(proto, x, precision="balanced", accuracy=0.9)
     assert made.program.bootstraps == 9
     np.testing.assert_allclose(made.predict_float(x), runtime(proto, x), atol=1e-5)
     error = np.abs(made.predict(x) - runtime(proto, x)).max() / np.ptp(runtime(proto, x))
@@ -122,8 +123,8 @@ def test_neurons_that_rounding_makes_equal_are_found_after_quantisation() -> Non
     arrays = {"w": near, "b": np.zeros(60, np.float32), "v": rng.standard_normal((1, 60)).astype(np.float32)}
     proto = model(list(proto.graph.node), [2], arrays)
     x = np.rint(x * 3).astype(np.float32)
-    exact = ExactSettings(input_bits=2, activation_bits=2)
-    made = compile_onnx(proto, x, profile="exact_64", weight_bits=2, exact=exact, accuracy=None)
+    exact = {"input_bits": 2, "activation_bits": 2}
+    made = cw.compile(proto, x, precision="exact_64", weight_bits=2, **exact, accuracy=0)
     graph = made.program.graph
     assert made.program.bootstraps <= 9
     sources = find_sources(graph)
@@ -144,7 +145,7 @@ def test_equal_channels_of_a_padded_convolution_are_one() -> None:
     ]
     proto = model(nodes, [1, 5, 5], constants)
     x = rng.uniform(0, 1, (50, 1, 5, 5)).astype(np.float32)
-    made = compile_onnx(proto, x, profile="balanced", accuracy=0.9)
+    made = cw.compile(proto, x, precision="balanced", accuracy=0.9)
     assert made.program.bootstraps == 3 * 25
     clear = runtime(proto, x)
     assert np.abs(made.predict(x) - clear).max() < 0.1 * np.ptp(clear)
@@ -158,7 +159,7 @@ def test_a_wire_that_a_row_reads_twice_counts_with_the_sum_of_its_weights() -> N
         helper.make_node("ReduceSum", ["z", "axes"], ["y"], name="total"),  # alone the function would be the client's
     ]
     x = np.linspace(-1, 1, 40, dtype=np.float32)[:, None] * np.ones((1, 2), np.float32)
-    made = compile_onnx(model(nodes, [2], {"axes": np.array([1])}), x, profile="balanced")
+    made = cw.compile(model(nodes, [2], {"axes": np.array([1])}), x, precision="balanced")
     last = weight_norms(made.program.graph)[-1]
     weights = made.program.graph.linears[-1].weights
     assert last.on_lookups == pytest.approx(float(np.linalg.norm(weights)))
@@ -168,7 +169,7 @@ def test_a_wire_that_a_row_reads_twice_counts_with_the_sum_of_its_weights() -> N
 def test_programs_of_older_versions_are_counted_over_distinct_sources() -> None:
     """As a file that was written without the pass: the report and the simulation see through it."""
     graph, _ = random_graph(11, 8)
-    program = Program(graph, compile_onnx(*planted(np.random.default_rng(1), 1, 4, 3)).program.parameters, 1.0)
+    program = Program(graph, cw.compile(*planted(np.random.default_rng(1), 1, 4, 3)).program.parameters, 1.0)
     assert program.distinct.bootstraps < program.bootstraps
     norms, apart = weight_norms(program.distinct.graph)[-1], weight_norms(graph)[-1]
     assert norms.on_lookups != apart.on_lookups  # signs cancel some, others add up

@@ -12,11 +12,11 @@ from onnx import helper
 from onnx_models import mlp, model, residual_images
 from test_encrypted_networks import RNG, convolutional, residual
 
+import cloakwork as cw
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models import zoo
 from cloakwork.models.arrays import Indices
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.graph.ir import Graph, Node, wire_numbers
 from cloakwork.models.graph.schedule import Drop, Extract, Gather, LookUp, Multiply, Operate, Schedule, schedule
 from cloakwork.models.graph.tables import batch_tables
@@ -101,7 +101,7 @@ def product_of_wires() -> Graph:
 
 
 def compiled(make: Callable[[], object], shape: tuple[int, ...]) -> Graph:
-    return compile_onnx(make(), RNG.uniform(-1, 1, (400, *shape))).program.graph  # type: ignore[arg-type]
+    return cw.compile(make(), RNG.uniform(-1, 1, (400, *shape))).program.graph  # type: ignore[arg-type]
 
 
 def image_graph() -> Graph:
@@ -207,7 +207,7 @@ def test_tiles_of_images_hold_little_beside_what_they_read_and_write() -> None:
 
 
 def test_tiles_share_tables_and_weights() -> None:
-    graph = compile_onnx(residual_images(), RNG.uniform(-1, 1, (60, 3, 12, 12)), accuracy=None).program.graph
+    graph = cw.compile(residual_images(), RNG.uniform(-1, 1, (60, 3, 12, 12)), accuracy=0).program.graph
     params = parameter_set("toy")
     whole, tiled = schedule(graph), schedule(graph, 100)
     assert len(tiled.lookups) > 2 * len(whole.lookups)

@@ -13,7 +13,7 @@ from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError, ShapeError
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
@@ -41,7 +41,7 @@ def test_encrypted_equals_quantised(keys: tuple[ClientKey, Session], seed: int, 
     rng = np.random.default_rng(seed)
     model = random_model(rng, outputs, features)
     x = rng.normal(size=(20, features)) * np.exp(rng.normal(0, 4, features)) + rng.normal(0, 100, features)
-    compiled = compile_linear(model, x, parameters=TOY)
+    compiled = compile_linear(model, x, sets=TOY)
     key, session = keys
     clear = compiled.predict(x, output="scores")
     assert (compiled.predict(x, how="encrypted", key=key, session=session, output="scores") == clear).all()
@@ -55,7 +55,7 @@ def test_the_largest_sums_stay_within_the_torus(keys: tuple[ClientKey, Session])
     key, session = keys
     model = LinearModel(np.array([[3.0, -5.0, 1e-3, 7.0]]), np.array([0.5]))
     corners = np.array([[1.0, -1.0, 1.0, 1.0], [-1.0, 1.0, -1.0, -1.0]])
-    compiled = compile_linear(model, corners, parameters=TOY, margin=0.0)
+    compiled = compile_linear(model, corners, sets=TOY, margin=0.0)
     scores = compiled.predict(corners, how="encrypted", key=key, session=session)
     assert np.abs(scores - model.scores(corners)[:, 0]).max() < 1e-3
 
@@ -68,7 +68,7 @@ def test_it_needs_no_bootstraps_and_says_so() -> None:
     assert facts["input_ciphertext_bytes"] <= 20_000
     assert compiled.program.facts.linear.p_fail_log2 <= -128
     assert compiled.program.facts.linear.weight_bits >= 10 and compiled.program.facts.linear.feature_bits >= 10
-    assert "no bootstraps" in str(compiled)
+    assert "no bootstraps" in compiled.details
 
 
 @pytest.mark.parametrize("limit", [-40.0, -128.0])
@@ -89,7 +89,7 @@ def test_decrypted_sums_keep_their_distance_from_halves(keys: tuple[ClientKey, S
     key, session = keys
     rng = np.random.default_rng(2)
     x = rng.normal(size=(400, 10))
-    compiled = compile_linear(random_model(rng, 2, 10), x, parameters=TOY)
+    compiled = compile_linear(random_model(rng, 2, 10), x, sets=TOY)
     runtime = Runtime(compiled.program, session)
     phases = key.decrypt(runtime.run(compiled.client.encrypt(key, x)))
     step = float(compiled.client.output_scale[0])
@@ -122,7 +122,7 @@ def test_client_and_file_do_what_the_model_does(keys: tuple[ClientKey, Session],
     names = tuple("abcde")
     model = random_model(rng, 3, 5, labels=np.array(["x", "y", "z"]), transform="softmax", feature_names=names)
     x = rng.normal(size=(6, 5))
-    compiled = compile_linear(model, x, parameters=TOY)
+    compiled = compile_linear(model, x, sets=TOY)
     compiled.save(tmp_path / "model.clkm")
     loaded = CompiledModel.load(tmp_path / "model.clkm")
     client = ClientSpecification.from_json(compiled.client.to_json())
@@ -140,7 +140,7 @@ def test_bad_calls_say_what_to_do() -> None:
     with pytest.raises(CompileError, match="margin: expected a share of the range, 0 or more, got -1"):
         compile_linear(model, x, margin=-1)
     with pytest.raises(NoParameterSetError, match="'lut2' leaves room for fewer than 4 bits; use a set of two limbs"):
-        compile_linear(LinearModel(np.ones((1, 900)), np.zeros(1)), np.eye(900), parameters="lut2")
+        compile_linear(LinearModel(np.ones((1, 900)), np.zeros(1)), np.eye(900), sets="lut2")
     compiled = compile_linear(model, x)
     with pytest.raises(ShapeError, match="column 'feature 1' has missing values"):
         compiled.predict(np.array([[0.0, np.nan, 1.0]]))

@@ -38,7 +38,7 @@ def classifier(
 def test_labels_are_those_of_the_rounded_scores(sessions: Sessions, seed: int, classes: int, features: int) -> None:
     random = np.random.default_rng(seed)
     model, x = classifier(random, classes, features)
-    labels = compile_linear(model, x, parameters=TOY, encrypted_argmax=True, accuracy=0.0)
+    labels = compile_linear(model, x, sets=TOY, tell="labels", accuracy=0.0)
     found = labels.predict(x)
     scores = model.scores(x)
     ordered = np.sort(scores, axis=1)
@@ -54,7 +54,7 @@ def test_labels_are_those_of_the_rounded_scores(sessions: Sessions, seed: int, c
 def test_equal_scores_are_the_first_class(sessions: Sessions) -> None:
     model = LinearModel(np.array([[1.0, 0], [1.0, 0], [0, 1.0]]), np.zeros(3), "softmax", labels=np.arange(3))
     x = np.array([[1.0, 0.5], [0.25, 0.25], [-1.0, -1.0], [-1.0, 1.0]])
-    labels = compile_linear(model, feature_ranges={0: (-1, 1), 1: (-1, 1)}, parameters=TOY, encrypted_argmax=True)
+    labels = compile_linear(model, ranges={0: (-1, 1), 1: (-1, 1)}, sets=TOY, tell="labels")
     key, session = sessions(TOY)
     for mode in ({}, {"how": "encrypted", "key": key, "session": session}):
         np.testing.assert_array_equal(labels.predict(x, **mode), [0, 0, 0, 2])
@@ -65,7 +65,7 @@ def test_constants_that_decide_alone(sessions: Sessions, intercept: list[float])
     coefficients = np.array([[1.0, 0], [0, 1.0], [-1.0, 1.0]])
     model = LinearModel(coefficients, np.array(intercept, dtype=float), "softmax", labels=np.arange(3))
     x = np.random.default_rng(0).uniform(-1, 1, (40, 2))
-    labels = compile_linear(model, x, parameters=TOY, encrypted_argmax=True)
+    labels = compile_linear(model, x, sets=TOY, tell="labels")
     scores = model.scores(x)
     sure = np.sort(scores, axis=1)[:, -1] - np.sort(scores, axis=1)[:, -2] > 0.05
     key, session = sessions(TOY)
@@ -110,24 +110,24 @@ def test_the_real_set(sessions: Sessions, tmp_path: Any) -> None:
         ({"classes": 65}, CompileError, "expected at most 64 classes, got 65"),
         ({"parameters": "gate_64"}, NoParameterSetError, "look-ups of 'gate_64' are too noisy to compare sums of 4 features"),
         ({"parameters": "lut3"}, NoParameterSetError, "use large16"),
-        ({"bits": 0}, CompileError, "bits: expected 4 to 20"),
-        ({"bits": -3}, CompileError, "bits: expected 4 to 20"),
-        ({"bits": 99}, CompileError, "bits: expected 4 to 20"),
-        ({"bits": 20}, NoParameterSetError, "features of 20 bits; use large16, fewer bits, or"),
+        ({"input_bits": 0}, CompileError, "input_bits: expected 4 to 20"),
+        ({"input_bits": -3}, CompileError, "input_bits: expected 4 to 20"),
+        ({"input_bits": 99}, CompileError, "input_bits: expected 4 to 20"),
+        ({"input_bits": 20}, NoParameterSetError, "features of 20 bits; use large16, fewer bits, or"),
         ({"p_fail_log2": 0.0}, CompileError, "p_fail_log2: expected log2 of a probability"),
     ],
 )  # fmt: skip
 def test_what_has_no_encrypted_arg_max(changed: dict[str, Any], error: type[Exception], message: str) -> None:
     options = {key: changed[key] for key in ("labels", "after") if key in changed}
-    wanted = {key: changed[key] for key in ("bits", "p_fail_log2") if key in changed}
+    wanted = {key: changed[key] for key in ("input_bits", "p_fail_log2") if key in changed}
     random, classes = np.random.default_rng(0), changed.get("classes", 3)
     model, x = classifier(random, classes, 4)
     with pytest.raises(error, match=message):
         compile_linear(
             replace(model, **options),
             x,
-            parameters=changed.get("parameters", TOY),
-            encrypted_argmax=True,
+            sets=changed.get("parameters", TOY),
+            tell="labels",
             accuracy=0.0,
             **wanted,
         )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Columns, Combine, Polynomials, Rescale, Standardise
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
@@ -77,7 +77,7 @@ def test_a_large_intercept_costs_no_precision(keys: tuple[ClientKey, Session], o
     key, session = keys
     model = LinearModel(np.array([[0.5, -0.01, 20.0, 0.1]]), np.array([offset]))
     compiled, plain = (
-        compile_linear(each, X, parameters=TOY) for each in (model, LinearModel(model.coefficients, np.zeros(1)))
+        compile_linear(each, X, sets=TOY) for each in (model, LinearModel(model.coefficients, np.zeros(1)))
     )
     kept = float(step_of(compiled, Combine).offset[0])
     centre = step_of(compiled, Rescale).offset
@@ -131,29 +131,27 @@ ROUND, OTHER = "ranges of features in round numbers", "ranges of features to all
 def test_ranges_that_were_given_are_taken() -> None:
     model = LinearModel(np.ones((1, 4)), np.zeros(1), feature_names=tuple("abcd"))
     given_ranges = {"a": (-10, 10), 2: (-5.5, -4.123)}
-    step = step_of(compile_linear(model, X, feature_ranges=given_ranges), Rescale)
+    step = step_of(compile_linear(model, X, ranges=given_ranges), Rescale)
     assert (step.lower[0], step.upper[0], step.lower[2], step.upper[2]) == (-10, 10, -5.5, -4.123)
-    assert told(compile_linear(model, X, feature_ranges=given_ranges))[OTHER] == 1
+    assert told(compile_linear(model, X, ranges=given_ranges))[OTHER] == 1
     every = dict.fromkeys("abcd", (-200.0, 200.0))
-    without = compile_linear(model, feature_ranges=every)
-    assert without.client.to_json() == compile_linear(model, X, feature_ranges=every).client.to_json()
+    without = compile_linear(model, ranges=every)
+    assert without.client.to_json() == compile_linear(model, X, ranges=every).client.to_json()
     assert told(without)[ROUND] == 4 and OTHER not in told(without)
 
 
 def test_a_range_narrower_than_the_data_is_told_and_saturates() -> None:
     model = LinearModel(np.ones((1, 4)), np.zeros(1), feature_names=tuple("abcd"))
-    with pytest.warns(
-        CalibratedRangeWarning, match=r"feature_ranges: \d+ of 300 .* beyond the range that was given"
-    ) as caught:
-        compiled = compile_linear(model, X, feature_ranges={"a": (-0.5, 0.5)}, accuracy=0.5)
+    with pytest.warns(CalibratedRangeWarning, match=r"ranges: \d+ of 300 .* beyond the range that was given") as caught:
+        compiled = compile_linear(model, X, ranges={"a": (-0.5, 0.5)}, accuracy=0.5)
     assert "in columns 'a')" in str(caught[0].message) and caught[0].filename == __file__
     with pytest.warns(CalibratedRangeWarning, match="1 of 1 samples"):
         assert compiled.predict(np.array([[9.0, 100, -5, 1]])) == pytest.approx([96.5], abs=0.05)
     with (
         pytest.warns(CalibratedRangeWarning),
-        pytest.raises(CompileError, match="beyond the ranges that were given in feature_ranges, it keeps"),
+        pytest.raises(CompileError, match="beyond the ranges that were given in ranges, it keeps"),
     ):
-        compile_linear(model, X, feature_ranges={"b": (99, 101)})
+        compile_linear(model, X, ranges={"b": (99, 101)})
 
 
 def test_ranges_of_one_population_are_equal_and_around_its_samples() -> None:
@@ -185,13 +183,13 @@ def test_constant_features_get_room_and_new_values_count() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"feature_ranges": {"e": (0, 1)}}, "there is no feature 'e'; expected "),
-        ({"feature_ranges": {"a": (2, 1)}}, "two ascending finite numbers for 'a', got 2 and 1"),
-        ({"feature_ranges": {0: (math.nan, 1)}}, "two ascending finite numbers for 'a', got nan and 1"),
-        ({"feature_ranges": {4: (0, 1)}}, "numbers from 0 to 3, got 4"),
-        ({"feature_ranges": {"b": (-1e308, 7e307)}}, "overflow or vanish; expected scores between 1e-140 and 1e\\+140"),
-        ({"bits": 1}, "bits: expected 4 to 20, or None for as many as are best, got 1"),
-        ({"bits": 64}, "bits: expected 4 to 20, or None for as many as are best, got 64"),
+        ({"ranges": {"e": (0, 1)}}, "there is no feature 'e'; expected "),
+        ({"ranges": {"a": (2, 1)}}, "two ascending finite numbers for 'a', got 2 and 1"),
+        ({"ranges": {0: (math.nan, 1)}}, "two ascending finite numbers for 'a', got nan and 1"),
+        ({"ranges": {4: (0, 1)}}, "numbers from 0 to 3, got 4"),
+        ({"ranges": {"b": (-1e308, 7e307)}}, "overflow or vanish; expected scores between 1e-140 and 1e\\+140"),
+        ({"input_bits": 1}, "input_bits: expected 4 to 20, or None for as many as are best, got 1"),
+        ({"input_bits": 64}, "input_bits: expected 4 to 20, or None for as many as are best, got 64"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
@@ -203,8 +201,8 @@ def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
 
 def test_without_samples_every_feature_needs_a_range() -> None:
     model = LinearModel(np.ones((1, 4)), np.zeros(1), feature_names=tuple("abcd"))
-    with pytest.raises(CompileError, match="calibration samples, or feature_ranges of all features, got none of b, d"):
-        compile_linear(model, feature_ranges={"a": (0, 1), "c": (0, 1)})
+    with pytest.raises(CompileError, match="samples, or ranges of all features, got none of b, d"):
+        compile_linear(model, ranges={"a": (0, 1), "c": (0, 1)})
 
 
 @pytest.mark.parametrize("size", [5e-324, 1e-200, 1e200, 1e307])

@@ -105,7 +105,9 @@ def cases() -> list[Any]:
     rng = np.random.default_rng(4)
     return [
         pytest.param(
-            rng.standard_normal((9000, 3)), {"cells": "auto", "bits": 8, "metric": "cosine"}, id="fits-without-cells"
+            rng.standard_normal((9000, 3)),
+            {"cells": "auto", "input_bits": 8, "metric": "cosine"},
+            id="fits-without-cells",
         ),
         pytest.param(rng.standard_normal((9000, 3)), {"cells": 10}, id="two-blocks"),
         pytest.param(rng.standard_normal((300, 4)) + 1e6, {"cells": 4, "probes": 2}, id="large-offset"),
@@ -116,7 +118,7 @@ def cases() -> list[Any]:
         pytest.param(np.zeros((600, 2)), {"cells": 8}, id="all-zero"),
         pytest.param(np.repeat(rng.standard_normal((4, 2)), 500, axis=0), {"cells": 8}, id="equal-rows"),
         pytest.param(rng.standard_normal((700, 3)) * 1e-9, {"cells": 8, "classify": False}, id="values"),
-        pytest.param(rng.integers(0, 256, (500, 6)).astype(np.uint8), {"cells": 8, "bits": 10}, id="bits"),
+        pytest.param(rng.integers(0, 256, (500, 6)).astype(np.uint8), {"cells": 8, "input_bits": 10}, id="bits"),
     ]
 
 
@@ -155,7 +157,7 @@ def test_what_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen is not None and chosen.layout.probes == 4
     # Of so many features that no query has room for cells beside them.
     wide = np.random.default_rng(1).standard_normal((40, 8190))
-    assert NeighbourIndex.build(wide, np.arange(40) % 2, cells="auto", bits=2).client.cells is None
+    assert NeighbourIndex.build(wide, np.arange(40) % 2, cells="auto", input_bits=2).client.cells is None
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_raw_features_get_more_bits_or_a_warning() -> None:
     theirs = KNeighborsClassifier().fit(x, y)
     assert (fine.predict(x) == theirs.predict(x)).mean() >= 0.97
     with pytest.warns(AccuracyWarning, match="4 bits a feature decide as unrounded ones in .* scale them"):
-        coarse = NeighbourIndex.build(x, y, bits=4)
+        coarse = NeighbourIndex.build(x, y, input_bits=4)
     assert coarse.agreement < 0.97
 
 
@@ -148,7 +148,7 @@ def test_the_report(digits: tuple[np.ndarray, np.ndarray]) -> None:
         (np.zeros((3, 2)), np.zeros(3), {"n_neighbors": 4}, "1 to 3"),
         (np.zeros((3, 2)), np.zeros(3), {"n_neighbors": 0}, "1 to 3"),
         (np.zeros((3, 2)), np.zeros(3), {"n_neighbors": 1, "metric": "manhattan"}, "metric"),
-        (np.zeros((3, 2)), np.zeros(3), {"n_neighbors": 1, "bits": 13}, "2 to 12"),
+        (np.zeros((3, 2)), np.zeros(3), {"n_neighbors": 1, "input_bits": 13}, "2 to 12"),
         (np.random.default_rng(7).standard_normal((60, 9000)), np.zeros(60), {}, "fewer"),
     ],
 )
@@ -226,7 +226,7 @@ def test_agreement_is_that_of_all_pairs() -> None:
     rng = np.random.default_rng(5)
     table, target = rng.standard_normal((300, 5)), rng.integers(0, 4, 300)
     with pytest.warns(AccuracyWarning):
-        index = NeighbourIndex.build(table, target, n_neighbors=3, bits=3)
+        index = NeighbourIndex.build(table, target, n_neighbors=3, input_bits=3)
     wide = index.integers.astype(np.int64)
     decided = []
     for scores in (2 * wide @ wide.T - (wide**2).sum(axis=1), -np.square(table[:, None] - table).sum(axis=2)):

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import model, runtime
 
+import cloakwork as cw
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.models.graph.ir import check
 from cloakwork.models.onnx_import.importer import import_onnx
@@ -91,7 +91,7 @@ def test_a_network_with_an_embedding_decides_as_onnx_runtime(first: int) -> None
     }
     proto = model(nodes, [4], constants)
     x = np.concatenate([RNG.integers(first, 6, (600, 1)), RNG.standard_normal((600, 3))], axis=1)
-    made = compile_onnx(proto, x[:300])
+    made = cw.compile(proto, x[:300])
     inside = np.clip(x[300:], x[:300].min(axis=0), x[:300].max(axis=0))
     wanted = runtime(proto, inside).argmax(axis=1)
     found = made.predict(inside, how="simulate", seed=1).argmax(axis=1)

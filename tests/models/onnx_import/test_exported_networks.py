@@ -21,7 +21,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.ao import quantization as quantisation
 
-from cloakwork.models.compiler import compile_onnx
+import cloakwork as cw
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.onnx_import.integer_biases import with_integer_biases
 
@@ -149,7 +149,7 @@ def test_integers_are_those_of_onnx_runtime(digits: tuple[np.ndarray, np.ndarray
 def test_encrypted(digits: tuple[np.ndarray, np.ndarray]) -> None:
     x, labels = digits
     proto = exported(nn.Sequential(nn.Linear(64, 3), nn.ReLU(), nn.Linear(3, 10)), x[:1000], labels[:1000], True)
-    compiled = compile_onnx(proto, x[:300], profile="exact", rounding="onnxruntime")
+    compiled = cw.compile(proto, x[:300], precision="exact", rounding="onnxruntime")
     expected = answers(proto, x[1000:1100])
     np.testing.assert_allclose(compiled.predict(x[1000:1100], how="simulate", seed=1), expected, rtol=1e-6)
     np.testing.assert_allclose(compiled.predict(x[1000:1001], how="encrypted"), expected[:1], rtol=1e-6)

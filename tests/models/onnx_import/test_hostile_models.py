@@ -10,7 +10,8 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnx_models import mlp, model, runtime
 
-from cloakwork.models.compiler import calibrate, compile_onnx
+import cloakwork as cw
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError
 from cloakwork.models.onnx_import import context
 from cloakwork.models.onnx_import.context import MOST_NUMBERS
@@ -38,7 +39,7 @@ def relu(*names: str) -> list[NodeProto]:
 )  # fmt: skip
 def test_graphs_that_cannot_be_computed(nodes: list[NodeProto], says: str) -> None:
     with pytest.raises(CompileError, match=says):
-        compile_onnx(model(nodes, [4]), X)
+        cw.compile(model(nodes, [4]), X)
 
 
 def test_nodes_in_another_order_compile_to_the_same_numbers() -> None:
@@ -46,7 +47,7 @@ def test_nodes_in_another_order_compile_to_the_same_numbers() -> None:
     turned = ModelProto.FromString(proto.SerializeToString())
     del turned.graph.node[:]
     turned.graph.node.extend(reversed(proto.graph.node))
-    first, second = (compile_onnx(each, X, accuracy=None) for each in (turned, proto))
+    first, second = (cw.compile(each, X, accuracy=0) for each in (turned, proto))
     np.testing.assert_array_equal(first.predict(X), second.predict(X))
 
 
@@ -64,7 +65,7 @@ def _with(name: str, value: Any) -> ModelProto:
 @pytest.mark.parametrize("name", ["w0", "b0", "w1"])
 def test_weights_that_are_no_numbers(name: str, value: float, profile: str) -> None:
     with pytest.raises(UnsupportedOperatorError, match="weights that are not finite"):
-        compile_onnx(_with(name, value), X, profile=profile)
+        cw.compile(_with(name, value), X, precision=profile)
     with pytest.raises(UnsupportedOperatorError, match="not finite"):
         calibrate(_with(name, value), X)
 
@@ -72,19 +73,19 @@ def test_weights_that_are_no_numbers(name: str, value: float, profile: str) -> N
 def test_constants_that_are_no_numbers() -> None:
     for node in ("Add", "Mul", "Pow", "PRelu"):
         with pytest.raises(UnsupportedOperatorError, match="constant that is not finite"):
-            compile_onnx(model([helper.make_node(node, ["x", "c"], ["y"])], [4], {"c": np.float32("nan")}), X)
+            cw.compile(model([helper.make_node(node, ["x", "c"], ["y"])], [4], {"c": np.float32("nan")}), X)
     bounds = {"low": np.float32("-inf"), "high": np.float32("inf")}  # bounds may be
     total = helper.make_node("ReduceSum", ["c", "axes"], ["y"])
     clipped = model(
         [helper.make_node("Clip", ["x", "low", "high"], ["c"]), total], [4], {**bounds, "axes": np.array([1])}
     )
-    assert compile_onnx(clipped, X).program.bootstraps
+    assert cw.compile(clipped, X).program.bootstraps
 
 
 def test_numbers_that_overflow_when_layers_are_folded() -> None:
     nodes = [helper.make_node("Mul", ["x" if i == 0 else f"t{i - 1}", "c"], [f"t{i}"]) for i in range(30)]
     with pytest.raises(CompileError, match="not finite|overflow"):
-        compile_onnx(model([*nodes, *relu("t29", "y")], [4], {"c": np.float32(1e38)}), X)
+        cw.compile(model([*nodes, *relu("t29", "y")], [4], {"c": np.float32(1e38)}), X)
 
 
 def test_damaged_constants() -> None:
@@ -98,7 +99,7 @@ def test_damaged_constants() -> None:
         (outside, "'w0' lies in another file"),
     ):
         with pytest.raises(CompileError, match=says):
-            compile_onnx(proto, X)
+            cw.compile(proto, X)
 
 
 def node(operator: str, *inputs: str, to: str = "y", **attributes: Any) -> NodeProto:
@@ -168,12 +169,12 @@ def test_shapes_without_bound_are_refused_before_they_are_allocated(
     with pytest.raises(
         UnsupportedOperatorError, match=r"(tensor|constant) of (\d+ numbers|unknown size)|brings .* numbers"
     ):
-        compile_onnx(model(nodes, [4], constants), X)
+        cw.compile(model(nodes, [4], constants), X)
 
 
 def test_a_declared_input_without_bound() -> None:
     with pytest.raises(CompileError, match=f"at most {MOST_NUMBERS} numbers"):
-        compile_onnx(model(relu("x", "y"), [2**40, 2**40]), X)
+        cw.compile(model(relu("x", "y"), [2**40, 2**40]), X)
 
 
 def chain(operators: list[str], count: int) -> ModelProto:
@@ -203,7 +204,7 @@ CHAINS = (
 @pytest.mark.parametrize("operators", CHAINS, ids="-".join)
 def test_long_chains_compile(operators: list[str]) -> None:
     proto = chain(operators, 60)
-    made = compile_onnx(proto, X, accuracy=None)
+    made = cw.compile(proto, X, accuracy=0)
     np.testing.assert_allclose(made.predict_float(X[:5]), runtime(proto, X[:5]), atol=1e-4)
 
 
@@ -212,5 +213,5 @@ def test_long_chains_compile(operators: list[str]) -> None:
 def test_thousands_of_nodes_compile(operators: list[str]) -> None:
     """In time proportional to their number: these take seconds, and the suite's time limit otherwise."""
     long = chain(operators, 1500)
-    made = compile_onnx(long, X, accuracy=None)
+    made = cw.compile(long, X, accuracy=0)
     np.testing.assert_allclose(made.predict_float(X[:3]), runtime(long, X[:3]), rtol=1e-3, atol=1e-3)

@@ -9,8 +9,8 @@ import pytest
 from onnx import ModelProto, helper
 from onnx_models import model, runtime, single
 
+import cloakwork as cw
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.runtime.interpreter import interpret
@@ -110,7 +110,7 @@ def test_softmax_between_layers_under_noise() -> None:
     """Each look-up of the log-sum-exp form works on a range of its own size."""
     proto = between(node("Softmax", "a", "b"), inner=3)
     x = RNG.uniform(-1, 1, (300, 6))
-    made = compile_onnx(proto, x, profile=0.5)
+    made = cw.compile(proto, x, precision=0.5)
     expected = runtime(proto, x)
     assert (made.predict(x, how="simulate", seed=1) - expected).std() < 0.3 * expected.std()
 

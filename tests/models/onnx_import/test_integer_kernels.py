@@ -32,7 +32,7 @@ from onnxruntime.quantization import QuantType
 from requirements import needs
 from sklearn.datasets import load_digits
 
-from cloakwork.models.compiler import ExactSettings, compile_onnx
+import cloakwork as cw
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.steps import apply_steps
 from cloakwork.models.onnx_import.graph_order import constants_of, ordered_nodes
@@ -261,7 +261,7 @@ def test_real_rounding_is_the_default(digits: Trained) -> None:
 def test_compiled_networks_answer_the_same(digits: Trained, form: Format, with_data: bool) -> None:
     """One scale for the last layer is the client's, ten are looked up; a file keeps the rounding."""
     proto, samples = quantise(digits.proto, digits.calibration, form), digits.calibration if with_data else None
-    compiled = compile_onnx(proto, samples, profile="balanced", accuracy=None, rounding="onnxruntime")
+    compiled = cw.compile(proto, samples, precision="balanced", accuracy=0, rounding="onnxruntime")
     expected = answers(proto, digits.x)
     np.testing.assert_array_equal(compiled.predict_float(digits.x).astype(np.float32), expected)
     assert compiled.report()["bootstraps"] == 32 + (10 if form.per_channel else 0)
@@ -290,8 +290,8 @@ def test_an_exact_program_answers_the_same() -> None:
     proto = model([ends[0], *dense, ends[1]], [4], constants)
     proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     x = 0.1 * RNG.integers(0, 4, (200, 4))
-    exact = ExactSettings(ranges="calibrated")
-    compiled = compile_onnx(proto, x, profile="exact", accuracy=None, exact=exact, rounding="onnxruntime")
+    exact = {"accumulator_ranges": "calibrated"}
+    compiled = cw.compile(proto, x, precision="exact", accuracy=0, **exact, rounding="onnxruntime")
     assert {"Requantize"} <= {step.operator for node in compiled.program.graph.lookups for step in node.steps}
     for mode in ("clear", "simulate"):
         np.testing.assert_array_equal(compiled.predict(x, how=mode, seed=1).astype(np.float32), answers(proto, x))
@@ -306,5 +306,5 @@ def test_a_max_pool_comes_before_kernels_with_a_scale_for_each_channel(convoluti
 
 
 def test_rounding_is_one_of_two(digits: Trained) -> None:
-    with pytest.raises(CompileError, match="rounding: expected 'real' or 'onnxruntime', got 'even'"):
-        compile_onnx(digits.proto, digits.calibration, rounding="even")  # type: ignore[arg-type]
+    with pytest.raises(CompileError, match="rounding: expected one of 'real', 'onnxruntime', got 'even'"):
+        cw.compile(digits.proto, digits.calibration, rounding="even")  # type: ignore[arg-type]

@@ -15,10 +15,10 @@ from onnx import helper, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 from sessions import Sessions
 
+import cloakwork as cw
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.client_steps import run_output_steps
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import CompileError
 from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS
 from cloakwork.models.onnx_import.importer import import_onnx
@@ -197,8 +197,8 @@ def test_a_sample_of_cases_encrypted(cases: dict[str, TestCase], sessions: Sessi
         x = x.astype(np.float64)
         others = rng.uniform(-1 if x.min() < 0 else 0, 1, (30, *x.shape[1:])) * np.abs(x).max(initial=1.0)
         calibration = np.concatenate([x, others])
-        options = {"weight_bits": 2, "accuracy": None, "profile": "fast", "candidates": [parameter_set("toy_two_limb")]}
-        made = compile_onnx(model, calibration, **options)
+        options = {"weight_bits": 2, "accuracy": 0, "precision": "fast", "sets": [parameter_set("toy_two_limb")]}
+        made = cw.compile(model, calibration, **options)
         clear, result = made.predict(x), made.predict(x, how="encrypted", key=key, session=session)
         simulated = np.stack([made.predict(x, how="simulate", seed=seed) for seed in range(30)])
         spread = max(float(np.ptp(y.astype(np.float64))), float(np.abs(y).max()))

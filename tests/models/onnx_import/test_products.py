@@ -9,8 +9,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx_models import model, runtime, single
 
+import cloakwork as cw
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.onnx_import.importer import import_onnx
@@ -95,7 +95,7 @@ def test_bootstraps_of_products() -> None:
 def test_products_under_noise() -> None:
     proto = CASES["Mul"]
     x = RNG.uniform(-1, 1, (300, 24))
-    made = compile_onnx(proto, x, profile="balanced", accuracy=0.96)
+    made = cw.compile(proto, x, precision="balanced", accuracy=0.96)
     expected = runtime(proto, x)
     error = made.predict(x, how="simulate", seed=4) - expected
     assert error.std() < 0.1 * expected.std()
@@ -107,7 +107,7 @@ def test_top_k_is_the_clients(largest: int) -> None:
     x = RNG.uniform(-1, 1, (30, 7))
     for output, kind in (("y", TensorProto.FLOAT), ("indices", TensorProto.INT64)):
         proto = model([node], [7], {"k": np.array([3])}, output=output, output_type=kind)
-        made = compile_onnx(proto, x, accuracy=None)
+        made = cw.compile(proto, x, accuracy=0)
         assert made.report()["bootstraps"] == 0
         np.testing.assert_allclose(made.predict_float(x), runtime(proto, x), atol=1e-6)
         loaded = program_from_bytes(program_to_bytes(made.program))

@@ -13,7 +13,7 @@ from cases import case
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 from sklearn.datasets import load_digits
 
-from cloakwork.models.compiler import compile_onnx
+import cloakwork as cw
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.runtime.interpreter import interpret
@@ -162,7 +162,7 @@ def test_a_network_of_six_bits_is_exact() -> None:
             step = np.float32(2.0 ** np.ceil(np.log2(value.max() / 63)) * 0.97)
             read = made.quant(f"r{i}", f"a{i}", scale=step, bits=6, signed=0)
             value = reference(np.maximum(value, 0), step, 0, 6, 0, 0, "ROUND")
-    model = compile_onnx(made.model((64,), "h2"), x[:200], profile="exact", accuracy=None, candidates=["toy_fine"])
+    model = cw.compile(made.model((64,), "h2"), x[:200], precision="exact", accuracy=0, sets=["toy_fine"])
     assert model.program.bootstraps > 5 * (5 + 4)
     np.testing.assert_allclose(model.predict(x[200:], "simulate", seed=9), value[200:], rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(model.predict(x[200:203], "encrypted"), value[200:203], rtol=1e-5, atol=1e-4)

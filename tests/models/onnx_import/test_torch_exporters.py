@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
+import cloakwork as cw
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.compiler import compile_onnx
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 nn = torch.nn
@@ -103,8 +103,8 @@ def test_module_is_compiled_as_exported(name: str, exporter: str) -> None:
     made, shape = module(name)
     rng = np.random.default_rng(1)
     x = rng.uniform(-1, 1, (200, *shape))
-    compiled = compile_onnx(
-        exported(made, shape, exporter), x, profile="balanced", accuracy=0.9
+    compiled = cw.compile(
+        exported(made, shape, exporter), x, precision="balanced", accuracy=0.9
     )  # they are not trained
     with torch.no_grad():
         expected = made(torch.tensor(x, dtype=torch.float32)).numpy()
@@ -134,7 +134,7 @@ def test_two_inputs_and_three_outputs(exporter: str) -> None:
     torch.manual_seed(3)
     made, rng = TwoHeads().eval(), np.random.default_rng(4)
     x = {"image": rng.uniform(0, 1, (200, 1, 7, 7)), "table": 10 * rng.standard_normal((200, 3))}
-    compiled = compile_onnx(exported_with_names(made, exporter), x, profile="balanced", accuracy=None)
+    compiled = cw.compile(exported_with_names(made, exporter), x, precision="balanced", accuracy=0)
     with torch.no_grad():
         expected = made(*(torch.tensor(array, dtype=torch.float32) for array in x.values()))
     found, simulated = compiled.predict_float(x), compiled.predict(x, how="simulate", seed=2)
@@ -166,9 +166,7 @@ def test_residual_module_encrypted(exporter: str) -> None:
     made, shape = module("residual")
     x = np.random.default_rng(2).uniform(-1, 1, (100, *shape))
     proto = exported(made, shape, exporter)
-    compiled = compile_onnx(
-        proto, x, profile=4.0, weight_bits=3, accuracy=None, candidates=[parameter_set("toy_two_limb")]
-    )
+    compiled = cw.compile(proto, x, precision=4.0, weight_bits=3, accuracy=0, sets=[parameter_set("toy_two_limb")])
     with torch.no_grad():
         expected = made(torch.tensor(x, dtype=torch.float32)).numpy()
     result = compiled.predict(x[:2], how="encrypted")

@@ -10,7 +10,7 @@ from onnx import helper
 from onnx_models import model, runtime
 from several_tensors import network
 
-from cloakwork.models.compiler import compile_onnx
+import cloakwork as cw
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError
 from cloakwork.models.graph.last_steps import L2Normalization
 from cloakwork.models.onnx_import.importer import import_onnx
@@ -69,7 +69,7 @@ def test_the_client_divides(way: str) -> None:
     proto = built(WAYS[way])
     graph = import_onnx(proto)
     assert [type(step) for step in graph.client_steps] == [L2Normalization] and graph.bootstraps == 8
-    made = compile_onnx(proto, X)
+    made = cw.compile(proto, X)
     wanted = np.maximum(X @ W.astype(np.float32), 0) @ V.astype(np.float32)
     wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
     np.testing.assert_allclose(made.predict_float(X), wanted, atol=1e-5)
@@ -95,7 +95,7 @@ def test_what_is_no_length_of_it_stays() -> None:
 
 def test_an_output_beside_it_keeps_what_it_reads() -> None:
     proto = built(WAYS["PyTorch"], ("y", "n"))
-    found = compile_onnx(proto, X, accuracy=None).predict_float(X)
+    found = cw.compile(proto, X, accuracy=0).predict_float(X)
     np.testing.assert_allclose(found["y"] * found["n"], np.maximum(X @ W, 0) @ V, atol=1e-4)
 
 

@@ -14,7 +14,7 @@ from cases import case
 from drawn_votes import DrawnTrees, drawn_trees
 from onnx import TensorProto, helper
 
-from cloakwork.models.compiler import TreeComparisons, compile_onnx
+import cloakwork as cw
 from cloakwork.models.errors import CompileError, ImportFaultError, UnsupportedOperatorError
 from cloakwork.models.onnx_ml.importer import Network, import_onnx_ml
 
@@ -107,7 +107,7 @@ def end_of(stranger: DrawnTrees, runtime: Any) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            compiled = compile_onnx(stranger.model, stranger.samples, trees=TreeComparisons("client"))
+            compiled = cw.compile(stranger.model, stranger.samples, thresholds="client")
         except ImportFaultError:
             raise
         except UnsupportedOperatorError as error:

@@ -15,7 +15,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from sklearn import datasets, decomposition, linear_model, naive_bayes, neural_network, pipeline, preprocessing
 
-from cloakwork.models.compiler import TreeComparisons, compile_onnx
+import cloakwork as cw
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.onnx_ml.compile_onnx_ml import compile_onnx_ml
@@ -23,7 +23,7 @@ from cloakwork.models.onnx_ml.importer import Network, import_onnx_ml
 from cloakwork.models.options import Options
 from cloakwork.models.trees.ensemble import TreeEnsemble
 
-EXACT = TreeComparisons("client")
+EXACT = {"thresholds": "client"}
 X, Y = datasets.load_iris(return_X_y=True)
 X = X.astype(np.float32)
 NAMES = np.array(["setosa", "versicolor", "virginica"])
@@ -75,7 +75,7 @@ def test_linear_scores(name: str, classes: int) -> None:
         model = written(member, x, zipmap)
         _, found = import_onnx_ml(model)
         assert isinstance(found, LinearModel)
-        compiled = compile_onnx(model, x)
+        compiled = cw.compile(model, x)
         assert compiled.program.bootstraps == 0
         assert (compiled.predict(x) == member.predict(x)).mean() >= 0.97
         if hasattr(member, "predict_proba") and name not in ("sgd logistic",):
@@ -92,7 +92,7 @@ def test_a_network_of_scikit_learn(classes: int) -> None:
         model = written(member, x, zipmap)
         steps, found = import_onnx_ml(model)
         assert isinstance(found, Network) and len(steps) == 2
-        compiled = compile_onnx(model, x)
+        compiled = cw.compile(model, x)
         assert 0 < compiled.program.bootstraps <= 6
         assert (compiled.predict(x) == member.predict(x)).mean() >= 0.95
         assert compile_onnx_ml(model, x, Options(precision=1.0)).report()["noise_limit_percent"] == 1.0
@@ -106,7 +106,7 @@ def test_one_hot_codes_of_numbers() -> None:
     x = np.round(x)
     member = make(preprocessing.OneHotEncoder(handle_unknown="ignore"), logistic).fit(x, y)
     model = written(member, x, False)
-    compiled = compile_onnx(model, x)
+    compiled = cw.compile(model, x)
     assert (compiled.predict(x) == member.predict(x)).all()
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     strange = np.concatenate([x[:20] + 0.7, x[:20] - 50, -x[:20]]).astype(np.float32)
@@ -194,22 +194,21 @@ def test_graphs_of_catboost(classes: int) -> None:
     assert (found.evaluate(X) == labels).all()
     shares = np.array([[row[name] for name in NAMES[:classes]] for row in maps])
     assert np.abs(found.probabilities(X) - shares).max() < 1e-6
-    assert (compile_onnx(model, X, trees=EXACT).predict(X) == labels).mean() > 0.97
+    assert (cw.compile(model, X, **EXACT).predict(X) == labels).mean() > 0.97
 
 
 @pytest.mark.tier("all")  # no dependency of this package: it writes what the tests above have made by hand
 def test_catboost_itself() -> None:
     catboost = pytest.importorskip("catboost", reason="`pip install catboost` runs this")
-    from cloakwork.training.sklearn_compiler import compile_estimator
 
     options = {"iterations": 4, "depth": 2, "verbose": 0, "allow_writing_files": False}
     regressor = catboost.CatBoostRegressor(**options).fit(X[:, 1:], X[:, 0])
-    values = compile_estimator(regressor, X[:, 1:]).predict(X[:, 1:])
+    values = cw.compile(regressor, X[:, 1:]).predict(X[:, 1:])
     assert np.abs(values - regressor.predict(X[:, 1:])).max() < 0.05
     for classes in (2, 3):
         x, y = samples(classes, text=True)
         member = catboost.CatBoostClassifier(**options).fit(x, y)
-        assert (np.ravel(compile_estimator(member, x).predict(x)) == np.ravel(member.predict(x))).mean() > 0.97, classes
+        assert (np.ravel(cw.compile(member, x).predict(x)) == np.ravel(member.predict(x))).mean() > 0.97, classes
 
 
 def test_two_results_without_a_label_are_refused() -> None:
@@ -226,4 +225,4 @@ def test_two_results_without_a_label_are_refused() -> None:
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     with pytest.raises(UnsupportedOperatorError, match="has the outputs y, z and no label"):
-        compile_onnx(model, X)
+        cw.compile(model, X)

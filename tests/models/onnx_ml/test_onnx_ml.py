@@ -5,10 +5,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import cloakwork as cw
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import run_input_steps
-from cloakwork.models.compiler import TreeComparisons, compile_onnx
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError
 from cloakwork.models.onnx_ml.compile_onnx_ml import compile_onnx_ml
 from cloakwork.models.onnx_ml.importer import import_onnx_ml
@@ -99,9 +99,7 @@ def test_missing_values_follow_their_flags():
     x[::3, 0], x[::5, 1] = np.nan, np.nan
     steps, ensemble = import_onnx_ml(model)
     np.testing.assert_allclose(ensemble.evaluate(run_input_steps(steps, x)), outputs_of(model, x)[0][:, 0])
-    compiled = compile_ensemble(
-        ensemble, preprocessing=steps, candidates=["toy_two_limb"], leaf_bits=6, comparisons="client"
-    )
+    compiled = compile_ensemble(ensemble, preprocessing=steps, sets=["toy_two_limb"], leaf_bits=6, thresholds="client")
     np.testing.assert_allclose(
         compiled.predict(x), ensemble.evaluate(x), atol=compiled.report()["leaf_rounding_error"] + 1e-9
     )
@@ -202,7 +200,7 @@ def test_a_chain_of_preprocessing_becomes_the_clients_steps():
     np.testing.assert_allclose(linear.evaluate(run_input_steps(steps, x)), outputs_of(model, x)[0][:, 0], atol=1e-6)
     compiled = compile_onnx_ml(model, x)
     np.testing.assert_allclose(compiled.predict(x), outputs_of(model, x)[0][:, 0], atol=0.01)
-    with pytest.raises(CompileError, match="calibration samples"):
+    with pytest.raises(CompileError, match="expected samples"):
         compile_onnx_ml(model)
 
 
@@ -233,7 +231,7 @@ def test_what_skl2onnx_writes(name):
     options = {} if name.startswith("Decision") else {"n_estimators": 5}
     fitted = kind(max_depth=3, random_state=0, **options).fit(x, y)
     model = skl2onnx.to_onnx(fitted, x[:1], target_opset={"": 17, "ai.onnx.ml": 3})
-    compiled = compile_onnx(model, trees=TreeComparisons("client"))
+    compiled = cw.compile(model, thresholds="client")
     assert compiled.report()["kind"] == "trees"
     error = compiled.report()["leaf_rounding_error"]
     scores = import_onnx_ml(model)[1].scores(x)
@@ -256,17 +254,17 @@ def small_forest():
 def test_thresholds_of_a_file_stay_on_the_server():
     x = RANDOM.integers(0, 9, (60, 2)) / 4
     model = small_forest()
-    compiled = compile_onnx(model, x)
+    compiled = cw.compile(model, x)
     np.testing.assert_allclose(compiled.predict(x), outputs_of(model, x.astype(np.float32))[0][:, 0], atol=1e-6)
     assert compiled.report()["grid"]["agreement"] == 1
     assert not any("threshold" in each["what"] for each in compiled.report()["discloses"])
-    fine = compile_onnx(model, x, trees=TreeComparisons(grid="uniform", grid_bits=8))
+    fine = cw.compile(model, x, grid="uniform", grid_bits=8)
     assert fine.report()["grid"]["points"] == 2 * 255
-    placed = compile_onnx(model, x, trees=TreeComparisons("server"))
+    placed = cw.compile(model, x, thresholds="server")
     np.testing.assert_array_equal(placed.predict(x), compiled.predict(x))
     assert placed.report()["discloses"] == compiled.report()["discloses"]
     assert placed.report()["grid"]["sent"] < compiled.report()["grid"]["sent"]
-    only_ranges = compile_onnx(model, trees=TreeComparisons(feature_ranges={0: (0, 2), 1: (0, 2)}))
+    only_ranges = cw.compile(model, ranges={0: (0, 2), 1: (0, 2)})
     assert only_ranges.report()["grid"]["kinds"] == {"uniform": 2} and "agreement" not in only_ranges.report()["grid"]
 
 
@@ -281,7 +279,7 @@ def test_labels_alone(kind):
     model = skl2onnx.to_onnx(
         fitted, x[:1], target_opset={"": 17, "ai.onnx.ml": 3}, options={id(fitted): {"zipmap": False}}
     )
-    compiled = compile_onnx(model, x, encrypted_argmax=True)
+    compiled = cw.compile(model, x, tell="labels")
     facts = compiled.report()
     assert facts["encrypted_argmax"] and facts["parameter_set"] == "large16"
     assert (compiled.predict(x) == fitted.predict(x)).mean() >= 0.97
@@ -299,17 +297,17 @@ def test_labels_of_a_network(classes):
     ]
     fitted = neurons.MLPClassifier((4,), max_iter=3000, random_state=0).fit(x, wanted)
     model = skl2onnx.to_onnx(fitted, x[:1], target_opset={"": 17, "ai.onnx.ml": 3})
-    compiled = compile_onnx(model, x, encrypted_argmax=True, accuracy=0.95)
+    compiled = cw.compile(model, x, tell="labels", accuracy=0.95)
     found = compiled.predict(x)
     assert compiled.report()["encrypted_argmax"] and set(found) == set(wanted)
     assert (found == fitted.predict(x)).mean() >= 0.95
 
 
 def test_what_a_grid_needs_of_a_file_is_said():
-    with pytest.raises(CompileError, match="calibration: expected calibration samples, or feature_ranges"):
-        compile_onnx(small_forest())
+    with pytest.raises(CompileError, match="samples: expected samples, or ranges"):
+        cw.compile(small_forest())
     with pytest.raises(CompileError, match="trees take samples of a table"):
-        compile_onnx(small_forest(), Calibration.from_json(zoo_ranges()))
+        cw.compile(small_forest(), Calibration.from_json(zoo_ranges()))
     network = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["y"])],
         "network",
@@ -317,8 +315,12 @@ def test_what_a_grid_needs_of_a_file_is_said():
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2])],
     )
     made = helper.make_model(network, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    with pytest.raises(CompileError, match="trees: the model is a network and has none"):
-        compile_onnx(made, RANDOM.normal(size=(50, 2)), trees=TreeComparisons())
+    with pytest.raises(CompileError, match="thresholds: no option of a network"):
+        cw.compile(
+            made,
+            RANDOM.normal(size=(50, 2)),
+            thresholds="client",
+        )
 
 
 def zoo_ranges():

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper  # noqa: E402
 from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringTensorType  # noqa: E402
 from sklearn import compose, impute, linear_model, pipeline, preprocessing, svm, tree  # noqa: E402
 
+import cloakwork as cw  # noqa: E402
 from cloakwork.models.client_steps import run_input_steps  # noqa: E402
-from cloakwork.models.compiler import TreeComparisons, compile_onnx  # noqa: E402
 from cloakwork.models.errors import ShapeError, UnsupportedOperatorError  # noqa: E402
 from cloakwork.models.linear.linear_model import LinearModel  # noqa: E402
 from cloakwork.models.onnx_ml.importer import import_onnx_ml  # noqa: E402
@@ -67,7 +67,7 @@ def test_regressors(estimator: Any) -> None:
     fitted = estimator.fit(X, SCORE)
     _, found = import_onnx_ml(exported(fitted))
     np.testing.assert_allclose(found.evaluate(X), fitted.predict(X), rtol=1e-3, atol=1e-3)
-    compiled = compile_onnx(exported(fitted), X)
+    compiled = cw.compile(exported(fitted), X)
     np.testing.assert_allclose(compiled.predict(X), fitted.predict(X), atol=2e-3 * np.ptp(fitted.predict(X)) + 1e-3)
 
 
@@ -92,7 +92,7 @@ def test_a_column_transformer_of_numbers() -> None:
     columns = compose.ColumnTransformer(parts)
     fitted = pipeline.make_pipeline(columns, preprocessing.MaxAbsScaler(), tree.DecisionTreeClassifier(max_depth=3))
     fitted.fit(X, CLASSES[3])
-    compiled = compile_onnx(exported(fitted), trees=TreeComparisons("client"))
+    compiled = cw.compile(exported(fitted), thresholds="client")
     assert (compiled.predict(X) == fitted.predict(X)).mean() >= 0.99  # float32 scaling next to thresholds
     with pytest.raises(ShapeError, match="expected an array of shape"):
         compiled.predict(X[:, :3])
@@ -122,14 +122,14 @@ def test_a_table_with_texts_and_numbers() -> None:
         ("level", Int64TensorType([None, 1])),
         ("age", FloatTensorType([None, 1])),
     ]
-    compiled = compile_onnx(exported(fitted, x=None, initial_types=types), frame)
+    compiled = cw.compile(exported(fitted, x=None, initial_types=types), frame)
     assert (compiled.predict(frame) == fitted.predict(frame)).all()
     with pytest.raises(ShapeError, match="column 'level' has a category that the training data had not"):
         compiled.predict(frame.assign(level=7))
     parts[2] = ("levels", preprocessing.OneHotEncoder(handle_unknown="ignore"), ["level"])
     fitted = pipeline.make_pipeline(compose.ColumnTransformer(parts), linear_model.LogisticRegression())
     fitted.fit(frame, CLASSES[2])
-    compiled = compile_onnx(exported(fitted, x=None, initial_types=types), frame)
+    compiled = cw.compile(exported(fitted, x=None, initial_types=types), frame)
     assert (compiled.predict(frame) == fitted.predict(frame)).all()
     np.testing.assert_allclose(compiled.predict(frame, output="probabilities"), fitted.predict_proba(frame), atol=1e-3)
     unseen = frame.head(3).assign(kind="w")

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from cloakwork.models.compiler import TreeComparisons, compile_onnx
+import cloakwork as cw
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.models.onnx_ml.importer import Network, import_onnx_ml
 
@@ -71,8 +71,8 @@ def test_probabilities_of_classes_by_themselves(make: Any, classes: int) -> None
     for post in ("LOGISTIC", "SOFTMAX"):
         agrees(model([make(post, classes)], "p"))
         agrees(model(shared(make(post, classes)), "q"))
-    options: dict[str, Any] = {"trees": TreeComparisons("client")} if make is trees else {}
-    told = compile_onnx(model([make("LOGISTIC", 3)], "p"), X, encrypted_argmax=True, accuracy=0.95, **options)
+    options: dict[str, Any] = {"thresholds": "client"} if make is trees else {}
+    told = cw.compile(model([make("LOGISTIC", 3)], "p"), X, tell="labels", accuracy=0.95, **options)
     expected = ReferenceEvaluator(model([make("LOGISTIC", 3)], "p")).run(None, {"x": X})[0]
     assert (told.predict(X) == expected).mean() >= (1.0 if make is trees else 0.97)
 

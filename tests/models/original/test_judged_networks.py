@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 from onnx_models import model
 
-from cloakwork.models.compiler import compile_onnx
+import cloakwork as cw
 from cloakwork.models.errors import ImportFaultError
 from cloakwork.models.graph import functions
 from cloakwork.models.onnx_import.importer import import_onnx
@@ -34,7 +34,7 @@ def network() -> onnx.ModelProto:
 
 
 def compiled(proto: onnx.ModelProto) -> Any:
-    return compile_onnx(proto, SAMPLES, accuracy=None, profile="fast", candidates=["toy_two_limb"])
+    return cw.compile(proto, SAMPLES, accuracy=0, precision="fast", sets=["toy_two_limb"])
 
 
 def test_a_right_import_is_judged_by_onnx_runtime() -> None:
@@ -122,6 +122,6 @@ def test_samples_that_are_not_of_the_files_type_are_not_judged_by_it() -> None:
 
 
 def test_the_report_begins_with_it() -> None:
-    made = compile_onnx(network(), SAMPLES, task="regression", accuracy=0.5)
+    made = cw.compile(network(), SAMPLES, task="regression", accuracy=0.5)
     assert str(made).startswith("as your model: values off by ")
     assert made.report()["original"]["samples"] == made.report()["check"]["samples"]

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from cloakwork.models.compiler import compile_onnx
+import cloakwork as cw
 from cloakwork.models.errors import ImportFaultError
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.onnx_ml import compile_onnx_ml
@@ -35,7 +35,7 @@ def classifier(*outputs: str) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("outputs", [("label", "scores"), ("label",), ("scores",)], ids=" ".join)
 def test_a_file_tells_labels_or_scores_or_both(outputs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(compile_onnx(classifier(*outputs), X).predict(X)) == {3, 7}
+    assert set(cw.compile(classifier(*outputs), X).predict(X)) == {3, 7}
     right = compile_onnx_ml.import_onnx_ml
 
     def wrong(model: onnx.ModelProto) -> object:
@@ -45,13 +45,13 @@ def test_a_file_tells_labels_or_scores_or_both(outputs: tuple[str, ...], monkeyp
 
     monkeypatch.setattr(compile_onnx_ml, "import_onnx_ml", wrong)
     with pytest.raises(ImportFaultError, match=r"as imported 'table' gives .* by ONNX Runtime"):
-        compile_onnx(classifier(*outputs), X)
+        cw.compile(classifier(*outputs), X)
 
 
 def test_the_program_is_compared_with_the_file_too() -> None:
-    made = compile_onnx(classifier("label", "scores"), X)
+    made = cw.compile(classifier("label", "scores"), X)
     assert str(made).startswith("as your model: 100.0 % of labels (100 samples, at least 97.4 %)")
-    only_scores = compile_onnx(classifier("scores"), X)
+    only_scores = cw.compile(classifier("scores"), X)
     assert only_scores.program.facts.original is None
 
 
@@ -61,4 +61,4 @@ def test_a_fault_of_ours_is_not_taken_for_samples_that_nobody_takes(monkeypatch:
 
     monkeypatch.setattr(LinearModel, "scores", broken)
     with pytest.raises(ZeroDivisionError):
-        compile_onnx(classifier("label", "scores"), X)
+        cw.compile(classifier("label", "scores"), X)

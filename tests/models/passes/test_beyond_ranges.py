@@ -8,11 +8,12 @@ from cases import in_tiers
 from onnx import ModelProto, helper
 from onnx_models import mlp, model
 
+import cloakwork as cw
 import cloakwork.models.compile.stages as stages
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.arrays import Reals
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.beyond_ranges import greatest_lines, reachable
@@ -46,11 +47,11 @@ def cancelling(rng: np.random.Generator, width: float) -> Reals:
 
 def compiled(proto: ModelProto, x: Reals, monkeypatch: pytest.MonkeyPatch) -> tuple[CompiledModel, CompiledModel]:
     """Without lines, and with what carry_lines lets pass."""
-    options = {"candidates": [parameter_set("nn05")], "profile": 4.0, "accuracy": None}
-    made = compile_onnx(proto, x, **options)
+    options = {"sets": [parameter_set("nn05")], "precision": 4.0, "accuracy": 0}
+    made = cw.compile(proto, x, **options)
     with monkeypatch.context() as patched:
         patched.setattr(stages, "carry_lines", lambda *_: None)
-        return compile_onnx(proto, x, **options), made
+        return cw.compile(proto, x, **options), made
 
 
 def without_noise(made: CompiledModel, x: Reals) -> Reals:
@@ -67,7 +68,7 @@ def test_what_lies_beyond_is_no_further_off_for_a_line(activation: str, monkeypa
         rng = np.random.default_rng(case)
         x, offset = cancelling(rng, float(rng.choice([0.3, 1.0, 3.0]))), float(rng.uniform(-2, 2))
         bare, made = compiled(difference(activation, offset), x, monkeypatch)
-        carried += "w x" in str(made)
+        carried += "w x" in made.details
         low, high = _range(made)
         width = high - low
         out = np.linspace(0, 1, 200) * min(
@@ -104,10 +105,8 @@ def test_flat_ends_keep_their_value() -> None:
     """A tanh that is calibrated over its flat ends has no line, one that hardly bends has."""
     for width, expected in ((0.3, True), (6.0, False)):
         rng = np.random.default_rng(3)
-        made = compile_onnx(
-            difference("Tanh", 0.0), cancelling(rng, width), candidates=["nn05"], profile=4.0, accuracy=None
-        )
-        assert ("w x" in str(made)) == expected
+        made = cw.compile(difference("Tanh", 0.0), cancelling(rng, width), sets=["nn05"], precision=4.0, accuracy=0)
+        assert ("w x" in made.details) == expected
 
 
 def test_what_inputs_can_reach() -> None:

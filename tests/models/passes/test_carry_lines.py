@@ -7,10 +7,11 @@ import pytest
 from onnx import ModelProto, helper
 from onnx_models import mlp, model
 
+import cloakwork as cw
 import cloakwork.models.compile.stages as stages
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
@@ -107,17 +108,17 @@ def error(made: CompiledModel, x: np.ndarray) -> float:
 def test_units_that_are_always_active_bring_next_to_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
     proto, x = active(rng, every=1, bias=20.0), rng.standard_normal((300, 6))
-    options = {"candidates": [parameter_set("nn2")], "profile": 4.0, "weight_bits": 2, "accuracy": None}
-    made = compile_onnx(proto, x, **options)
-    assert "w x" in str(made)
+    options = {"sets": [parameter_set("nn2")], "precision": 4.0, "weight_bits": 2, "accuracy": 0}
+    made = cw.compile(proto, x, **options)
+    assert "w x" in made.details
     monkeypatch.setattr(stages, "carry_lines", lambda *_: None)
-    assert error(made, x) < 0.1 * error(compile_onnx(proto, x, **options), x)
+    assert error(made, x) < 0.1 * error(cw.compile(proto, x, **options), x)
 
 
 def test_encrypted_it_is_what_was_simulated() -> None:
     rng = np.random.default_rng(5)
     proto, x = active(rng), rng.standard_normal((200, 6))
-    made = compile_onnx(proto, x, candidates=[parameter_set("toy_two_limb")], profile=4.0, accuracy=None)
+    made = cw.compile(proto, x, sets=[parameter_set("toy_two_limb")], precision=4.0, accuracy=0)
     expected, simulated = made.predict(x[:40]), made.predict(x[:40], how="simulate", seed=1)
     found = made.predict(x[:40], how="encrypted")
     deviation = float((simulated - expected).std())

@@ -12,11 +12,11 @@ import pytest
 from onnx import ModelProto, NodeProto, helper
 from onnx_models import model, runtime
 
+import cloakwork as cw
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.client_steps import run_output_steps
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import ExactSettings, compile_onnx
 from cloakwork.models.errors import CalibratedRangeWarning
 from cloakwork.models.graph.equal_sources import find_sources
 from cloakwork.models.graph.ir import Graph, Lookup
@@ -184,8 +184,8 @@ def silu_net() -> ModelProto:
 
 def test_file_simulation_and_encryption() -> None:
     proto, x = silu_net(), RNG.uniform(-1, 1, (100, 4))
-    made = compile_onnx(proto, x, profile=4.0, weight_bits=3, accuracy=None, candidates=[parameter_set("toy_two_limb")])
-    assert made.report()["bootstraps"] == 6 and "6 look-ups of ((x * Sigmoid(x)) + w x)" in str(made)
+    made = cw.compile(proto, x, precision=4.0, weight_bits=3, accuracy=0, sets=[parameter_set("toy_two_limb")])
+    assert made.report()["bootstraps"] == 6 and "6 look-ups of ((x * Sigmoid(x)) + w x)" in made.details
     data = program_to_bytes(made.program)
     loaded = program_from_bytes(data)
     assert program_to_bytes(loaded) == data
@@ -196,7 +196,7 @@ def test_file_simulation_and_encryption() -> None:
 
 
 def test_made_up_programs_in_files_are_refused() -> None:
-    made = compile_onnx(silu_net(), RNG.uniform(-1, 1, (50, 4)), accuracy=None)
+    made = cw.compile(silu_net(), RNG.uniform(-1, 1, (50, 4)), accuracy=0)
     data = program_to_bytes(made.program)
     length = int.from_bytes(data[8:16], "little")
     header = json.loads(data[16 : 16 + length])
@@ -237,9 +237,9 @@ def test_quantisers_in_between_are_part_of_the_function(profile: str) -> None:
     ]
     proto = model(nodes, [3], constants)
     x = RNG.uniform(-1.2, 1.2, (60, 3))
-    settings = ExactSettings(input_bits=3, activation_bits=4)
+    settings = {"input_bits": 3, "activation_bits": 4}
     with pytest.warns(CalibratedRangeWarning, match="-1 to 1, count as") if profile == "exact" else nullcontext():
-        made = compile_onnx(proto, x, profile=profile, weight_bits=2, accuracy=None, exact=settings)
+        made = cw.compile(proto, x, precision=profile, weight_bits=2, accuracy=0, **settings)
     assert made.report()["bootstraps"] == 2
     expected = runtime(proto, x)
     np.testing.assert_allclose(made.predict_float(x), expected, atol=1e-5)

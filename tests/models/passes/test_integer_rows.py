@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 from onnx_models import model
 
-from cloakwork.models.compiler import compile_onnx
+import cloakwork as cw
 from cloakwork.models.graph.ir import wires
 from cloakwork.models.passes.integer_rows import RowNoise, integer_scales, row_steps
 from cloakwork.models.runtime.interpreter import interpret
@@ -70,7 +70,7 @@ def test_low_bit_network_is_compiled_without_rounding_to_a_set_for_small_weights
             nodes.append(helper.make_node("Relu", [f"z{i}"], [f"a{i + 1}"], name=f"relu{i}"))
     proto = model(nodes, [16], constants)
     x = RNG.uniform(-1, 1, (300, 16))
-    compiled = compile_onnx(proto, x, profile=3.0, weight_bits=6, accuracy=None)
+    compiled = cw.compile(proto, x, precision=3.0, weight_bits=6, accuracy=0)
     graph = compiled.program.graph
     assert compiled.report()["parameter_set"] == "nn2"
     for node, layer in zip(graph.linears, ternary, strict=True):

@@ -11,11 +11,11 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx_models import model, runtime
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import ExactSettings, compile_onnx
 from cloakwork.models.program.artefact import program_from_bytes, program_to_bytes
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.runtime import Runtime
@@ -64,9 +64,9 @@ ENDS["both classes"][0].graph.initializer.append(helper.make_tensor("first", Ten
 @pytest.mark.parametrize("name", ENDS)
 def test_no_lookup_and_the_models_values(name: str) -> None:
     proto, title = ENDS[name]
-    made = compile_onnx(proto, X, profile="balanced", weight_bits=3, accuracy=None)
+    made = cw.compile(proto, X, precision="balanced", weight_bits=3, accuracy=0)
     assert made.report()["bootstraps"] == 3  # of the hidden ReLU
-    assert title in made.report()["client_steps"][0] and title in str(made)
+    assert title in made.report()["client_steps"][0] and title in made.details
     expected = runtime(proto, X).astype(np.float64)
     np.testing.assert_allclose(made.predict_float(X).reshape(expected.shape), expected, atol=1e-5)
     spread = max(float(expected.std()), 0.1)
@@ -83,7 +83,7 @@ def test_no_lookup_and_the_models_values(name: str) -> None:
 
 def test_a_binary_network_encrypted_on_a_server() -> None:
     proto = ENDS["Sigmoid"][0]
-    made = compile_onnx(proto, X, profile=4.0, weight_bits=3, accuracy=None, candidates=[parameter_set("toy_two_limb")])
+    made = cw.compile(proto, X, precision=4.0, weight_bits=3, accuracy=0, sets=[parameter_set("toy_two_limb")])
     key = ClientKey._from_entropy(made.program.parameters, bytes(range(32)))
     client = ClientSpecification.from_json(made.client.to_json())
     server = Runtime(program_from_bytes(program_to_bytes(made.program)), Session(key.evaluation_keys()))
@@ -95,29 +95,27 @@ def test_a_binary_network_encrypted_on_a_server() -> None:
 def test_weights_stay_with_the_server() -> None:
     """Functions with many parameters, and whole networks of one number, are computed encrypted."""
     channels = ending(("Mul", "z c", "m"), ("Tanh", "m", "t"), ("Mul", "t d", "y"), c=[[1.5, 2.5]], d=[[3, 4]])
-    assert compile_onnx(channels, X, accuracy=None).report()["bootstraps"] == 3  # two functions: eight numbers
+    assert cw.compile(channels, X, accuracy=0).report()["bootstraps"] == 3  # two functions: eight numbers
     w, v = RNG.standard_normal((1, 12)).astype(np.float32), RNG.standard_normal((12, 1)).astype(np.float32)
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["a"]),
         helper.make_node("Relu", ["a"], ["r"]),
         helper.make_node("MatMul", ["r", "v"], ["y"]),
     ]
-    made = compile_onnx(model(nodes, [1], {"w": w, "v": v}), RNG.uniform(-1, 1, (50, 1)), accuracy=None)
+    made = cw.compile(model(nodes, [1], {"w": w, "v": v}), RNG.uniform(-1, 1, (50, 1)), accuracy=0)
     assert made.report()["bootstraps"] == 1 and not made.report()["client_steps"]
 
 
 def test_exact_profile() -> None:
-    small = ExactSettings(input_bits=2, activation_bits=2, rounded_bits=3)
+    small = {"input_bits": 2, "activation_bits": 2, "accumulator_bits": 3}
     toy = [parameter_set("toy_two_limb")]
-    made = compile_onnx(
-        ENDS["Sigmoid"][0], X, profile="exact_64", weight_bits=2, accuracy=None, exact=small, candidates=toy
-    )
+    made = cw.compile(ENDS["Sigmoid"][0], X, precision="exact_64", weight_bits=2, accuracy=0, **small, sets=toy)
     assert made.report()["client_steps"] == ["Sigmoid(x)"]
     assert ((made.predict(X) > 0) & (made.predict(X) < 1)).all()
 
 
 def test_specifications_of_strangers() -> None:
-    fields = json.loads(compile_onnx(ENDS["scaled Tanh"][0], X, accuracy=None).client.to_json())
+    fields = json.loads(cw.compile(ENDS["scaled Tanh"][0], X, accuracy=0).client.to_json())
     assert ClientSpecification.from_json(json.dumps(fields)).to_json()
     (step,) = fields["client_steps"]
     assert [name for name, *_ in step["functions"][0]] == ["Tanh", "Affine", "Affine"]
@@ -153,7 +151,7 @@ def test_roots_and_logarithms_of_what_noise_carries_below_zero_are_finite(name: 
     if name == "root":
         axes = next(each for each in proto.graph.initializer if each.name == "axes")
         axes.CopyFrom(numpy_helper.from_array(np.array([1], dtype=np.int64), "axes"))
-    made = compile_onnx(proto, X, accuracy=None, task="regression")
+    made = cw.compile(proto, X, accuracy=0, task="regression")
     found = np.stack([made.predict(0.1 * X, how="simulate", seed=seed) for seed in range(10)])
     assert np.isfinite(found).all()
     np.testing.assert_allclose(made.predict_float(X), runtime(proto, X), rtol=1e-4, atol=1e-5)

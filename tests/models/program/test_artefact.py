@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from onnx_models import mlp
 
+import cloakwork as cw
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
 from cloakwork.fhe_core.parameters import parameter_digest
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
 from cloakwork.models.program.artefact import program_from_bytes, program_to_bytes
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -23,7 +24,7 @@ X = RNG.uniform(-1, 1, (20, 6))
 
 @pytest.fixture(scope="module")
 def model() -> CompiledModel:
-    return compile_onnx(mlp(RNG, [6, 5, 3], "Elu"), RNG.uniform(-1, 1, (200, 6)))
+    return cw.compile(mlp(RNG, [6, 5, 3], "Elu"), RNG.uniform(-1, 1, (200, 6)))
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from onnx_models import mlp
 
+import cloakwork as cw
 from cloakwork.fhe_core.errors import SerializationError
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import program_from_bytes, program_to_bytes
 from cloakwork.models.program.facts import (
@@ -106,7 +106,7 @@ def test_names_of_files() -> None:
 @pytest.fixture(scope="module")
 def program() -> Program:
     rng = np.random.default_rng(5)
-    return compile_onnx(mlp(rng, [4, 3, 2]), rng.uniform(-1, 1, (60, 4)), accuracy=None).program
+    return cw.compile(mlp(rng, [4, 3, 2]), rng.uniform(-1, 1, (60, 4)), accuracy=0).program
 
 
 @pytest.mark.parametrize("name", KNOWN)

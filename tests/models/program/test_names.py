@@ -35,7 +35,7 @@ def program(request: pytest.FixtureRequest) -> Program:
     )
     ensemble = TreeEnsemble((tree,), features=2, labels=np.array([7, 8, 9]))
     calibration = np.array([[0.0, 0.5], [5.0, 4.0]])
-    return compile_ensemble(ensemble, calibration=calibration, encrypted_argmax=request.param).program
+    return compile_ensemble(ensemble, samples=calibration, tell="labels" if request.param else "scores").program
 
 
 class Table:

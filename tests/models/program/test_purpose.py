@@ -16,7 +16,7 @@ from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts, load_results
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.program.artefact import program_from_bytes, program_to_bytes
@@ -76,9 +76,9 @@ def test_an_input_runs_on_its_own_model_alone(
 def test_answers_in_few_bits_say_their_program_too(models: tuple[CompiledModel, CompiledModel]) -> None:
     trees = compile_ensemble(
         TreeEnsemble((random_tree(RNG, 3, 2, 1, 5),), 3, "mean"),
-        candidates=["toy_two_limb"],
+        sets=["toy_two_limb"],
         p_fail_log2=-30.0,
-        comparisons="client",
+        thresholds="client",
     )
     own, x = ClientKey.generate(trees.program.parameters), RNG.integers(0, 5, (2, 3)) / 2
     answer = Runtime(trees.program, Session(own.evaluation_keys())).answer(trees.client.encrypt(own, x))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import cloakwork as cw
 from cloakwork.models.client_steps import Bins, Columns
 from cloakwork.models.report.disclosure import disclosures
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
@@ -20,7 +21,7 @@ def counted(specification):
 
 
 def of_stump(tree=STUMP, **options):
-    return compile_ensemble(TreeEnsemble((tree,), 1), calibration=X, candidates=["lut3"], **options).client
+    return compile_ensemble(TreeEnsemble((tree,), 1), samples=X, sets=["lut3"], **options).client
 
 
 def test_bins_are_thresholds_where_they_are_what_trees_compare():
@@ -39,14 +40,12 @@ def test_a_discretizer_before_a_linear_model_and_before_trees():
     from sklearn.pipeline import make_pipeline
     from sklearn.tree import DecisionTreeClassifier
 
-    from cloakwork.training.sklearn_compiler import compile_estimator
-
     random = np.random.default_rng(0)
     x = random.normal(size=(300, 2))
     y = (x.sum(axis=1) > 0).astype(int)
     for last in (LogisticRegression(), DecisionTreeClassifier(max_depth=3)):
         binned = preprocessing.KBinsDiscretizer(5, encode="ordinal", quantile_method="averaged_inverted_cdf")
-        told = counted(compile_estimator(make_pipeline(binned, last).fit(x, y), x).client)
+        told = counted(cw.compile(make_pipeline(binned, last).fit(x, y), x).client)
         assert told["edges of bins"] == 2 * 4 and "thresholds of the model" not in told
 
 

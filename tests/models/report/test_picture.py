@@ -17,8 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import mlp, model
 from requirements import needs
 
+import cloakwork as cw
 from cloakwork.models import zoo
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.report import Report, picture_svg
 from cloakwork.models.report.picture_layout import BOX_HEIGHT, BOX_WIDTH, Band, Layout
 
@@ -31,7 +32,7 @@ ODD = "<script>&Ünïcode名前" + "W" * 60
 
 @pytest.fixture(scope="module")
 def small() -> CompiledModel:
-    return compile_onnx(mlp(RNG, [8, 12, 5, 3]), X, profile="fast", accuracy=None)
+    return cw.compile(mlp(RNG, [8, 12, 5, 3]), X, precision="fast", accuracy=0)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def odd() -> CompiledModel:
         helper.make_node("Relu", ["x"], ["r"], name=ODD),
         helper.make_node("MatMul", ["r", "w"], ["y"], name="last"),
     ]
-    return compile_onnx(model(nodes, [3], {"w": np.ones((3, 2), np.float32)}), X[:, :3], accuracy=None)
+    return cw.compile(model(nodes, [3], {"w": np.ones((3, 2), np.float32)}), X[:, :3], accuracy=0)
 
 
 def boxes(svg: str) -> list[ElementTree.Element]:
@@ -213,7 +214,7 @@ def test_names_of_any_letters_break_neither_the_picture_nor_the_report():
         opset_imports=[helper.make_opsetid("", 17)], ir_version=9,
     )  # fmt: skip
     samples = np.random.default_rng(2).normal(size=(100, 4))
-    compiled = compile_onnx(odd, samples, task="regression", accuracy=0.01, allow_loss=True)
+    compiled = cw.compile(odd, samples, task="regression", accuracy=0.01, allow_loss=True)
     picture = ElementTree.fromstring(picture_svg(compiled.program))
     assert 'a?[2J<b>&"' in "".join(picture.itertext())
-    assert all(line.isprintable() for line in str(compiled).splitlines()) and "\u202e" not in str(compiled)
+    assert all(line.isprintable() for line in compiled.details.splitlines()) and "\u202e" not in compiled.details

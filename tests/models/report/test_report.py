@@ -11,9 +11,10 @@ import pytest
 from onnx import helper
 from onnx_models import mlp, model
 
+import cloakwork as cw
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.program.artefact import program_to_bytes
@@ -25,13 +26,13 @@ X = RNG.uniform(-1, 1, (300, 8))
 
 @pytest.fixture(scope="module")
 def approximate() -> CompiledModel:
-    return compile_onnx(mlp(RNG, [8, 12, 5, 3]), X, profile="fast", accuracy=None)
+    return cw.compile(mlp(RNG, [8, 12, 5, 3]), X, precision="fast", accuracy=0)
 
 
 @pytest.fixture(scope="module")
 def exact() -> CompiledModel:
-    settings = ExactSettings(input_bits=2, activation_bits=2)
-    return compile_onnx(mlp(RNG, [8, 4, 3]), X, profile="exact", weight_bits=2, exact=settings, accuracy=None)
+    settings = {"input_bits": 2, "activation_bits": 2}
+    return cw.compile(mlp(RNG, [8, 4, 3]), X, precision="exact", weight_bits=2, **settings, accuracy=0)
 
 
 def test_counts_of_every_layer_add_up(approximate: CompiledModel) -> None:
@@ -55,7 +56,7 @@ def test_digest_is_that_of_the_file(approximate: CompiledModel, tmp_path: Path) 
     approximate.save(tmp_path / "a.clkm")
     digest = approximate.report()["program_digest"]
     assert (tmp_path / "a.clkm").read_bytes()[-32:].hex() == digest == program_to_bytes(approximate.program)[-32:].hex()
-    assert digest[:16] in str(approximate)
+    assert digest[:16] in approximate.details
 
 
 def test_approximate_look_ups_have_a_probability_to_wrap(approximate: CompiledModel) -> None:
@@ -76,7 +77,7 @@ def test_exact_look_ups_have_a_failure_probability(exact: CompiledModel) -> None
     assert hidden["margin_deviations"] == pytest.approx(1 / (4 * values) / (hidden["noise_percent"] / 200))
     expected = math.log2(4 * 2.0 ** hidden["failure_log2"] + 3 * 2.0 ** output["failure_log2"])
     assert facts["failure_log2_program"] == pytest.approx(expected)
-    assert "failure: 2^-" in str(exact)
+    assert "failure: 2^-" in exact.details
 
 
 def test_typed_report_and_its_public_names(approximate: CompiledModel, exact: CompiledModel) -> None:
@@ -103,13 +104,13 @@ def test_times_scale_from_measured_sets(
         cpu, gpu = facts["estimated_seconds"]["cpu-1-thread"], facts["estimated_seconds"]["h200"]
         assert gpu["seconds_per_sample"] < cpu["seconds_per_sample"]
         assert gpu["seconds_one_sample"] > gpu["seconds_per_sample"]
-    measured = compile_onnx(mlp(RNG, [8, 12, 3]), X, accuracy=None, candidates=[parameter_set("nn1_wide")]).report()
+    measured = cw.compile(mlp(RNG, [8, 12, 3]), X, accuracy=0, sets=[parameter_set("nn1_wide")]).report()
     h200 = measured["estimated_seconds"]["h200"]
     assert h200["scaled_from"] is None
     # docs/benchmarks/cuda.md: 58,610 a second in batches of 16,384; these are a little smaller
     assert h200["batch_samples"] == 1024
     assert 12 / 58610 < h200["parts_per_sample"]["look-ups"] < 1.01 * 12 / 58610 and h200["complete"]
-    assert "h200" in str(approximate)
+    assert "h200" in approximate.details
 
 
 def test_text_says_how_often_a_linear_model_fails() -> None:
@@ -119,7 +120,7 @@ def test_text_says_how_often_a_linear_model_fails() -> None:
     made = compile_linear(LinearModel(coefficients, np.zeros(3), labels=np.arange(3)), x)
     one = made.report()["p_fail_log2"]
     assert sample_p_fail_log2(made.program) == one
-    assert f"failure: 2^{one:.1f} for an output, 2^{one + math.log2(3):.1f} for a sample" in str(made)
+    assert f"failure: 2^{one:.1f} for an output, 2^{one + math.log2(3):.1f} for a sample" in made.details
 
 
 def test_text_cuts_the_levels_of_deep_networks() -> None:
@@ -129,5 +130,5 @@ def test_text_cuts_the_levels_of_deep_networks() -> None:
         nodes.append(helper.make_node("Tanh", [f"m{i}"], [f"t{i + 1}"]))
     nodes.append(helper.make_node("MatMul", ["t12", "w"], ["y"], name="last"))
     weights = np.array([[1.1, -0.5], [0.5, 1.1]], dtype=np.float32)
-    made = compile_onnx(model(nodes, [2], {"w": weights}), RNG.uniform(-1, 1, (100, 2)), accuracy=None)
-    assert "bootstraps per sample: 24 (2, 2, 2, 2, 2, 2, 2, 2, and 4 more by level)" in str(made)
+    made = cw.compile(model(nodes, [2], {"w": weights}), RNG.uniform(-1, 1, (100, 2)), accuracy=0)
+    assert "bootstraps per sample: 24 (2, 2, 2, 2, 2, 2, 2, 2, and 4 more by level)" in made.details

@@ -10,8 +10,8 @@ from cases import case, in_tiers
 from drawn_graphs import drawn_graph
 from sessions import Sessions
 
+import cloakwork as cw
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import CompileError
 from cloakwork.models.runtime.simulate import simulate, simulate_wires
 
@@ -27,7 +27,7 @@ def narrow_program(seed: int) -> tuple[CompiledModel, np.ndarray] | None:
     calibration[0], calibration[1] = 1.0, -1.0
     corners = np.where(rng.random(samples[:6].shape) < 0.5, 1.0, -1.0)
     try:
-        made = compile_onnx(proto, calibration, candidates=[TOY], accuracy=None, margin=0.0)
+        made = cw.compile(proto, calibration, sets=[TOY], accuracy=0, margin=0.0)
     except CompileError:
         return None
     return made, np.concatenate([calibration[2:8], corners, 5 * corners])

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloakwork.models.compiler import CompiledModel
+import cloakwork as cw
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, NoParameterSetError
 from cloakwork.models.runtime.simulate import simulate
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
@@ -29,7 +30,7 @@ def voters(draw):
 @given(voters(), st.integers(0, 1000))
 def test_votes_of_two_classes(sessions, ensemble, seed):
     model, (key, session) = (
-        compile_ensemble(ensemble, encrypted_argmax=True, candidates=[TOY], comparisons="client"),
+        compile_ensemble(ensemble, tell="labels", sets=[TOY], thresholds="client"),
         sessions(TOY),
     )
     x = np.random.default_rng(seed).integers(-1, 11, (20, 3)) / 2
@@ -48,7 +49,7 @@ def test_a_single_tree_of_any_classes(sessions, seed, classes, transform):
     tree, labels = random_tree(random, 3, 4, classes, 5), np.arange(10, 10 + max(classes, 2))
     ensemble = TreeEnsemble((tree,), 3, transform=transform, labels=labels, base=random.normal(size=classes))
     model, (key, session) = (
-        compile_ensemble(ensemble, encrypted_argmax=True, candidates=[TOY], comparisons="client"),
+        compile_ensemble(ensemble, tell="labels", sets=[TOY], thresholds="client"),
         sessions(TOY),
     )
     x = random.integers(-1, 11, (20, 3)) / 2
@@ -64,7 +65,7 @@ def test_a_forest_of_class_shares_on_a_real_set(tmp_path):
     random = np.random.default_rng(0)
     x = random.normal(size=(300, 4))
     fitted = forests.RandomForestClassifier(15, max_depth=5, random_state=0).fit(x, x[:, 0] + x[:, 1] > 0)
-    model = compile_ensemble(of_sklearn_forest(fitted), encrypted_argmax=True, comparisons="client", calibration=x)
+    model = compile_ensemble(of_sklearn_forest(fitted), tell="labels", thresholds="client", samples=x)
     facts = model.report()
     assert facts["encrypted_argmax"]
     assert facts["outputs"] == 1
@@ -92,9 +93,9 @@ def test_what_has_no_encrypted_arg_max(change, error, message):
     with pytest.raises(error, match=message):
         compile_ensemble(
             TreeEnsemble(trees, 3, labels=labels),
-            encrypted_argmax=True,
-            candidates=[change.get("set", TOY)],
-            comparisons="client",
+            tell="labels",
+            sets=[change.get("set", TOY)],
+            thresholds="client",
         )
 
 
@@ -102,7 +103,7 @@ def test_votes_take_one_look_up():
     random = np.random.default_rng(2)
     trees = tuple(random_tree(random, 3, 3, 1, 5, 2) for _ in range(9))
     ensemble = TreeEnsemble(trees, 3, base=np.array([-4.5]), transform="decision", labels=np.arange(2))
-    model = compile_ensemble(ensemble, encrypted_argmax=True, comparisons="client")
+    model = compile_ensemble(ensemble, tell="labels", thresholds="client")
     assert model.report()["bootstraps_per_level"][-1] == 1
     assert model.report()["parameter_set"] != "large16"
     x = random.integers(-1, 11, (200, 3)) / 2
@@ -116,7 +117,9 @@ def test_what_is_no_probability_is_refused(p_fail_log2, encrypted_argmax):
     tree = random_tree(np.random.default_rng(0), 3, 3, 2, 5)
     ensemble = TreeEnsemble((tree, tree), 3, labels=np.arange(2))
     with pytest.raises(CompileError, match="p_fail_log2: expected log2 of a probability, at most -1"):
-        compile_ensemble(ensemble, comparisons="client", p_fail_log2=p_fail_log2, encrypted_argmax=encrypted_argmax)
+        compile_ensemble(
+            ensemble, thresholds="client", p_fail_log2=p_fail_log2, tell="labels" if encrypted_argmax else "scores"
+        )
 
 
 def boosted(rounds):
@@ -128,20 +131,18 @@ def boosted(rounds):
 
 @pytest.mark.tier("all")
 def test_leaf_values_too_fine_for_one_look_up_are_not_rounded_away():
-    from cloakwork.training.sklearn_compiler import compile_estimator
 
     fitted, x = boosted(100)
-    model = compile_estimator(fitted, x[::2], tell="labels")
+    model = cw.compile(fitted, x[::2], tell="labels")
     assert model.report()["parameter_set"] == "large16"
     assert (model.predict(x[1::2]) == fitted.predict(x[1::2])).mean() >= 0.97
 
 
 def test_a_named_set_that_has_to_round_them_says_so():
-    from cloakwork.training.sklearn_compiler import compile_estimator
 
     fitted, x = boosted(100)
     told = r"one look-up of lut4 tells their sums apart, by .* of a score at most"
     with pytest.warns(AccuracyWarning, match=told), pytest.raises(AccuracyError, match="decides as it on 35.8 %"):
-        compile_estimator(fitted, x[::2], tell="labels", sets=["lut4"])
+        cw.compile(fitted, x[::2], tell="labels", sets=["lut4"])
     with pytest.warns(AccuracyWarning, match=told):
-        compile_estimator(fitted, x[::2], tell="labels", sets=["lut4"], accuracy=0)
+        cw.compile(fitted, x[::2], tell="labels", sets=["lut4"], accuracy=0)

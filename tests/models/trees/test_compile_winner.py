@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.runtime.simulate import simulate
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
@@ -16,8 +16,8 @@ QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCh
 
 
 def compiled(ensemble, **options):
-    options = {"candidates": [TOY], "comparisons": "client", **options}
-    return compile_ensemble(ensemble, encrypted_argmax=True, **options)
+    options = {"sets": [TOY], "thresholds": "client", **options}
+    return compile_ensemble(ensemble, tell="labels", **options)
 
 
 def check(sessions, model, ensemble, x, executed=6):
@@ -99,14 +99,14 @@ def test_two_classes_whose_votes_are_more_than_one_look_up_tells_apart(sessions)
     check(sessions, compiled(ensemble), ensemble, x, executed=20)
 
 
-@pytest.mark.parametrize("options", [{"comparisons": "server"}, {"comparisons": "grid", "grid_bits": 10}])
+@pytest.mark.parametrize("options", [{"thresholds": "server"}, {"thresholds": "grid", "grid_bits": 10}])
 def test_thresholds_that_the_server_compares(sessions, options):
     random = np.random.default_rng(2)
     trees = tuple(random_tree(random, 3, 3, 3, 5, 5) for _ in range(3))
     ensemble = TreeEnsemble(trees, 3, transform="softmax", labels=np.arange(3))
     x = random.integers(-1, 11, (60, 3)) / 2
     wide = np.linspace(-1, 5, 700)[:, None] * np.ones(3) if "grid_bits" in options else x
-    model = compiled(ensemble, calibration=np.concatenate([x, wide]), **options)
+    model = compiled(ensemble, samples=np.concatenate([x, wide]), **options)
     assert "thresholds of the model" not in str(model.report()["discloses"])
     check(sessions, model, ensemble, x, executed=3)
 
@@ -116,7 +116,7 @@ def test_a_forest_of_three_classes_on_the_real_set(sessions, tmp_path):
     forests, datasets = pytest.importorskip("sklearn.ensemble"), pytest.importorskip("sklearn.datasets")
     x, y = datasets.load_wine(return_X_y=True)
     fitted = forests.RandomForestClassifier(10, max_depth=3, random_state=0).fit(x[::2], y[::2])
-    model = compile_ensemble(of_sklearn_forest(fitted), calibration=x[::2], encrypted_argmax=True)
+    model = compile_ensemble(of_sklearn_forest(fitted), samples=x[::2], tell="labels")
     facts = model.report()
     assert facts["parameter_set"] == "large16"
     assert facts["outputs"] == 1

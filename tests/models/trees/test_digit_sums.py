@@ -87,7 +87,7 @@ def test_a_stump_takes_one_look_up_and_a_full_index_keeps_its_comparisons():
     counts = {}
     for name, tree in (("stump", stump), ("chain", chain)):
         ensemble = TreeEnsemble((tree,), 2)
-        model = compile_ensemble(ensemble, calibration=x, grid_bits=12, candidates=["lut3"])
+        model = compile_ensemble(ensemble, samples=x, grid_bits=12, sets=["lut3"])
         np.testing.assert_array_equal(model.predict(x), ensemble.evaluate(x))
         counts[name] = model.report()["bootstraps_per_level"]
     assert counts == {"stump": [1], "chain": [1, 1]}
@@ -133,9 +133,7 @@ def test_every_threshold_of_a_grid_is_exact(bits, missing):
         calibration = np.concatenate([x, [[0, 0], [most, 5]], np.stack([np.arange(300.0), np.arange(300) % 6], axis=1)])
         if missing:
             x[::3, 0] = np.nan
-        model = compile_ensemble(
-            ensemble, calibration=calibration, grid="integers", grid_bits=bits, candidates=["lut3"]
-        )
+        model = compile_ensemble(ensemble, samples=calibration, grid="integers", grid_bits=bits, sets=["lut3"])
         np.testing.assert_array_equal(model.predict(x), ensemble.evaluate(x))
         clear = simulate(model.program, model.client.phases(x), noisy=False)
         np.testing.assert_array_equal(
@@ -150,7 +148,7 @@ def test_encrypted_equals_clear():
     x = random.integers(0, 301, (100, 3)).astype(float)
     x[:2] = [[0] * 3, [300] * 3]
     x[random.random(x.shape) < 0.1] = np.nan
-    model = compile_ensemble(ensemble, calibration=x, grid_bits=10, candidates=[TOY], leaf_bits=4)
+    model = compile_ensemble(ensemble, samples=x, grid_bits=10, sets=[TOY], leaf_bits=4)
     report = model.report()
     compared = next(node.bootstraps for node in model.program.graph.lookups if node.origin == "comparisons")
     assert 0 < compared < report["comparison_bits"]
@@ -171,7 +169,7 @@ def test_labels_alone_read_sums_too():
     ensemble = TreeEnsemble(stumps, 3, labels=np.array(["a", "b", "c"]), transform="softmax")
     x = random.integers(0, 301, (200, 3)).astype(float)
     x[:2] = [[0] * 3, [300] * 3]
-    model = compile_ensemble(ensemble, calibration=x, grid_bits=10, encrypted_argmax=True)
+    model = compile_ensemble(ensemble, samples=x, grid_bits=10, tell="labels")
     np.testing.assert_array_equal(model.predict(x), ensemble.evaluate(x))
     clear = simulate(model.program, model.client.phases(x), noisy=False)
     np.testing.assert_array_equal(model.client.output(clear), model.predict(x))

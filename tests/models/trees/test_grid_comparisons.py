@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloakwork.models.client_steps import Thermometer
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.repository import facts_of
@@ -59,8 +59,8 @@ def test_on_a_grid_as_fine_as_the_data_trees_are_those_with_rounded_leaves(made,
     ensemble, levels = made
     ranges = dict.fromkeys(range(FEATURES), (0, levels))
     x = samples_of(ensemble, levels, 60, seed)
-    options = {"candidates": [TOY], "leaf_bits": 4, "p_fail_log2": -40}
-    model = compile_ensemble(ensemble, calibration=x, feature_ranges=ranges, grid_bits=10, **options)
+    options = {"sets": [TOY], "leaf_bits": 4, "p_fail_log2": -40}
+    model = compile_ensemble(ensemble, samples=x, ranges=ranges, grid_bits=10, **options)
     assert model.program.facts.grid.agreement == 1
     assert any(own.digit.any() for own in model.client.input_steps if isinstance(own, Thermometer)) == (levels == 300)
     seen = samples_of(ensemble, levels, 100, seed + 1)
@@ -76,7 +76,7 @@ def test_encrypted_equals_quantised(sessions, made, seed):
     ensemble, levels = made
     key, session = sessions(TOY)
     x = samples_of(ensemble, levels, 30, seed)
-    model = compile_ensemble(ensemble, calibration=x, grid_bits=10, candidates=[TOY], leaf_bits=4)
+    model = compile_ensemble(ensemble, samples=x, grid_bits=10, sets=[TOY], leaf_bits=4)
     encrypted = model.predict(x[:5], "encrypted", key=key, session=session, output="scores")
     np.testing.assert_array_equal(encrypted, model.predict(x[:5], output="scores"))
 
@@ -90,7 +90,7 @@ def test_few_of_many_points_are_extracted_alone(sessions, device):
     ensemble = TreeEnsemble((tree,), 6)
     x = np.random.default_rng(0).integers(0, 256, (300, 6)).astype(float)
     x[:2] = [[0] * 6, [255] * 6]
-    model = compile_ensemble(ensemble, calibration=x, grid_bits=8, candidates=[TOY])
+    model = compile_ensemble(ensemble, samples=x, grid_bits=8, sets=[TOY])
     assert model.program.graph.input.size == 6 * 255
     assert len(model.program.schedule.steps[0].columns) == 3
     np.testing.assert_array_equal(model.predict(x), ensemble.evaluate(x))
@@ -148,7 +148,7 @@ def test_nothing_that_a_client_is_told_depends_on_the_thresholds(bits, most, has
     ensemble = TreeEnsemble(trees, 4, labels=labels, transform="none" if labels is None else "sigmoid")
     x = random.integers(0, most, (200, 4)).astype(float)
     x[:2] = [[0] * 4, [most - 1] * 4]
-    options = {"calibration": x, "grid": "integers", "grid_bits": bits, "candidates": ["lut3"]}
+    options = {"samples": x, "grid": "integers", "grid_bits": bits, "sets": ["lut3"]}
     first = compile_ensemble(ensemble, **options).client.input_steps[-1]
     digit = 1 << bits // 2
     ends = first.grid(0)[[0, digit - 2, digit - 1, digit, -2 * digit, -digit - 1, -2, -1]] if bits > 8 else ()
@@ -170,10 +170,10 @@ def test_a_digest_confirms_no_guess():
     """The same trees on the same grid: every program has a salt of its own, which its file keeps."""
     tree = Tree.of_nodes([0, 0, 0], [2.5, 0, 0], [1, -1, -1], [2, -1, -1], [[0], [0], [1]])
     ensemble, x = TreeEnsemble((tree,), 1), np.arange(6.0)[:, None]
-    programs = [compile_ensemble(ensemble, calibration=x, candidates=[TOY]).program for _ in range(2)]
+    programs = [compile_ensemble(ensemble, samples=x, sets=[TOY]).program for _ in range(2)]
     assert programs[0].digest != programs[1].digest and programs[0].salt != programs[1].salt
     assert replace(programs[0], salt=programs[1].salt).digest == programs[1].digest
-    exact = [compile_ensemble(ensemble, comparisons="client", candidates=[TOY]).program for _ in range(2)]
+    exact = [compile_ensemble(ensemble, thresholds="client", sets=[TOY]).program for _ in range(2)]
     assert exact[0].digest == exact[1].digest
 
 
@@ -190,8 +190,8 @@ def test_two_forests_on_the_same_data_have_one_specification():
     assert {tree.threshold.tobytes() for tree in neutral[0].trees}.isdisjoint(
         tree.threshold.tobytes() for tree in neutral[1].trees
     )
-    options = {"calibration": x, "candidates": ["lut4"], "grid_bits": 6}  # bits that are found by need may differ
-    labels = [compile_ensemble(each, encrypted_argmax=True, **options) for each in neutral]
+    options = {"samples": x, "sets": ["lut4"], "grid_bits": 6}  # bits that are found by need may differ
+    labels = [compile_ensemble(each, tell="labels", **options) for each in neutral]
     assert without_digests(labels[0].client.to_json()) == without_digests(labels[1].client.to_json())
     for model, forest in zip(labels, fitted, strict=True):
         assert (model.predict(x) == forest.predict(x)).mean() > 0.9
@@ -211,8 +211,8 @@ def test_the_report_says_what_the_client_is_told(tmp_path):
     random = np.random.default_rng(0)
     ensemble = TreeEnsemble(tuple(random_tree(random, 4, 4, 1, 20) for _ in range(6)), 4, feature_names=tuple("abcd"))
     x = random.integers(0, 40, (300, 4)) / 2
-    on_grid = compile_ensemble(ensemble, calibration=x, candidates=["lut3"])
-    exact = compile_ensemble(ensemble, comparisons="client", candidates=["lut3"])
+    on_grid = compile_ensemble(ensemble, samples=x, sets=["lut3"])
+    exact = compile_ensemble(ensemble, thresholds="client", sets=["lut3"])
     told = [{each["what"]: each["count"] for each in model.report()["discloses"]} for model in (on_grid, exact)]
     assert told[0]["ends and steps of public grids"] == 8 and "thresholds of the model" not in told[0]
     assert told[1]["thresholds of the model"] == exact.report()["comparison_bits"]
@@ -220,13 +220,13 @@ def test_the_report_says_what_the_client_is_told(tmp_path):
     assert (grid["bits"], grid["points"], grid["kinds"]) == (6, 4 * 41, {"integers": 4})
     assert (grid["measure"], grid["agreement"], grid["samples"]) == ("closeness", 1.0, 300)
     assert on_grid.report()["bootstraps"] == exact.report()["bootstraps"]
-    text = str(on_grid)
+    text = on_grid.details
     assert "public grid: 6 bits, 164 points (4 integers), 164 bits sent for a sample" in text
     assert (
-        "the client specification tells: 8 ends and steps of public grids, 1 units of scores, 1 constants of scores"
+        "the client specification tells: 8 ends and steps of public grids, 1 unit of scores, 1 constant of scores"
         in text
     )
-    assert f"{told[1]['thresholds of the model']} thresholds of the model" in str(exact)
+    assert f"{told[1]['thresholds of the model']} thresholds of the model" in str(exact).splitlines()[3]
     on_grid.save(tmp_path / "trees.clkm")
     loaded = CompiledModel.load(tmp_path / "trees.clkm")
     assert loaded.report() == on_grid.report() and loaded.program.digest == on_grid.program.digest
@@ -251,17 +251,17 @@ def test_a_grid_that_is_too_coarse_warns_and_says_what_helps():
         AccuracyWarning,
         match=r"decide as before on [0-9.]+ % \([^)]*\), most by the grid of income, age; .*grid='quantiles'",
     ):
-        coarse = compile_ensemble(ensemble, calibration=x, candidates=["lut3"], accuracy=0)
+        coarse = compile_ensemble(ensemble, samples=x, sets=["lut3"], accuracy=0)
     assert coarse.program.facts.grid.agreement < 0.95
     with pytest.raises(AccuracyError, match=r"decide as before on [0-9.]+ %.*97 % were asked for"):
-        compile_ensemble(ensemble, calibration=x, candidates=["lut3"])
+        compile_ensemble(ensemble, samples=x, sets=["lut3"])
     for options in (
         {"grid": "quantiles"},
         {"grid": {"income": "quantiles"}, "grid_bits": 8},
         {"grid": {"income": np.geomspace(0.01, 100, 250)}, "grid_bits": 8},
-        {"feature_ranges": {"income": (0, 8)}, "grid_bits": 8},
+        {"ranges": {"income": (0, 8)}, "grid_bits": 8},
     ):
-        model = compile_ensemble(ensemble, calibration=x, candidates=["lut3"], **options)
+        model = compile_ensemble(ensemble, samples=x, sets=["lut3"], **options)
         assert model.program.facts.grid.agreement >= 0.98
         assert (model.predict(x) == fitted.predict(x)).mean() >= 0.98
 
@@ -274,7 +274,7 @@ def test_trees_lose_on_new_samples_what_is_stated(seed):
     x, new = (np.random.default_rng([seed, i]).gamma(1.5, 20, (count, 5)) for i, count in enumerate((600, 20_000)))
     y = np.stack([x[:, 0] * 1e-4, 1000 * np.log(x[:, 1] + 1)], axis=1)
     ensemble = of_sklearn_forest(tree_module.DecisionTreeRegressor(max_depth=6, random_state=0).fit(x, y))
-    options = TreeOptions("grid", None, -128.0, None, None, calibration=x, accuracy=0.0)
+    options = TreeOptions(samples=x, accuracy=0.0)
     for bits in (8, 12):
         chosen = on_grid(ensemble, replace(options, grid_bits=bits))
         clear = ensemble.scores(new)
@@ -286,18 +286,18 @@ def test_trees_lose_on_new_samples_what_is_stated(seed):
 def test_infinite_and_missing_inputs():
     tree = Tree.of_nodes([0, 0, 0], [2.5, 0, 0], [1, -1, -1], [2, -1, -1], [[0], [0], [1]])
     x = np.arange(6.0)[:, None]
-    model = compile_ensemble(TreeEnsemble((tree,), 1), calibration=x, candidates=[TOY])
+    model = compile_ensemble(TreeEnsemble((tree,), 1), samples=x, sets=[TOY])
     assert model.predict([[-1e300], [1e300], [2.0], [3.0]]).tolist() == [0, 1, 0, 1]
     with pytest.raises(ShapeError, match="infinite"):
         model.predict([[np.inf]])
     with pytest.raises(ShapeError, match="missing values"):
         model.predict([[np.nan]])
     with pytest.raises(ShapeError, match="missing values"):
-        compile_ensemble(TreeEnsemble((tree,), 1), calibration=[[np.nan]], candidates=[TOY])
+        compile_ensemble(TreeEnsemble((tree,), 1), samples=[[np.nan]], sets=[TOY])
     directed = TreeEnsemble((replace(tree, missing_left=np.array([False, False, False])),), 1)
-    either = compile_ensemble(directed, calibration=np.append(x, [[np.nan]], axis=0), candidates=[TOY])
+    either = compile_ensemble(directed, samples=np.append(x, [[np.nan]], axis=0), sets=[TOY])
     assert either.predict([[np.nan], [0.0]]).tolist() == [1, 0]
-    nothing_seen = compile_ensemble(directed, calibration=[[np.nan]] * 3, candidates=[TOY])
+    nothing_seen = compile_ensemble(directed, samples=[[np.nan]] * 3, sets=[TOY])
     assert nothing_seen.predict([[np.nan]]).tolist() == [1]
 
 
@@ -309,7 +309,7 @@ def test_a_constant_feature_keeps_the_side_that_it_is_on(constant):
         (constant + 1e-3 * abs(constant) + 1e-12, 0),
     ):
         tree = Tree.of_nodes([0, 0, 0], [threshold, 0, 0], [1, -1, -1], [2, -1, -1], [[0], [0], [1]])
-        model = compile_ensemble(TreeEnsemble((tree,), 1), calibration=x, candidates=[TOY])
+        model = compile_ensemble(TreeEnsemble((tree,), 1), samples=x, sets=[TOY])
         assert model.predict(x).tolist() == [expected] * 50
 
 
@@ -320,8 +320,8 @@ def test_thousands_of_features_have_a_limit():
     with pytest.raises(
         CompileError, match=r"public grid of 3000 features at 6 bits has 189000 bits for a sample, at most 131072"
     ):
-        compile_ensemble(ensemble, calibration=x)
-    ones = compile_ensemble(ensemble, calibration=(x > 0).astype(float), candidates=[TOY])
+        compile_ensemble(ensemble, samples=x)
+    ones = compile_ensemble(ensemble, samples=(x > 0).astype(float), sets=[TOY])
     assert ones.program.graph.input.size == 3 * 3000  # of 0 and 1: the point between them, and one on either side
     assert ones.predict((x[:5] > 0).astype(float)).tolist() == (x[:5, 0] > 0).tolist()
 
@@ -329,14 +329,14 @@ def test_thousands_of_features_have_a_limit():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "calibration: expected calibration samples, or feature_ranges"),
-        ({"calibration": np.ones((4, 3))}, r"\['samples', 1\]"),
-        ({"calibration": np.ones((0, 1))}, "expected samples of 1 features"),
+        ({}, "samples: expected samples, or ranges"),
+        ({"samples": np.ones((4, 3))}, r"\['samples', 1\]"),
+        ({"samples": np.ones((0, 1))}, "expected samples of 1 features"),
         (
-            {"comparisons": "client", "grid": "uniform"},
-            "expected comparisons='grid' or 'server', got comparisons='client'",
+            {"thresholds": "client", "grid": "uniform"},
+            "expected thresholds='grid' or 'server', got thresholds='client'",
         ),
-        ({"comparisons": "client", "feature_ranges": {0: (0, 1)}}, "expected comparisons='grid' or 'server'"),
+        ({"thresholds": "client", "ranges": {0: (0, 1)}}, "expected thresholds='grid' or 'server'"),
     ],
 )
 def test_wishes_that_do_not_fit_are_refused(options, message):

@@ -63,7 +63,7 @@ def test_which_answers_follow_each_score(facts: dict[str, object], apart: bool) 
 
 def test_outputs_of_different_scales_encrypted(sessions) -> None:
     key, session = sessions(TOY, "cpu")
-    model = compile_ensemble(APART, candidates=[TOY], comparisons="client")
+    model = compile_ensemble(APART, sets=[TOY], thresholds="client")
     np.testing.assert_allclose(model.predict(SAMPLES), APART.scores(SAMPLES), atol=1e-9)
     encrypted = model.predict(SAMPLES, "encrypted", key=key, session=session)
     np.testing.assert_array_equal(encrypted, model.predict(SAMPLES))

@@ -14,7 +14,7 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Bins, Positions, Thermometer, input_steps_from_fields, steps_to_fields
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError, ShapeError
 from cloakwork.models.program.phase_noise import weight_norms
 from cloakwork.models.repository import facts_of
@@ -114,9 +114,9 @@ def test_positions_decide_as_bits_of_the_same_grid(made, seed, params):
     ensemble, levels = made
     ranges = dict.fromkeys(range(3), (0, levels))
     x = samples_of(ensemble, levels, 100, seed)
-    options = {"calibration": x, "feature_ranges": ranges, "grid_bits": 10, "leaf_bits": 4, "p_fail_log2": -40}
-    bits = compile_ensemble(ensemble, candidates=[TOY], **options)
-    model = compile_ensemble(ensemble, comparisons="server", candidates=[params], **options)
+    options = {"samples": x, "ranges": ranges, "grid_bits": 10, "leaf_bits": 4, "p_fail_log2": -40}
+    bits = compile_ensemble(ensemble, sets=[TOY], **options)
+    model = compile_ensemble(ensemble, thresholds="server", sets=[params], **options)
     assert model.program.facts.grid.agreement == 1 and not steps_of(model, Thermometer | Bins)
     np.testing.assert_array_equal(model.predict(x, output="scores"), bits.predict(x, output="scores"))
     clear = simulate(model.program, model.client.phases(x), noisy=False)
@@ -130,7 +130,7 @@ def test_encrypted_equals_quantised(sessions, device, made, seed):
     ensemble, levels = made
     key, session = sessions(TOY, device)
     x = samples_of(ensemble, levels, 30, seed)
-    model = compile_ensemble(ensemble, comparisons="server", calibration=x, grid_bits=10, candidates=[TOY], leaf_bits=4)
+    model = compile_ensemble(ensemble, thresholds="server", samples=x, grid_bits=10, sets=[TOY], leaf_bits=4)
     encrypted = model.predict(x[:5], "encrypted", key=key, session=session, output="scores")
     np.testing.assert_array_equal(encrypted, model.predict(x[:5], output="scores"))
 
@@ -145,8 +145,8 @@ def test_every_threshold_of_a_grid_is_exact(sessions, bits):
     trees = tuple(stump(point + 0.5).trees[0] for point in sorted(points))
     ensemble = TreeEnsemble(trees, 1, single=bits % 2 == 1)
     model = compile_ensemble(
-        ensemble, comparisons="server", grid={0: np.arange(count) + 0.5}, grid_bits=bits, candidates=[TOY],
-        calibration=np.array([[ends[0]], [ends[1]]]),
+        ensemble, thresholds="server", grid={0: np.arange(count) + 0.5}, grid_bits=bits, sets=[TOY],
+        samples=np.array([[ends[0]], [ends[1]]]),
     )  # fmt: skip
     facts = model.report()
     digits = -(-bits // 3)
@@ -164,7 +164,7 @@ def test_every_threshold_of_a_grid_is_exact(sessions, bits):
 def test_equal_trees_cost_as_one():
     tree = random_tree(np.random.default_rng(5), 3, 4, 1, 300, 4)
     x = np.random.default_rng(0).integers(0, 601, (200, 3)) / 2
-    options = {"comparisons": "server", "calibration": x, "grid_bits": 10, "candidates": [TOY], "leaf_bits": 4}
+    options = {"thresholds": "server", "samples": x, "grid_bits": 10, "sets": [TOY], "leaf_bits": 4}
     one, many = (compile_ensemble(TreeEnsemble((tree,) * count, 3), **options) for count in (1, 7))
     assert one.report()["bootstraps"] == many.report()["bootstraps"]
     np.testing.assert_allclose(many.predict(x), 7 * one.predict(x))
@@ -176,17 +176,17 @@ def test_a_constant_feature_keeps_the_side_that_it_is_on(constant, bits):
     x = np.full((50, 1), constant)
     for side, expected in ((-1, 1), (1, 0)):
         ensemble = stump(constant + side * (1e-3 * abs(constant) + 1e-12))
-        model = compile_ensemble(ensemble, comparisons="server", calibration=x, grid_bits=bits, candidates=[TOY])
+        model = compile_ensemble(ensemble, thresholds="server", samples=x, grid_bits=bits, sets=[TOY])
         assert model.predict(x).tolist() == [expected] * 50
 
 
 def test_a_constant_tree_and_infinite_and_missing_inputs(sessions):
     x = np.arange(6.0)[:, None]
     leaf = TreeEnsemble((Tree.of_nodes([0], [0], [-1], [-1], [[3.5]]),), 1)
-    alone, (key, session) = compile_ensemble(leaf, comparisons="server", calibration=x, candidates=[TOY]), sessions(TOY)
+    alone, (key, session) = compile_ensemble(leaf, thresholds="server", samples=x, sets=[TOY]), sessions(TOY)
     assert alone.program.bootstraps == 0
     assert alone.predict([[0.0], [1.0]], "encrypted", key=key, session=session).tolist() == [3.5, 3.5]
-    model = compile_ensemble(stump(2.5), comparisons="server", calibration=x, candidates=[TOY])
+    model = compile_ensemble(stump(2.5), thresholds="server", samples=x, sets=[TOY])
     assert model.predict([[-1e300], [1e300], [2.0], [3.0]]).tolist() == [0, 1, 0, 1]
     for hostile, message in (
         ([[np.inf]], "infinite"),
@@ -205,9 +205,7 @@ def test_missing_values_go_where_training_sent_them(sessions, bits):
     ensemble = TreeEnsemble((either[0], weighted), 1)
     points = np.arange((1 << bits) - 1) + 0.5
     x, (key, session) = np.array([[np.nan], [1.0], [2.0]]), sessions(TOY)
-    model = compile_ensemble(
-        ensemble, comparisons="server", grid={0: points}, grid_bits=bits, calibration=x, candidates=[TOY]
-    )
+    model = compile_ensemble(ensemble, thresholds="server", grid={0: points}, grid_bits=bits, samples=x, sets=[TOY])
     assert model.predict(x).tolist() == [2, 0, 3]
     assert model.predict(x, "encrypted", key=key, session=session).tolist() == [2, 0, 3]
 
@@ -217,9 +215,7 @@ def test_a_service_of_labels_of_one_tree(sessions, comparisons):
     tree = random_tree(np.random.default_rng(3), 3, 4, 2, 300)
     ensemble = TreeEnsemble((tree,), 3, labels=np.array(["no", "yes"]))
     x = np.random.default_rng(0).integers(0, 601, (200, 3)) / 2
-    model = compile_ensemble(
-        ensemble, comparisons=comparisons, calibration=x, grid_bits=10, candidates=[TOY], encrypted_argmax=True
-    )
+    model = compile_ensemble(ensemble, thresholds=comparisons, samples=x, grid_bits=10, sets=[TOY], tell="labels")
     key, session = sessions(TOY)
     np.testing.assert_array_equal(model.predict(x), ensemble.evaluate(x))
     np.testing.assert_array_equal(model.predict(x[:4], "encrypted", key=key, session=session), ensemble.evaluate(x[:4]))
@@ -253,9 +249,7 @@ def test_the_report_counts_every_level(name, bits):
     random = np.random.default_rng(2)
     ensemble = TreeEnsemble(tuple(random_tree(random, 4, 5, 1, 1000) for _ in range(6)), 4)
     x = random.normal(500, 200, (300, 4))
-    model = compile_ensemble(
-        ensemble, comparisons="server", calibration=x, grid_bits=bits, candidates=[name], accuracy=0.0
-    )
+    model = compile_ensemble(ensemble, thresholds="server", samples=x, grid_bits=bits, sets=[name], accuracy=0.0)
     facts, graph = model.report(), model.program.graph
     by_layer = {layer["name"]: layer for layer in facts["layers"]}
     signs = [own for own in by_layer if own.startswith("comparisons")]
@@ -288,8 +282,8 @@ def test_signs_of_too_many_digits_fail_as_often_as_the_report_says(monkeypatch, 
     threshold, count, params = 84, 1500, parameter_set(name)  # even, so that the lowest digit decides
     key = ClientKey._from_entropy(params, bytes(range(32)))
     model = compile_ensemble(
-        stump(threshold + 0.5), comparisons="server", grid={0: np.arange(127) + 0.5}, grid_bits=7, candidates=[name],
-        calibration=np.array([[0.0], [127.0]]),
+        stump(threshold + 0.5), thresholds="server", grid={0: np.arange(127) + 0.5}, grid_bits=7, sets=[name],
+        samples=np.array([[0.0], [127.0]]),
     )  # fmt: skip
     assert model.report()["bootstraps_per_level"] == [7, 1, 1]
     (layer,) = (each for each in model.report()["layers"] if each["name"] == "comparisons")
@@ -305,7 +299,7 @@ def test_signs_of_too_many_digits_fail_as_often_as_the_report_says(monkeypatch, 
 def test_sets_that_do_not_compare_are_refused():
     x = np.arange(20.0)[:, None]
     with pytest.raises(NoParameterSetError, match="no two values apart|compare no positions"):
-        compile_ensemble(stump(2.5), comparisons="server", calibration=x, candidates=["lut2"], p_fail_log2=-3000.0)
+        compile_ensemble(stump(2.5), thresholds="server", samples=x, sets=["lut2"], p_fail_log2=-3000.0)
 
 
 # --- what a client is told -------------------------------------------------------------------------------------------------------
@@ -318,7 +312,7 @@ def test_nothing_that_a_client_is_told_depends_on_the_thresholds(bits, most):
     ensemble = TreeEnsemble(tuple(random_tree(random, 4, 4, 1, 8, 4, missing=True) for _ in range(6)), 4)
     x = random.integers(0, most, (300, 4)).astype(float)
     x[:2] = [[0] * 4, [most - 1] * 4]
-    options = {"comparisons": "server", "grid_bits": bits, "candidates": ["lut3"], "calibration": x}
+    options = {"thresholds": "server", "grid_bits": bits, "sets": ["lut3"], "samples": x}
     models = [compile_ensemble(moved(ensemble, random, most), **options) for _ in range(4)]
     assert len({model.predict(x, output="scores").tobytes() for model in models}) == 4, "they are other models"
     known = [facts_of(model.program) for model in models]
@@ -342,7 +336,7 @@ def test_two_forests_on_the_same_data_have_one_specification():
     thresholds = [{float(t) for tree in each.trees for t in tree.threshold[tree.inner]} for each in neutral]
     specifications = []
     for each, forest in zip(neutral, fitted, strict=True):
-        model = compile_ensemble(each, comparisons="server", calibration=x, candidates=["lut3"], grid_bits=8)
+        model = compile_ensemble(each, thresholds="server", samples=x, sets=["lut3"], grid_bits=8)
         assert (model.predict(x) == forest.predict(x)).mean() > 0.98
         told = without_digests(model.client.to_json())
         numbers = {number for field in ("low", "spacing", "points") for number in told["input_steps"][-1][field]}
@@ -353,11 +347,11 @@ def test_two_forests_on_the_same_data_have_one_specification():
     labels = [
         compile_ensemble(
             replace(each, trees=each.trees[:1]),
-            comparisons="server",
-            calibration=x,
-            candidates=["lut3"],
+            thresholds="server",
+            samples=x,
+            sets=["lut3"],
             grid_bits=8,
-            encrypted_argmax=True,
+            tell="labels",
         )
         for each in neutral
     ]
@@ -368,15 +362,15 @@ def test_the_report_and_the_file(tmp_path):
     random = np.random.default_rng(0)
     ensemble = TreeEnsemble(tuple(random_tree(random, 4, 4, 1, 20) for _ in range(6)), 4, feature_names=tuple("abcd"))
     x = random.integers(0, 40, (300, 4)) / 2
-    options = {"calibration": x, "candidates": ["lut3"]}
-    model, bits = compile_ensemble(ensemble, comparisons="server", **options), compile_ensemble(ensemble, **options)
+    options = {"samples": x, "sets": ["lut3"]}
+    model, bits = compile_ensemble(ensemble, thresholds="server", **options), compile_ensemble(ensemble, **options)
     facts, grid = model.report(), model.report()["grid"]
     assert {each["what"]: each["count"] for each in facts["discloses"]}["ends and steps of public grids"] == 8
     assert facts["discloses"] == bits.report()["discloses"]
     assert (grid["points"], grid["sent"], grid["digit_bits"], grid["agreement"]) == (4 * 41, 8, 3, 1.0)
     assert facts["bootstraps_per_level"][:2] == [8, facts["comparison_bits"]]
-    assert "164 points (4 integers), 8 numbers of 3 bits sent for a sample" in str(model)
-    assert f"{facts['comparison_bits']} comparisons on 4 features by the server" in str(model)
+    assert "164 points (4 integers), 8 numbers of 3 bits sent for a sample" in model.details
+    assert f"{facts['comparison_bits']} comparisons on 4 features by the server" in model.details
     assert model.program.salt
     model.save(tmp_path / "trees.clkm")
     loaded = CompiledModel.load(tmp_path / "trees.clkm")
@@ -387,12 +381,12 @@ def test_the_report_and_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "expected calibration samples, or feature_ranges"),
-        ({"calibration": np.ones((4, 3))}, r"\['samples', 1\]"),
-        ({"calibration": np.ones((4, 1)), "grid_bits": 17}, "grid_bits: expected 1 to 16, got 17"),
-        ({"calibration": np.ones((4, 1)), "grid": "nearest"}, "grid: expected"),
+        ({}, "expected samples, or ranges"),
+        ({"samples": np.ones((4, 3))}, r"\['samples', 1\]"),
+        ({"samples": np.ones((4, 1)), "grid_bits": 17}, "grid_bits: expected 1 to 16, got 17"),
+        ({"samples": np.ones((4, 1)), "grid": "nearest"}, "grid: expected"),
     ],
 )
 def test_wishes_that_do_not_fit_are_refused(options, message):
     with pytest.raises((CompileError, ShapeError), match=message):
-        compile_ensemble(stump(0.5), comparisons="server", **options)
+        compile_ensemble(stump(0.5), thresholds="server", **options)

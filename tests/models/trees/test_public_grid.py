@@ -70,11 +70,11 @@ def test_what_was_asked_for_is_taken():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((None, ("a", "b"), "auto", {"a": (0, 1)}, 6), "expected calibration samples, or feature_ranges, .* of b;"),
-        ((None, ("a",), "auto", {"c": (0, 1)}, 6), "feature_ranges: there is no feature 'c'; expected a"),
+        ((None, ("a", "b"), "auto", {"a": (0, 1)}, 6), "expected samples, or ranges, .* of b;"),
+        ((None, ("a",), "auto", {"c": (0, 1)}, 6), "ranges: there is no feature 'c'; expected a"),
         (
             (None, ("a",), "auto", {3: (0, 1)}, 6),
-            "feature_ranges: expected names of features, or numbers from 0 to 0, got 3",
+            "ranges: expected names of features, or numbers from 0 to 0, got 3",
         ),
         ((None, ("a",), "auto", {"a": (1, 1)}, 6), "expected two ascending finite numbers for 'a', got 1 and 1"),
         ((None, ("a",), "auto", {"a": (0, np.inf)}, 6), "expected two ascending finite numbers"),

@@ -63,8 +63,8 @@ def test_nothing_that_is_told_depends_on_the_thresholds(kind, comparisons, bits,
     ensemble = kind(random)
     x = random.integers(0, MOST, (150, FEATURES)).astype(float)
     x[:2] = [[0] * FEATURES, [MOST - 1] * FEATURES]
-    options = {"comparisons": comparisons, "calibration": x, "grid_bits": bits, "accuracy": 0.0}
-    options["encrypted_argmax"] = encrypted_argmax
+    options = {"thresholds": comparisons, "samples": x, "grid_bits": bits, "accuracy": 0.0}
+    options["tell"] = "labels" if encrypted_argmax else "scores"
     points = _points(ensemble, options)
     digit = 1 << bits // 2
     ends = points[
@@ -81,7 +81,7 @@ def test_nothing_that_is_told_depends_on_the_thresholds(kind, comparisons, bits,
 
 def _points(ensemble, options):
     """Of the grid of the features, which is the same for all of them."""
-    step = compile_ensemble(ensemble, **{**options, "encrypted_argmax": False}).client.input_steps[-1]
+    step = compile_ensemble(ensemble, **{**options, "tell": "scores"}).client.input_steps[-1]
     grids = [step.grid(feature) for feature in range(FEATURES)]
     assert all(np.array_equal(grid, grids[0]) for grid in grids)
     return grids[0]

@@ -12,7 +12,7 @@ from requirements import needs
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
 from cloakwork.models import zoo
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.training.mnist_data import load_mnist
 
 DATA = Path(os.environ.get("CLOAKWORK_DATA", ".")) / "mnist"

@@ -11,12 +11,13 @@ import pytest
 from cases import in_tiers
 from onnx_models import mlp
 
+import cloakwork as cw
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.compiler import calibrate, compile_onnx
+from cloakwork.models.compiler import calibrate
 from cloakwork.models.errors import CompileError
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
@@ -38,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         description="6-5-4-3",
         data="random",
         samples=SAMPLES,
-        options={"weight_bits": 3, "candidates": ["nn1_wide"]},
+        options={"weight_bits": 3, "sets": ["nn1_wide"]},
         facts={"seed": 3},
         folder=tmp_path,
     )
@@ -61,7 +62,7 @@ def test_a_model_of_the_zoo_is_the_one_of_its_card_and_loads_without_data(name: 
 def test_a_model_that_was_added_loads_as_if_compiled_with_the_data(folder: Path) -> None:
     assert zoo.names() == ("small",)
     assert zoo.card("small").facts["seed"] == 3
-    expected = compile_onnx(PROTO, SAMPLES, weight_bits=3, candidates=[parameter_set("nn1_wide")])
+    expected = cw.compile(PROTO, SAMPLES, weight_bits=3, sets=[parameter_set("nn1_wide")])
     got = zoo.load_model("small")
     assert got.program.parameters.name == zoo.card("small").facts["parameter_set"] == "nn1_wide"
     x = SAMPLES[:20]
@@ -70,16 +71,16 @@ def test_a_model_that_was_added_loads_as_if_compiled_with_the_data(folder: Path)
 
 
 def test_a_compiled_program_is_a_model_of_the_zoo(folder: Path) -> None:
-    model = compile_onnx(PROTO, SAMPLES)
+    model = cw.compile(PROTO, SAMPLES)
     model.save(folder / "any.clkm")
     zoo.add_model("ready", folder / "any.clkm", description="a program", data="random", folder=folder)
     np.testing.assert_array_equal(zoo.load_model("ready").predict(SAMPLES), model.predict(SAMPLES))
-    with pytest.raises(CompileError, match="profile"):
-        zoo.load_model("ready", profile="balanced")
+    with pytest.raises(CompileError, match="precision"):
+        zoo.load_model("ready", precision="balanced")
 
 
 def test_a_large_program_is_kept_compressed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = compile_onnx(PROTO, SAMPLES)
+    model = cw.compile(PROTO, SAMPLES)
     model.save(folder / "any.clkm")
     monkeypatch.setattr(zoo, "_COMPRESSED_FROM", (folder / "any.clkm").stat().st_size)
     zoo.add_model("large", folder / "any.clkm", description="a program", data="random", folder=folder)
@@ -87,8 +88,8 @@ def test_a_large_program_is_kept_compressed(folder: Path, monkeypatch: pytest.Mo
     assert card.is_program and card.file == "large.clkm.xz" == zoo.zoo_model("large").name
     assert card.path.stat().st_size < (folder / "any.clkm").stat().st_size
     assert zoo.load_model("large").program.digest == model.program.digest
-    with pytest.raises(CompileError, match="profile"):
-        zoo.load_model("large", profile="balanced")
+    with pytest.raises(CompileError, match="precision"):
+        zoo.load_model("large", precision="balanced")
     card.path.write_bytes(card.path.read_bytes()[:-1])
     with pytest.raises(SerializationError, match="large"):
         zoo.load_model("large")
@@ -106,7 +107,7 @@ def test_unknown_names_and_files_are_refused(folder: Path) -> None:
         zoo.load_model("../small")
     with pytest.raises(CompileError, match="onnx"):
         zoo.add_model("text", Path("model.txt"), description="", data="")
-    with pytest.raises(CompileError, match="calibration"):
+    with pytest.raises(CompileError, match="samples"):
         zoo.add_model("bare", folder / "small.onnx", description="", data="", folder=folder)
 
 
@@ -127,7 +128,7 @@ def test_ranges_are_those_of_the_data() -> None:
 def test_ranges_of_another_model_are_refused() -> None:
     seen = calibrate(PROTO, SAMPLES)
     with pytest.raises(CompileError, match="another model"):
-        compile_onnx(mlp(RNG, [6, 7, 3]), seen)
+        cw.compile(mlp(RNG, [6, 7, 3]), seen)
 
 
 @pytest.mark.parametrize("change", ["version", "swap", "nan", "text", "missing"])

@@ -19,9 +19,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
+import cloakwork as cw
 from cloakwork.models.errors import AccuracyError, CompileError, ImportFaultError, UnsupportedOperatorError
 from cloakwork.training import estimators
-from cloakwork.training.batch_compiler import compile_estimator_batch, generate_keys
+from cloakwork.training.batch_compiler import generate_keys
 from cloakwork.training.importers import kernels
 from cloakwork.training.importers.kernels import dual_weights
 
@@ -31,7 +32,7 @@ SAMPLES = 5000
 def same(model: Any, x: np.ndarray, y: np.ndarray, least: float = 0.99, **options: Any) -> Any:
     """Compiled, encrypted as the integers in clear, and nearly as scikit-learn decides."""
     model.fit(x, y)
-    made = compile_estimator_batch(model, x, batch=SAMPLES, **options)
+    made = cw.compile(model, x, batch=SAMPLES, **options)
     theirs = model.predict(x)
     if theirs.dtype.kind == "f":
         off = np.sqrt(np.mean(np.square(made.predict(x) - theirs)))
@@ -81,7 +82,7 @@ def test_pairs_of_classes_vote_as_scikit_learns(kernel: str, break_ties: bool) -
     made = same(model, x, names)
     np.testing.assert_allclose(made.predict(x, output="scores"), model.decision_function(x), atol=0.02)
     model.set_params(decision_function_shape="ovo", break_ties=False)
-    made = compile_estimator_batch(model.fit(x, names), x, batch=SAMPLES)
+    made = cw.compile(model.fit(x, names), x, batch=SAMPLES)
     np.testing.assert_allclose(made.predict(x, output="scores"), model.decision_function(x), atol=0.02)
 
 
@@ -91,7 +92,7 @@ def test_ties_of_votes() -> None:
     y = np.random.default_rng(4).integers(0, 6, 400)
     for break_ties in (False, True):
         model = svm.SVC(C=10, break_ties=break_ties).fit(x, y)
-        made = compile_estimator_batch(model, x, batch=SAMPLES)
+        made = cw.compile(model, x, batch=SAMPLES)
         assert (made.predict(x) == model.predict(x)).mean() > 0.98
 
 
@@ -218,7 +219,7 @@ def test_what_cannot_be_compiled() -> None:
     with pytest.raises(UnsupportedOperatorError, match="kernel"):
         estimators.SVC(kernel=lambda a, b: a @ b.T).fit(x, y).compile(x)
     with pytest.raises(UnsupportedOperatorError, match="batches are of linear models"):
-        compile_estimator_batch(DecisionTreeClassifier().fit(x, y), x, batch=5)
+        cw.compile(DecisionTreeClassifier().fit(x, y), x, batch=5)
     with pytest.raises(CompileError, match="got none"):
         estimators.SVC().fit(x, y).compile(x[:0])
     with pytest.raises(UnsupportedOperatorError, match="constant kernel"):
@@ -228,13 +229,13 @@ def test_what_cannot_be_compiled() -> None:
 def test_a_batch_is_judged_by_the_machine_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = load_iris(return_X_y=True)
     fitted = make_pipeline(StandardScaler(), svm.SVC()).fit(x, y)
-    made = compile_estimator_batch(fitted, x, batch=SAMPLES)
+    made = cw.compile(fitted, x, batch=SAMPLES)
     assert made.original is not None and made.original.at_least > 0.97
     assert str(made).startswith("as your model: ") and made.report()["original"]["samples"] == 150
     with pytest.raises(
         AccuracyError, match="SVC|Pipeline.*the encrypted model decides as it on .* 97 % were asked for"
     ):
-        compile_estimator_batch(fitted, x, batch=SAMPLES, ranges={2: (1.0, 2.0), 3: (0.1, 0.5)})
+        cw.compile(fitted, x, batch=SAMPLES, ranges={2: (1.0, 2.0), 3: (0.1, 0.5)})
     monkeypatch.setattr(kernels, "dual_weights", lambda machine: (-dual_weights(machine)[0], dual_weights(machine)[1]))
     with pytest.raises(ImportFaultError, match="as imported it gives .* where the model says .* by its own predict"):
-        compile_estimator_batch(fitted, x, batch=SAMPLES)
+        cw.compile(fitted, x, batch=SAMPLES)

@@ -17,14 +17,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Columns, Quantise, Rescale
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CalibratedRangeWarning, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.training.estimators import MLPClassifier, MLPRegressor
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 TOY = "toy_two_limb"
 EXACT: dict[str, Any] = {
@@ -66,7 +66,7 @@ def test_a_pipeline_scales_then_rounds(encrypted: dict[str, Any], tmp_path: Path
     frame = pd.DataFrame(X, columns=["length", "width", "petal"])
     scaler = StandardScaler().fit(frame)
     pipeline = make_pipeline(scaler, fitted(MLPClassifier, scaler.transform(frame), Y))
-    model = compile_estimator(pipeline, frame, **EXACT)
+    model = cw.compile(pipeline, frame, **EXACT)
     assert [type(step) for step in model.program.input_steps] == [
         Columns,
         Rescale,

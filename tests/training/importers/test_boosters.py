@@ -17,9 +17,9 @@ lightgbm = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
 import pandas as pd  # noqa: E402
 from sklearn import compose, ensemble, feature_extraction, model_selection, pipeline, preprocessing, tree  # noqa: E402
 
+import cloakwork as cw  # noqa: E402
 from cloakwork.models.errors import CompileError, ShapeError, UnsupportedOperatorError  # noqa: E402
 from cloakwork.training.importers import import_estimator  # noqa: E402
-from cloakwork.training.sklearn_compiler import compile_estimator  # noqa: E402
 
 RNG = np.random.default_rng(5)
 ROWS = 240
@@ -65,7 +65,7 @@ def hot(**options: Any) -> Any:
 @pytest.mark.parametrize("options", [CLIENT, {"thresholds": "server"}, {}], ids=["client", "server", "grid"])
 def test_zeros_of_sparse_features_are_missing(estimator: Any, options: dict[str, Any]) -> None:
     fitted = estimator.fit(TABLE, LABELS)
-    compiled = compile_estimator(fitted, TABLE, **options)
+    compiled = cw.compile(fitted, TABLE, **options)
     assert (compiled.predict(TABLE) == fitted.predict(TABLE)).mean() > 0.98
     if options == CLIENT:
         assert np.abs(compiled.predict(TABLE, output="probabilities") - fitted.predict_proba(TABLE)).max() < 0.03
@@ -78,12 +78,12 @@ def test_texts_and_bins_are_sparse() -> None:
     texts = [" ".join(RNG.choice(words, 4)) for _ in range(ROWS)]
     labels = np.array([int(text.count("red") > text.count("old")) for text in texts])
     fitted = make(feature_extraction.text.TfidfVectorizer(), trees()).fit(texts, labels)
-    assert (compile_estimator(fitted, texts, **CLIENT).predict(texts) == fitted.predict(texts)).all()
+    assert (cw.compile(fitted, texts, **CLIENT).predict(texts) == fitted.predict(texts)).all()
     binned = make(preprocessing.KBinsDiscretizer(4, quantile_method="averaged_inverted_cdf"), trees()).fit(X, Y)
-    assert (compile_estimator(binned, X, **CLIENT).predict(X) == binned.predict(X)).all()
+    assert (cw.compile(binned, X, **CLIENT).predict(X) == binned.predict(X)).all()
     members = [("b", binned), ("t", make(preprocessing.StandardScaler(), trees()))]
     voting = ensemble.VotingClassifier(members, voting="soft").fit(X, Y)  # the zeros of one member only are missing
-    found = compile_estimator(voting, X, **CLIENT).predict(X, output="probabilities")
+    found = cw.compile(voting, X, **CLIENT).predict(X, output="probabilities")
     assert np.abs(found - voting.predict_proba(X)).max() < 0.03
 
 
@@ -91,20 +91,18 @@ def test_zeros_that_a_sparse_matrix_holds_are_refused() -> None:
     """Splines without and with a value of 0: those that are stored are numbers to XGBoost."""
     fitted = make(preprocessing.SplineTransformer(3, sparse_output=True), trees()).fit(np.round(X, 1), Y)
     with pytest.raises(UnsupportedOperatorError, match="a sparse matrix that holds zeros"):
-        compile_estimator(fitted, np.round(X, 1), **CLIENT)
+        cw.compile(fitted, np.round(X, 1), **CLIENT)
     dense = make(preprocessing.SplineTransformer(3), trees()).fit(np.round(X, 1), Y)
-    assert (
-        compile_estimator(dense, np.round(X, 1), **CLIENT).predict(np.round(X, 1)) == dense.predict(np.round(X, 1))
-    ).all()
+    assert (cw.compile(dense, np.round(X, 1), **CLIENT).predict(np.round(X, 1)) == dense.predict(np.round(X, 1))).all()
 
 
 def test_zero_marks_missing_values() -> None:
     x = np.where(RNG.random(X.shape) < 0.3, 0.0, X)
     fitted = trees(missing=0).fit(x, Y)
-    assert (compile_estimator(fitted, x, **CLIENT).predict(x) == fitted.predict(x)).all()
+    assert (cw.compile(fitted, x, **CLIENT).predict(x) == fitted.predict(x)).all()
     x[::9, 1] = np.nan  # missing all the same
     fitted = trees(missing=0.0).fit(x, Y)
-    assert (compile_estimator(fitted, x, **CLIENT).predict(x) == fitted.predict(x)).all()
+    assert (cw.compile(fitted, x, **CLIENT).predict(x) == fitted.predict(x)).all()
     with pytest.raises(UnsupportedOperatorError, match="missing = -1"):
         import_estimator(trees(missing=-1.0).fit(X, Y))
 
@@ -162,7 +160,7 @@ def test_leaves_that_are_no_numbers() -> None:
 def test_one_class_alone() -> None:
     for estimator in (trees(), lightgbm.LGBMClassifier(n_estimators=2, verbose=-1)):
         fitted = estimator.fit(X, np.zeros(ROWS, dtype=int))
-        compiled = compile_estimator(fitted, X, **CLIENT)
+        compiled = cw.compile(fitted, X, **CLIENT)
         assert (compiled.predict(X) == fitted.predict(X)).all()
         found = compiled.predict(X, output="probabilities")
         np.testing.assert_allclose(found, fitted.predict_proba(X), atol=1e-3)
@@ -171,12 +169,12 @@ def test_one_class_alone() -> None:
 def test_lightgbm_takes_names_with_blanks() -> None:
     table = pd.DataFrame(X[:, :3], columns=["my age", "income in EUR", "c"])
     fitted = lightgbm.LGBMClassifier(n_estimators=4, verbose=-1).fit(table, Y)
-    compiled = compile_estimator(fitted, table, **CLIENT)
+    compiled = cw.compile(fitted, table, **CLIENT)
     assert (compiled.predict(table) == fitted.predict(table)).mean() > 0.98
     with pytest.raises(ShapeError, match="the order differs"):
         compiled.predict(table[["c", "my age", "income in EUR"]])
     unnamed = lightgbm.LGBMClassifier(n_estimators=4, verbose=-1).fit(X[:, :3], Y)
-    assert (compile_estimator(unnamed, X[:, :3], **CLIENT).predict(table) == unnamed.predict(X[:, :3])).all()
+    assert (cw.compile(unnamed, X[:, :3], **CLIENT).predict(table) == unnamed.predict(X[:, :3])).all()
 
 
 def test_trees_beside_members_of_sparse_features() -> None:
@@ -184,4 +182,4 @@ def test_trees_beside_members_of_sparse_features() -> None:
     members = [("x", trees()), ("t", tree.DecisionTreeClassifier(max_depth=3))]
     fitted = make(hot(), ensemble.VotingClassifier(members, voting="soft")).fit(TABLE, LABELS)
     with pytest.raises(UnsupportedOperatorError, match="compare features in different ways"):
-        compile_estimator(fitted, TABLE, **CLIENT)
+        cw.compile(fitted, TABLE, **CLIENT)

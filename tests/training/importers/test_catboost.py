@@ -14,9 +14,9 @@ catboost = pytest.importorskip("catboost", reason="`pip install catboost` runs t
 import pandas as pd  # noqa: E402
 from sklearn import ensemble  # noqa: E402
 
+import cloakwork as cw  # noqa: E402
 from cloakwork.models.errors import ShapeError, UnsupportedOperatorError  # noqa: E402
 from cloakwork.training.importers import import_estimator  # noqa: E402
-from cloakwork.training.sklearn_compiler import compile_estimator  # noqa: E402
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(160, 4))
@@ -101,7 +101,7 @@ def test_missing_values_go_where_the_mode_says(mode: str) -> None:
     fitted = regressor("RMSE", nan_mode=mode).fit(x, VALUES + np.isnan(x[:, 0]))
     probes = np.where(RNG.random(X.shape) < 0.2, np.nan, X)
     agrees(fitted, probes, missing=True)
-    found = compile_estimator(fitted, x, thresholds="client", leaf_bits=8).predict(x)
+    found = cw.compile(fitted, x, thresholds="client", leaf_bits=8).predict(x)
     assert np.abs(found - fitted.predict(x)).max() < 0.05
 
 
@@ -121,11 +121,11 @@ def test_loaded_models(tmp_path: Path) -> None:
 def test_names_labels_alone_and_members() -> None:
     table = pd.DataFrame(X, columns=["a", "b", "c", "d"])
     fitted = classifier("MultiClass").fit(table, CLASSES)
-    compiled = compile_estimator(fitted, table, thresholds="client")
+    compiled = cw.compile(fitted, table, thresholds="client")
     assert compiled.predict(table).shape == fitted.predict(table).shape == (160, 1)
     with pytest.raises(ShapeError, match="the order differs"):  # CatBoost puts them in order
         compiled.predict(table[["b", "a", "c", "d"]])
-    told = compile_estimator(fitted, table, thresholds="client", tell="labels")
+    told = cw.compile(fitted, table, thresholds="client", tell="labels")
     assert (told.predict(table) == fitted.predict(table)[:, 0]).mean() > 0.97
     members = [("a", classifier("MultiClass")), ("b", classifier("MultiClass", depth=2))]
     voting = ensemble.VotingClassifier(members, voting="soft").fit(X, CLASSES)

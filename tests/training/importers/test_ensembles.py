@@ -28,12 +28,12 @@ from sklearn import (
     tree,
 )
 
+import cloakwork as cw
 from cloakwork.models.client_steps import Columns, run_input_steps, run_output_steps
 from cloakwork.models.errors import AccuracyWarning, CompileError, UnsupportedOperatorError
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers import import_part
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 RANDOM = {"random_state": 0}
 make = pipeline.make_pipeline
@@ -102,7 +102,7 @@ def results(estimator: Any, x: np.ndarray, stage: str = "labels") -> Any:
 
 
 def on_own_thresholds(estimator: Any) -> dict[str, str]:
-    """Options of `compile_estimator` with which trees compare as the estimator does."""
+    """Options of `cloakwork.compile` with which trees compare as the estimator does."""
     return {"thresholds": "client"} if isinstance(import_part(estimator).model, TreeEnsemble) else {}
 
 
@@ -124,7 +124,7 @@ def test_classifiers(name: str, classes: int) -> None:
     assert (results(member, x) == expected).all()
     if hasattr(member, "predict_proba"):
         assert np.abs(results(member, x, "probabilities") - member.predict_proba(x)).max() < 1e-9
-    compiled = compile_estimator(member, x, **on_own_thresholds(member))
+    compiled = cw.compile(member, x, **on_own_thresholds(member))
     found = compiled.predict(x)
     assert found.dtype.kind == "U" and (found == expected).mean() >= 0.97, (found == expected).mean()
 
@@ -165,7 +165,7 @@ def test_regressors(name: str) -> None:
     member = fitted(REGRESSORS[name], x, y)
     expected = member.predict(x)
     np.testing.assert_allclose(results(member, x), expected, atol=1e-9)
-    found = compile_estimator(member, x, **on_own_thresholds(member)).predict(x)
+    found = cw.compile(member, x, **on_own_thresholds(member)).predict(x)
     assert found.shape == expected.shape and np.abs(found - expected).max() < 0.02 * np.ptp(expected)
 
 
@@ -188,7 +188,7 @@ def test_several_labels_of_a_sample(name: str) -> None:
     assert (results(member, x) == expected).all()
     shares = np.concatenate(member.predict_proba(x), axis=1)
     assert np.abs(results(member, x, "probabilities") - shares).max() < 1e-9
-    found = compile_estimator(member, x, accuracy=0.95).predict(x)
+    found = cw.compile(member, x, accuracy=0.95).predict(x)
     assert found.shape == expected.shape and (found == expected).mean() > 0.97
 
 
@@ -203,7 +203,7 @@ def test_indicators_and_values_of_several_outputs() -> None:
     ):
         member = fitted(member, x, y)
         assert (results(member, x) == member.predict(x)).all()
-        found = compile_estimator(member, x).predict(x)
+        found = cw.compile(member, x).predict(x)
         assert found.shape == y.shape and (found == member.predict(x)).mean() > 0.97
     values = np.stack([x[:, 0] - x[:, 1], x[:, 2]], axis=1)
     for regressor in (
@@ -213,13 +213,13 @@ def test_indicators_and_values_of_several_outputs() -> None:
     ):
         member = fitted(regressor, x, values)
         np.testing.assert_allclose(results(member, x), member.predict(x), atol=1e-9)
-        assert compile_estimator(member, x).predict(x).shape == values.shape
+        assert cw.compile(member, x).predict(x).shape == values.shape
 
 
 def test_an_ensemble_runs_encrypted() -> None:
     x, y = classification(3)
     for name in ("vote", "gaussian"):
-        compiled = compile_estimator(fitted(CLASSIFIERS[name], x, y), x)
+        compiled = cw.compile(fitted(CLASSIFIERS[name], x, y), x)
         np.testing.assert_array_equal(compiled.predict(x[:4], how="encrypted"), compiled.predict(x[:4]))
 
 
@@ -228,13 +228,13 @@ def test_what_integers_cannot_hold_is_refused() -> None:
     x, y = datasets.load_digits(return_X_y=True)
     member = naive_bayes.GaussianNB().fit(x[:500], y[:500])
     with pytest.raises(CompileError, match=r"agrees with the model in clear on \d+.\d% .*var_smoothing.* accuracy=0"):
-        compile_estimator(member, x[:500])
+        cw.compile(member, x[:500])
     with pytest.warns(
         AccuracyWarning, match=r"agrees with the model in clear on \d+.\d% .*accuracy=0 lets pass.*var_smoothing"
     ):
-        assert compile_estimator(member, x[:500], accuracy=0).predict(x[:5]).shape == (5,)
+        assert cw.compile(member, x[:500], accuracy=0).predict(x[:5]).shape == (5,)
     smooth = naive_bayes.GaussianNB(var_smoothing=1e-2).fit(x[:500], y[:500])
-    assert (compile_estimator(smooth, x[:500]).predict(x[:500]) == smooth.predict(x[:500])).mean() > 0.98
+    assert (cw.compile(smooth, x[:500]).predict(x[:500]) == smooth.predict(x[:500])).mean() > 0.98
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_what_cannot_be_joined_is_named(estimator: Any, message: str) -> None:
     x, y = classification(2)
     y = (y == "red").astype(int)
     with pytest.raises(UnsupportedOperatorError, match=message):
-        compile_estimator(fitted(estimator, x, y), x)
+        cw.compile(fitted(estimator, x, y), x)
 
 
 @pytest.mark.parametrize("positive", [None, "no", "yes"])
@@ -285,4 +285,4 @@ def test_thresholds_of_the_users(threshold: Any, positive: Any) -> None:
             shares = part.model.probabilities(features)  # type: ignore[union-attr]
             np.testing.assert_allclose(shares, fitted.predict_proba(x), atol=1e-9)
     tuned = model_selection.TunedThresholdClassifierCV(linear_model.LogisticRegression(), cv=2).fit(x, y)
-    assert (compile_estimator(tuned, x).predict(x) == tuned.predict(x)).mean() > 0.98
+    assert (cw.compile(tuned, x).predict(x) == tuned.predict(x)).mean() > 0.98

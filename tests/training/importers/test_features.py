@@ -24,6 +24,7 @@ from sklearn import (
 )
 from sklearn.feature_extraction import text
 
+import cloakwork as cw
 from cloakwork.models.client_steps import (
     Texts,
     input_steps_from_fields,
@@ -33,7 +34,6 @@ from cloakwork.models.client_steps import (
 from cloakwork.models.errors import AccuracyWarning, ShapeError, UnsupportedOperatorError
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.training.importers.preprocessing import input_steps, split_pipeline
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 RNG = np.random.default_rng(9)
 make = pipeline.make_pipeline
@@ -159,7 +159,7 @@ def test_box_cox_and_functions_of_positive_numbers() -> None:
 def test_what_refuses_zeros_is_read_again(transformer: Any) -> None:
     """The check of a specification asks for no value of any kind."""
     x = RNG.uniform(1, 5, (60, 3))
-    compiled = compile_estimator(make(transformer, linear_model.Ridge()).fit(x, x.sum(axis=1)), x)
+    compiled = cw.compile(make(transformer, linear_model.Ridge()).fit(x, x.sum(axis=1)), x)
     client = ClientSpecification.from_json(compiled.client.to_json())
     np.testing.assert_array_equal(client.inputs(x), compiled.client.inputs(x))
     with pytest.raises(ShapeError, match=r"Box-Cox|infinite|beyond its knots"):
@@ -208,10 +208,10 @@ def test_trees_take_missing_values_through_the_steps_that_keep_them() -> None:
     holes = np.where(np.random.default_rng(0).random(X.shape) < 0.2, np.nan, X)
     y = (np.nan_to_num(holes[:, 0]) > 2).astype(int)
     fitted = make(preprocessing.StandardScaler(), ensemble.HistGradientBoostingClassifier(max_iter=4)).fit(holes, y)
-    compiled = compile_estimator(fitted, holes)
+    compiled = cw.compile(fitted, holes)
     assert (compiled.predict(holes) == fitted.predict(holes)).all()
     with pytest.raises(ShapeError, match="missing values"):
-        compile_estimator(fitted, X).predict(holes)
+        cw.compile(fitted, X).predict(holes)
 
 
 DOCUMENTS = [
@@ -252,8 +252,8 @@ def test_texts(name: str) -> None:
 def test_a_model_of_texts_runs_encrypted() -> None:
     y = np.array([1, 1, 0, 0, 0, 0, 0, 1])
     fitted = make(text.TfidfVectorizer(), linear_model.LogisticRegression(C=50)).fit(DOCUMENTS, y)
-    with pytest.warns(AccuracyWarning, match="8 calibration samples show .* give 197 or more"):
-        compiled = compile_estimator(fitted, DOCUMENTS)
+    with pytest.warns(AccuracyWarning, match="8 samples show .* give 197 or more"):
+        compiled = cw.compile(fitted, DOCUMENTS)
     assert (compiled.predict(DOCUMENTS) == fitted.predict(DOCUMENTS)).all()
     np.testing.assert_array_equal(compiled.predict(DOCUMENTS[:2], how="encrypted"), fitted.predict(DOCUMENTS[:2]))
     column = np.array(DOCUMENTS, dtype=object)[:, None]
@@ -276,7 +276,7 @@ def test_words_that_no_calibration_sample_has_count(name: str) -> None:
     fitted = make(vectorizer, linear_model.LogisticRegression(C=10)).fit(documents, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # CalibratedRangeWarning
-        compiled = compile_estimator(fitted, documents[:4], accuracy=0)
+        compiled = cw.compile(fitted, documents[:4], accuracy=0)
         found = compiled.predict(documents, output="probabilities")
     np.testing.assert_allclose(found, fitted.predict_proba(documents), atol=0.02)
 

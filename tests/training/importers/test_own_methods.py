@@ -21,11 +21,11 @@ from sklearn import (
     tree,
 )
 
+import cloakwork as cw
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.training import estimators
 from cloakwork.training.importers.nodes import unwrapped
 from cloakwork.training.importers.preprocessing import split_pipeline
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 X = np.random.default_rng(0).normal(size=(120, 3))
 Y = (X[:, 0] + 0.3 * X[:, 1] > 0).astype(int)
@@ -118,7 +118,7 @@ def patched() -> Any:
 )
 def test_what_answers_in_its_own_way_is_refused(estimator: Any, named: str) -> None:
     with pytest.raises(UnsupportedOperatorError, match=named):
-        compile_estimator(estimator.fit(X, Y), X)
+        cw.compile(estimator.fit(X, Y), X)
 
 
 class Named(linear_model.LogisticRegression):
@@ -150,7 +150,7 @@ class OwnSelection(feature_selection.SelectorMixin, base.BaseEstimator):
 @pytest.mark.parametrize("estimator", [Named(), make(OwnSelection(), Named())], ids=["alone", "pipe"])
 def test_what_answers_as_its_base_is_taken(estimator: Any) -> None:
     fitted = estimator.fit(X, Y)
-    assert (compile_estimator(fitted, X).predict(X) == fitted.predict(X)).mean() > 0.98
+    assert (cw.compile(fitted, X).predict(X) == fitted.predict(X)).mean() > 0.98
 
 
 def test_a_search_over_pipelines_within_a_pipeline() -> None:
@@ -158,6 +158,6 @@ def test_a_search_over_pipelines_within_a_pipeline() -> None:
     search = model_selection.GridSearchCV(inner, {"ridge__alpha": [0.1, 1.0]})
     values = X[:, 0] + X[:, 1] ** 2
     fitted = make(preprocessing.StandardScaler(), search).fit(X, values)
-    assert np.abs(compile_estimator(fitted, X).predict(X) - fitted.predict(X)).max() < 0.05
+    assert np.abs(cw.compile(fitted, X).predict(X) - fitted.predict(X)).max() < 0.05
     outer = model_selection.GridSearchCV(fitted, {"standardscaler__with_mean": [True]}).fit(X, values)
     assert type(split_pipeline(unwrapped(outer))[1]).__name__ == "Ridge"

@@ -26,6 +26,7 @@ from sklearn import (
 )
 from sklearn.feature_extraction import text
 
+import cloakwork as cw
 from cloakwork.models.client_steps import (
     input_steps_from_fields,
     run_input_steps,
@@ -33,7 +34,6 @@ from cloakwork.models.client_steps import (
 )
 from cloakwork.models.errors import CompileError, ShapeError, UnsupportedOperatorError
 from cloakwork.training.importers.preprocessing import input_steps, split_pipeline
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 RNG = np.random.default_rng(4)
 ROWS = 150
@@ -78,7 +78,7 @@ def test_the_client_makes_the_features_of_the_pipeline(chain: tuple[Any, ...]) -
     np.testing.assert_allclose(found, expected.toarray() if hasattr(expected, "toarray") else expected, atol=1e-9)
     travelled = input_steps_from_fields(steps_to_fields(steps))
     np.testing.assert_array_equal(run_input_steps(travelled, TABLE), found)
-    compiled = compile_estimator(fitted, TABLE)
+    compiled = cw.compile(fitted, TABLE)
     assert (compiled.predict(TABLE) == fitted.predict(TABLE)).mean() >= 0.99
 
 
@@ -144,7 +144,7 @@ def test_categories_get_the_numbers_of_the_encoder(name: str) -> None:
 )
 def test_categories_that_no_calibration_sample_has_count(estimator: Any) -> None:
     fitted = make(columns([("k", hot(), ["kind"]), ("n", filled, NUMBERS)]), estimator).fit(TABLE, TARGET)
-    compiled = compile_estimator(fitted, TABLE[TABLE["kind"] != "x"])
+    compiled = cw.compile(fitted, TABLE[TABLE["kind"] != "x"])
     found, expected = (each.predict(TABLE) for each in (compiled, fitted))
     assert (found == expected).mean() >= 0.97
 
@@ -176,17 +176,17 @@ def test_nullable_columns_of_pandas(values: str) -> None:
     agrees(imputer().fit(table), table)
     y = np.arange(100) % 3 > 0
     fitted = ensemble.HistGradientBoostingClassifier(max_iter=3).fit(table, y)
-    assert (compile_estimator(fitted, table).predict(table) == fitted.predict(table)).all()
+    assert (cw.compile(fitted, table).predict(table) == fitted.predict(table)).all()
 
 
 def test_texts_that_nothing_encodes_are_named() -> None:
     table = TABLE[["age", "kind"]].assign(kind=TABLE["kind"].astype("category"))
     fitted = ensemble.HistGradientBoostingClassifier(max_iter=3, categorical_features="from_dtype").fit(table, TARGET)
     with pytest.raises(UnsupportedOperatorError, match="categorical_features .* encode categories"):
-        compile_estimator(fitted, table)
+        cw.compile(fitted, table)
     numbers = tree.DecisionTreeClassifier().fit(TABLE[["age"]], TARGET)
     with pytest.raises(CompileError, match="got texts or categories; encode them .* OneHotEncoder"):
-        compile_estimator(numbers, TABLE[["kind"]])
+        cw.compile(numbers, TABLE[["kind"]])
     with pytest.raises(UnsupportedOperatorError, match=r"imputes texts \('x'\).* no encoder takes"):
         input_steps([imputer(strategy="most_frequent").fit(TABLE[["kind"]])])
 
@@ -222,7 +222,7 @@ def test_trees_take_what_is_missing_beside_imputed_columns() -> None:
     parts = [("i", imputer(), ["size"]), ("o", ordinal(), ["kind"]), ("p", "passthrough", ["age"])]
     table = HOLES.assign(age=HOLES["age"].where(RNG.random(ROWS) > 0.3, np.nan))
     fitted = make(columns(parts), ensemble.HistGradientBoostingClassifier(max_iter=3)).fit(table, TARGET)
-    compiled = compile_estimator(fitted, table)
+    compiled = cw.compile(fitted, table)
     assert (compiled.predict(table) == fitted.predict(table)).mean() >= 0.98
 
 
@@ -273,7 +273,7 @@ def test_histogram_boosting_behind_a_scaler_decides_ties_alike() -> None:
     x = np.random.default_rng(1).normal(size=(300, 4))
     y = x[:, 0] + x[:, 1] * x[:, 2] > 0
     fitted = make(preprocessing.StandardScaler(), ensemble.HistGradientBoostingClassifier(max_iter=10)).fit(x, y)
-    compiled = compile_estimator(fitted, x, thresholds="client")
+    compiled = cw.compile(fitted, x, thresholds="client")
     assert (compiled.predict(x) == fitted.predict(x)).all()
 
 
@@ -332,7 +332,7 @@ def test_what_a_class_of_the_users_does_is_not_guessed() -> None:
     for step in (Clipped(), Fewer(k=2), make(Clipped())):
         fitted = make(step, linear_model.LogisticRegression()).fit(x, x[:, 0] > 0)
         with pytest.raises(UnsupportedOperatorError, match="by its own '(transform|_get_support_mask)'"):
-            compile_estimator(fitted, x)
+            cw.compile(fitted, x)
     with pytest.raises(UnsupportedOperatorError, match="Cut extends CountVectorizer by its own 'build_analyzer'"):
         input_steps([Cut().fit(["a-b", "c-d"])])
     agrees(Patient().fit(x), x)
@@ -342,14 +342,14 @@ def test_sparse_samples() -> None:
     x = RNG.normal(size=(100, 3)) * (RNG.random((100, 3)) < 0.4)
     fitted = linear_model.LogisticRegression().fit(sparse.csr_matrix(x), x[:, 0] > 0)
     for each in (sparse.csr_matrix(x), sparse.csc_array(x)):
-        compiled = compile_estimator(fitted, each)
+        compiled = cw.compile(fitted, each)
         np.testing.assert_array_equal(compiled.predict(each), fitted.predict(x))
 
 
 def test_a_pipeline_of_numbers_ends_in_a_tree() -> None:
     x = RNG.normal(size=(100, 3))
     fitted = make(preprocessing.StandardScaler(), tree.DecisionTreeClassifier(max_depth=3)).fit(x, x[:, 0] > 0)
-    compiled = compile_estimator(fitted, x, thresholds="client")
+    compiled = cw.compile(fitted, x, thresholds="client")
     assert (compiled.predict(x) == fitted.predict(x)).all()
     for nothing in ("passthrough", make("passthrough", None)):
         assert split_pipeline(make(nothing, tree.DecisionTreeClassifier()))[0] == ()
@@ -365,13 +365,13 @@ def test_unseen_categories_and_missing_values() -> None:
     with pytest.raises(
         ShapeError, match=r"column 'kind' has a category .* \(row 0\); expected one of \['x', 'y', 'z'\]"
     ):
-        compile_estimator(refusing, TABLE).predict(unseen)
+        cw.compile(refusing, TABLE).predict(unseen)
     parts = [("n", filled, NUMBERS), ("k", hot(handle_unknown="ignore"), ["kind"])]
     ignoring = make(columns(parts), linear_model.LogisticRegression()).fit(TABLE, TARGET)
-    compiled = compile_estimator(ignoring, TABLE)
+    compiled = cw.compile(ignoring, TABLE)
     assert (compiled.predict(unseen) == ignoring.predict(unseen)).all()
     partly = make(columns([("n", filled, ["size"]), ("p", "passthrough", ["age"])]), linear_model.LogisticRegression())
-    compiled = compile_estimator(partly.fit(TABLE, TARGET), TABLE)
+    compiled = cw.compile(partly.fit(TABLE, TARGET), TABLE)
     with pytest.raises(ShapeError, match="column 'age' has missing values .* replaced in other columns only"):
         compiled.predict(TABLE.assign(age=np.nan))
 
@@ -390,4 +390,4 @@ def test_what_the_client_cannot_do_is_named(step: Any, message: str) -> None:
     x = np.round(np.abs(RNG.normal(size=(60, 3))) + 1)
     fitted = make(step, linear_model.LogisticRegression()).fit(x, x[:, 0] > 1.5)
     with pytest.raises(UnsupportedOperatorError, match=message):
-        compile_estimator(fitted, x)
+        cw.compile(fitted, x)

@@ -14,13 +14,13 @@ import sklearn.base
 from sklearn import ensemble, linear_model, multioutput, naive_bayes, neural_network, svm, tree
 from sklearn.exceptions import ConvergenceWarning
 
+import cloakwork as cw
 from cloakwork.models.client_steps import run_output_steps
 from cloakwork.models.client_steps.feature_tables import check_column_names
 from cloakwork.models.client_steps.transforms import label_array
 from cloakwork.models.errors import CompileError, ShapeError, UnsupportedOperatorError
 from cloakwork.training.estimators import IsolationForest, MLPClassifier
 from cloakwork.training.importers import import_estimator
-from cloakwork.training.sklearn_compiler import compile_estimator
 
 X = np.random.default_rng(3).uniform(0, 1, (150, 6))
 LABELS = (np.stack([X[:, 0] + X[:, 1], X[:, 1] * 2, X[:, 2] + X[:, 3], X[:, 4]], axis=1) > [1, 0.8, 1.2, 0.5]).astype(
@@ -38,7 +38,7 @@ def network() -> MLPClassifier:
 def test_a_multilabel_network_tells_every_label() -> None:
     fitted = network()
     clear, shares = fitted.predict(X), fitted.predict_proba(X)
-    compiled = compile_estimator(fitted, X)
+    compiled = cw.compile(fitted, X)
     found = compiled.predict(X)
     assert found.shape == clear.shape == (150, 4) and found.dtype.kind == "i"
     assert (found == clear).mean() > 0.97
@@ -52,7 +52,7 @@ def test_an_isolation_forest_tells_outliers(contamination: Any) -> None:
     fitted = ensemble.IsolationForest(n_estimators=4, max_samples=12, contamination=contamination, random_state=0).fit(
         X
     )
-    compiled = compile_estimator(fitted, X, thresholds="client", accuracy=0.9)
+    compiled = cw.compile(fitted, X, thresholds="client", accuracy=0.9)
     found = compiled.predict(X)
     assert set(found.tolist()) <= {-1, 1} and found.shape == (150,)
     assert (found == fitted.predict(X)).mean() > 0.95  # the offset lies between scores that are close
@@ -68,7 +68,7 @@ def test_xgboost_with_two_targets() -> None:
     fitted = xgboost.XGBRegressor(n_estimators=4, max_depth=3).fit(X, targets)
     model: Any = import_estimator(fitted)
     np.testing.assert_allclose(model.evaluate(X), fitted.predict(X), atol=1e-5)
-    compiled = compile_estimator(fitted, X, thresholds="client")
+    compiled = cw.compile(fitted, X, thresholds="client")
     assert np.abs(compiled.predict(X) - fitted.predict(X)).max() < 0.05
     several = xgboost.XGBClassifier(n_estimators=4, max_depth=3).fit(X, LABELS)
     model = import_estimator(several)
@@ -86,7 +86,7 @@ def test_lightgbm_with_an_objective_of_ones_own() -> None:
     lightgbm = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
     fitted = lightgbm.LGBMRegressor(n_estimators=3, objective=squared, verbose=-1).fit(X, Y)
     with pytest.raises(UnsupportedOperatorError, match="LGBMRegressor: objective = .* an objective of LightGBM's own"):
-        compile_estimator(fitted, X)
+        cw.compile(fitted, X)
 
 
 def test_options_that_a_model_does_not_have() -> None:
@@ -94,20 +94,20 @@ def test_options_that_a_model_does_not_have() -> None:
         CompileError,
         match="precision: no option of a linear model \\(but of a network\\); expected accuracy, input_bits",
     ):
-        compile_estimator(linear_model.Ridge().fit(X, Y), X, precision="fast")
+        cw.compile(linear_model.Ridge().fit(X, Y), X, precision="fast")
     trees = tree.DecisionTreeRegressor(max_depth=2).fit(X, Y)
     with pytest.raises(CompileError, match="weight_bits, input_bits: no option of trees .*; expected accuracy, "):
-        compile_estimator(trees, X, weight_bits=4, input_bits=3)
+        cw.compile(trees, X, weight_bits=4, input_bits=3)
     with pytest.raises(CompileError, match="leaf_bits: no option of a network \\(but of trees\\)"):
-        compile_estimator(network(), X, leaf_bits=4)
+        cw.compile(network(), X, leaf_bits=4)
 
 
 @pytest.mark.parametrize("calibration", [X[:0], [], None], ids=["array", "list", "none"])
 def test_no_samples_to_calibrate_with(calibration: Any) -> None:
     for fitted in (linear_model.Ridge().fit(X, Y), tree.DecisionTreeRegressor(max_depth=2).fit(X, Y), network()):
-        with pytest.raises(CompileError, match="calibration: expected typical samples, .* got none"):
-            compile_estimator(fitted, calibration)
-    compiled = compile_estimator(tree.DecisionTreeRegressor(max_depth=2).fit(X, Y), X)
+        with pytest.raises(CompileError, match="samples: expected typical samples, .* got none"):
+            cw.compile(fitted, calibration)
+    compiled = cw.compile(tree.DecisionTreeRegressor(max_depth=2).fit(X, Y), X)
     with pytest.raises(ShapeError, match="at least one sample"):
         compiled.predict(X[:0])
 
@@ -129,8 +129,8 @@ def test_long_lists_of_names_are_cut() -> None:
 
 
 def test_the_failure_of_a_linear_model_is_in_the_text() -> None:
-    compiled = compile_estimator(linear_model.Ridge().fit(X, Y), X)
-    assert f"failure: 2^{compiled.report()['p_fail_log2']:.1f} for an output" in str(compiled)
+    compiled = cw.compile(linear_model.Ridge().fit(X, Y), X)
+    assert f"failure: 2^{compiled.report()['p_fail_log2']:.1f} for an output" in compiled.details
 
 
 @pytest.mark.parametrize("label", [3, "only", True])
@@ -148,7 +148,7 @@ def test_the_failure_of_a_linear_model_is_in_the_text() -> None:
 )
 def test_one_class_alone_is_predicted(estimator: Any, label: Any) -> None:
     fitted = sklearn.base.clone(estimator).fit(X, np.full(len(X), label))
-    compiled = compile_estimator(fitted, X)
+    compiled = cw.compile(fitted, X)
     found = compiled.predict(X)
     assert (found == fitted.predict(X)).all() and found.shape == (150,)
     np.testing.assert_allclose(compiled.predict(X, output="probabilities"), fitted.predict_proba(X), atol=1e-3)
@@ -158,10 +158,10 @@ def test_labels_are_of_one_kind() -> None:
     for labels in (np.array(["a", "b"], dtype=object), np.array([3, -1], dtype=object)):
         fitted = ensemble.VotingClassifier([("a", tree.DecisionTreeClassifier(max_depth=2))], voting="soft")
         fitted.fit(X, labels[LABELS[:, 0]].tolist())
-        found = compile_estimator(fitted, X, thresholds="client").predict(X)
+        found = cw.compile(fitted, X, thresholds="client").predict(X)
         assert (found == fitted.predict(X)).all()
     forest = tree.DecisionTreeClassifier(max_depth=2).fit(X, np.array(["no", "yes"], dtype=object)[LABELS])
-    assert (compile_estimator(forest, X, thresholds="client").predict(X) == forest.predict(X)).mean() > 0.98
+    assert (cw.compile(forest, X, thresholds="client").predict(X) == forest.predict(X)).mean() > 0.98
     with pytest.raises(CompileError, match="expected texts, or numbers, got both"):
         label_array(np.array([1, "a"], dtype=object), 2)
     with pytest.raises(CompileError, match="got datetime64"):
@@ -184,7 +184,7 @@ def test_labels_are_of_one_kind() -> None:
 )
 def test_a_target_of_one_column(estimator: Any) -> None:
     fitted = estimator.fit(X, np.exp(Y)[:, None])
-    found = compile_estimator(fitted, X, accuracy=0.95).predict(X)
+    found = cw.compile(fitted, X, accuracy=0.95).predict(X)
     expected = fitted.predict(X)
     assert found.shape == expected.shape
     assert np.abs(found - expected).mean() < 0.1
@@ -192,7 +192,7 @@ def test_a_target_of_one_column(estimator: Any) -> None:
 
 def test_an_isolation_forest_of_one_sample_each() -> None:
     fitted = ensemble.IsolationForest(n_estimators=3, max_samples=1, random_state=0).fit(X)
-    compiled = compile_estimator(fitted, X)
+    compiled = cw.compile(fitted, X)
     assert (compiled.predict(X) == fitted.predict(X)).all()
     np.testing.assert_allclose(compiled.predict(X, output="probabilities")[:, 0], fitted.score_samples(X), atol=1e-6)
 
@@ -205,7 +205,7 @@ def test_a_network_of_counts() -> None:
         if not hasattr(fitted, "loss") or "loss" not in fitted.get_params():
             pytest.skip("scikit-learn 1.7 and newer have other losses of MLPRegressor")
         fitted.set_params(loss="poisson").fit(X, counts)
-    found, expected = compile_estimator(fitted, X).predict(X), fitted.predict(X)
+    found, expected = cw.compile(fitted, X).predict(X), fitted.predict(X)
     assert np.abs(found - expected).mean() < 0.05 * expected.mean()
     fitted.out_activation_ = "softplus"
     with pytest.raises(UnsupportedOperatorError, match="out_activation_ = 'softplus'"):
@@ -215,7 +215,7 @@ def test_a_network_of_counts() -> None:
 @pytest.mark.parametrize("member", [linear_model.RidgeClassifier(), svm.LinearSVC(), linear_model.LogisticRegression()])
 def test_outputs_that_are_decided_one_by_one(member: Any) -> None:
     fitted = multioutput.MultiOutputClassifier(member).fit(X, np.array(["no", "yes"])[LABELS])
-    found = compile_estimator(fitted, X).predict(X)
+    found = cw.compile(fitted, X).predict(X)
     assert found.shape == (150, 4) and (found == fitted.predict(X)).mean() > 0.98
 
 

@@ -41,6 +41,7 @@ export interface Model {
   name: string;
   version: string;
   state: string;
+  reason: string;
   parameter_set: string;
   bootstraps: number;
   runs: number;

@@ -41,7 +41,7 @@ function models({ service, act }: Tools): ListDefinition<Model> {
     columns: [
       { title: "Model", text: (model) => model.name },
       { title: "Version", text: (model) => model.version },
-      { title: "State", text: (model) => model.state.replaceAll("_", " ") },
+      { title: "State", text: ({ state, reason }) => [state.replaceAll("_", " "), reason].filter((part) => part !== "").join(": ") },
       { title: "Parameter set", text: (model) => model.parameter_set },
       { title: "Bootstraps per sample", kind: "number", text: (model) => count(model.bootstraps) },
       { title: "Runs", kind: "number", text: (model) => count(model.runs) },
@@ -57,7 +57,7 @@ function models({ service, act }: Tools): ListDefinition<Model> {
       },
       {
         title: "Load",
-        fits: (model) => model.state === "unloaded",
+        fits: (model) => ["unloaded", "unavailable"].includes(model.state),
         run: (model) => void change(model, "load", `Put every version of ${model.name} that is not retired into service?`),
       },
     ],

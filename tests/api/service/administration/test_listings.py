@@ -23,6 +23,7 @@ from cloakwork.api.service.administration.listings import Listings
 from cloakwork.api.service.administration.pages import Page
 from cloakwork.api.service.clock import today
 from cloakwork.api.service.jobs.events import JobEvents, JobProgress
+from cloakwork.api.service.models.folder import Fault
 from cloakwork.api.service.services import DATABASE_FILE, migrate
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.api.settings import Settings, load_settings
@@ -280,7 +281,8 @@ def test_versions_of_models_in_their_order(tmp_path: Path):
     names = [f"model-{i:03}" for i in range(40)]
     versions = ("2", "10", "10-beta", "latest")
     every = [model(name, version) for name in names for version in versions]
-    models: Any = SimpleNamespace(every=lambda: every)
+    fault = ("model-007", "11"), Fault("its file is damaged", None, 9)
+    models: Any = SimpleNamespace(every=lambda: every, faults=lambda: [fault])
     database = Database(f"sqlite:///{tmp_path / 'test.db'}")
     listings = listings_of(database, load_settings(data_folder=tmp_path), models)
 
@@ -291,5 +293,9 @@ def test_versions_of_models_in_their_order(tmp_path: Path):
         return await all_pages(ask)
 
     found = asyncio.run(run())
-    assert [(row["name"], row["version"]) for row in found] == [(name, v) for name in names for v in versions]
+    places = [(name, version) for name in names for version in versions]
+    places.insert(places.index(("model-007", "10")) + 1, fault[0])
+    assert [(row["name"], row["version"]) for row in found] == places
+    states = {(row["name"], row["version"]): (row["state"], row["reason"]) for row in found}
+    assert states.pop(fault[0]) == ("unavailable", "its file is damaged") and set(states.values()) == {("loaded", "")}
     assert listings.models("model-039/zzz", 7).rows == [] and listings.models("zzz/1", 7).next is None

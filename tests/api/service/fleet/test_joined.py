@@ -11,7 +11,7 @@ from fleet_servers import processes, rows
 from scoring_server import User, becomes
 
 from cloakwork.models.audit.audit_key import load_audit_key
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 

@@ -20,7 +20,7 @@ from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.models.records import ModelRecords
 from cloakwork.api.service.services import DATABASE_FILE, migrate
 from cloakwork.api.service.storage.object_store import ObjectStore
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.repository_files import next_version
 
 Work = Callable[[Models, Database], Awaitable[None]]

@@ -13,7 +13,7 @@ import pytest
 from scoring_server import Server, User, becomes, running, toy_model
 from two_services import Shared, pair, shared
 
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.program.artefact import program_to_bytes
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]

@@ -18,7 +18,7 @@ from scoring_server import Server, User, becomes, new_tenant, running, toy_model
 
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.program.artefact import program_to_bytes
 
 MOST_BYTES = 1 << 20

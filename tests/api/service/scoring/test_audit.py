@@ -15,7 +15,7 @@ from scoring_server import Server, User, becomes, running
 
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.models.audit.audit_key import AuditKey, load_audit_key
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 
 HEADER = "Fhe-Audit-Key"
 

@@ -20,7 +20,7 @@ from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.scoring import engines as module
 from cloakwork.api.service.scoring.engines import Engines, Events
 from cloakwork.models.audit.audit_key import AuditKey, load_audit_key
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 
 CARDS = ("cuda:0", "cuda:1")
 

@@ -9,9 +9,9 @@ import onnx_models
 import pytest
 from scoring_server import User, running
 
+import cloakwork as cw
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.audit.audit_key import load_audit_key
-from cloakwork.models.compiler import compile_onnx
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 @pytest.mark.parametrize("devices", ["cuda", "auto"])
 def test_answers_of_a_gpu_are_those_of_the_cpu(tmp_path: Path, devices: str):
     rng = np.random.default_rng(0)
-    compiled = compile_onnx(onnx_models.mlp(rng, (4, 6, 3)), rng.uniform(-1, 1, (512, 4)))
+    compiled = cw.compile(onnx_models.mlp(rng, (4, 6, 3)), rng.uniform(-1, 1, (512, 4)))
     folder = tmp_path / "data" / "models" / "toy"
     folder.mkdir(parents=True)
     compiled.save(folder / "1.clkm")

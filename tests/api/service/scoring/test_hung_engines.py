@@ -11,9 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 from fake_engines import FakeEngines
-from scoring_server import User, becomes, eventually, metric, running
+from scoring_server import User, becomes, eventually, metric, new_tenant, resident, running
 
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.scoring import watch as module
@@ -86,6 +87,42 @@ def test_what_hangs_every_engine_ends_as_what_kills_them(tmp_path: Path, fill: C
             assert (not_ready.status_code, "does not answer" in not_ready.text) == (503, True)
             assert (answer.result().status_code, answer.result().json()["code"]) == (503, "engine_lost")
         assert eventually(lambda: user.infer(body).status_code == 200)
+
+
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
+def test_the_keys_of_a_hung_engine_are_not_resident_any_more(tmp_path: Path, fill: Callable[[Path], Path]):
+    """They are read again when they are used next; metrics and the administrator's list say both."""
+    data = fill(tmp_path / "data")
+    tokens = {
+        name: new_tenant(data, name, *scopes)
+        for name, scopes in (("owner", ["admin", "metrics"]), ("alice", ["score"]))
+    }
+    limits = {"ENGINE_PING_SECONDS": "0.1", "ENGINE_MISSED_PINGS": "8", "THREADS": "1"}
+
+    def http_of(name: str) -> httpx.Client:
+        return server.client(headers={"Authorization": f"Bearer {tokens[name]}"})
+
+    with (
+        running(data, insecure=False, environment=limits) as server,
+        http_of("owner") as admin,
+        http_of("alice") as http,
+    ):
+
+        def listed() -> list[bool]:
+            return [each["resident"] for each in admin.get("/v2/admin/keys").raise_for_status().json()["keys"]]
+
+        user = User.of(http)
+        user.upload()
+        body = user.encrypt()[1]
+        expected = user.infer(body).raise_for_status().content
+        assert sum(resident(admin)) > 0 and becomes(listed, [True])
+        server.kill_engine(signal.SIGSTOP)
+        assert becomes(lambda: metric(admin, "fhe_engine_hangs"), 1)
+        assert becomes(lambda: sum(resident(admin)), 0) and listed() == [False]
+        assert eventually(lambda: user.infer(body).status_code == 200)
+        assert user.infer(body).content == expected
+        assert sum(resident(admin)) > 0 and becomes(listed, [True])
 
 
 class Link:

@@ -11,7 +11,7 @@ from in_process import serving
 from scoring_server import Server, User, becomes, metric
 
 from cloakwork.models.audit.audit_key import load_audit_key
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 
 REQUESTS = 24
 JOINED = "fhe_joined_requests_total"

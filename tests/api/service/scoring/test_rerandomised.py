@@ -17,7 +17,7 @@ from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import public_key_bytes
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import load_results
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.runtime import Runtime
@@ -31,7 +31,7 @@ def logistic() -> CompiledModel:
     rng = np.random.default_rng(5)
     labels = np.array(["no", "yes"])
     model = LinearModel(rng.normal(size=(1, FEATURES)), rng.normal(size=1), "sigmoid", labels=labels)
-    return compile_linear(model, rng.uniform(-1, 1, (200, FEATURES)), parameters="toy_two_limb")
+    return compile_linear(model, rng.uniform(-1, 1, (200, FEATURES)), sets="toy_two_limb")
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 from scoring_server import User
 
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 
 
 def agrees(found: np.ndarray, compiled: CompiledModel, x: np.ndarray) -> bool:

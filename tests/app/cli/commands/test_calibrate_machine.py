@@ -51,7 +51,8 @@ def test_json_is_what_is_kept_and_what_reports_use(call, cache: Path, device: st
     shown = call("inspect", "iris-tree", "--json", "-")
     estimate = json.loads(shown.stdout)["estimated_seconds"][label]
     assert estimate["measured_here"] and estimate["complete"] and estimate["seconds_one_sample"] > 0
-    assert f"forecast for {label}" in call("inspect", "iris-tree").stdout
+    assert f"forecast for {label}" in call("inspect", "iris-tree", "--details").stdout
+    assert f" here ({label})" in call("inspect", "iris-tree").stdout
 
 
 def test_further_sets_are_kept_beside_those_measured_before(call, cache: Path) -> None:

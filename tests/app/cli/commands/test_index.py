@@ -40,7 +40,7 @@ def ended(call: Any, *arguments: Any) -> dict[str, Any]:
 def test_build_and_query(call: Any, folder: Path, options: tuple[str, ...], expected: list[float] | None) -> None:
     chosen = [folder / option if option.endswith(".npy") else option for option in options]
     built = ended(call, "build", folder / "table.npy", *chosen, "-o", folder / "index", "--neighbors", 3)
-    assert (built["rows"], built["features"]) == (60, 6) and built["set"] in ("bgv12", "bgv13")
+    assert (built["rows"], built["features"]) == (60, 6) and built["parameter_set"] in ("bgv12", "bgv13")
     found = ended(
         call, "query", folder / "queries.npy", "--index", folder / "index", "-o", folder / "answers.npy", "--threads", 2
     )

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cloakwork as cw
 from cloakwork.app.cli.main import run
 from cloakwork.app.client.table import read_samples
 from cloakwork.fhe_core.errors import ShapeError
 from cloakwork.models import zoo
-from cloakwork.models.compiler import compile_onnx
 
 NAMES = ("iris", "breast-cancer", "wine", "digits", "drawn-digits")
 
@@ -69,7 +69,7 @@ def test_a_column_of_another_name_is_refused():
 def test_the_network_compiles_with_its_inputs(capsys: pytest.CaptureFixture[str]):
     assert run(["samples", "onnx", "-o", "made/here", "--number", "10", "--labels", "y.npy"]) == 0
     folder = Path("made/here")
-    model = compile_onnx(folder / "model.onnx", np.load(folder / "inputs.npy"))
+    model = cw.compile(folder / "model.onnx", np.load(folder / "inputs.npy"))
     x, labels = np.load(folder / "x.npy"), np.load("y.npy")
     assert x.shape == (10, 784) and (np.asarray(model.predict(x)).argmax(axis=1) == labels).mean() >= 0.9
     capsys.readouterr()

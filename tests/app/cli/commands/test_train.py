@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 
 DATA = os.environ.get("CLOAKWORK_DATA", "")
 
@@ -26,7 +26,7 @@ def test_one_epoch_of_the_small_network(call, tmp_path):
     assert record["epochs"] == 1
     assert record["accuracy_clear"] > 0.8
     assert CompiledModel.load(tmp_path / "m.clkm").program.parameters.name == record["parameter_set"]
-    again = call("compile", "m.onnx", "--calibration", "m.calibration.json", "-o", "n.clkm", "--profile", "10")
+    again = call("compile", "m.onnx", "--samples", "m.calibration.json", "-o", "n.clkm", "--precision", "10")
     assert again.returncode == 0, again.stderr
     arguments = ["simulate", "m.clkm", "--data", "mnist", "--samples", "500", "--json", "-"]
     simulated = call(*arguments, environment={"CLOAKWORK_DATA": DATA})

@@ -12,8 +12,9 @@ from onnx import helper
 from onnx_models import model
 from PIL import Image
 
+import cloakwork as cw
 from cloakwork.app.cli.demo import cifar10
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.training.cifar10_data import CLASSES
 
 DATA = os.environ.get("CLOAKWORK_DATA", "")
@@ -32,7 +33,7 @@ def compiled() -> CompiledModel:
         helper.make_node("MatMul", ["r", "u"], ["y"], name="out"),
     ]
     samples = np.random.default_rng(6).uniform(0, 1, (200, 3, 1, 1)) * np.ones((1, 1, 32, 32))
-    return compile_onnx(model(nodes, [3, 32, 32], weights), samples)
+    return cw.compile(model(nodes, [3, 32, 32], weights), samples)
 
 
 @pytest.fixture

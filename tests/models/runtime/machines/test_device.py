@@ -10,13 +10,14 @@ from odd_programs import program
 from onnx import ModelProto
 from test_encrypted_networks import RNG, convolutional, residual
 
+import cloakwork as cw
 from cloakwork.fhe_core import _engine, engine
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.forecast.probes import probe_input
 from cloakwork.models.runtime import Runtime, samples_at_once
 from cloakwork.models.runtime.machines import device as machine
@@ -28,7 +29,7 @@ NETWORKS = {"conv": (convolutional, (1, 4, 4)), "residual": (residual, (4,))}
 def compiled(request: pytest.FixtureRequest) -> CompiledModel:
     make, shape = NETWORKS[request.param]
     proto: ModelProto = make()
-    return compile_onnx(proto, RNG.uniform(-1, 1, (400, *shape)))
+    return cw.compile(proto, RNG.uniform(-1, 1, (400, *shape)))
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def test_the_words_of_the_cpu(compiled: CompiledModel, key: ClientKey, keys: Eva
 @pytest.mark.gpu
 def test_samples_under_one_mask() -> None:
     """Three samples in two ciphertexts of two lanes."""
-    compiled = compile_onnx(residual(), RNG.uniform(-1, 1, (400, 4)), common_mask=True)
+    compiled = cw.compile(residual(), RNG.uniform(-1, 1, (400, 4)), bodies=2)
     key = ClientKey.generate(compiled.program.parameters)
     keys = key.evaluation_keys()
     samples = RNG.uniform(-1, 1, (3, 4))

@@ -1,0 +1,53 @@
+"""What the file of a model for batches holds, and all that its server needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cloakwork.models.batches.client import BatchClient
+from cloakwork.models.batches.costs import Cost
+from cloakwork.models.batches.formula import Formula
+from cloakwork.models.batches.plan import Plan
+from cloakwork.models.program import Program
+from cloakwork.models.program.facts import OriginalFacts
+
+Way = Literal["slots", "ciphertexts"]  # one sample a slot (or coefficient), one ciphertext a sample
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A way of computing the model that was considered.
+
+    Attributes:
+        kind: what the server computes, in words.
+        agreement: share of the given samples decided as by the model in clear; of values, of their deviation that is kept.
+    """
+
+    way: Way
+    kind: str
+    cost: Cost
+    agreement: float
+
+
+@dataclass(frozen=True, eq=False)
+class BatchContents:
+    """Attributes as of `BatchModel`.
+
+    Attributes:
+        program: of one ciphertext a sample by look-ups' arithmetic; None if another packing was chosen.
+    """
+
+    client: BatchClient
+    formula: Formula
+    plan: Plan
+    program: Program | None
+    batch: int
+    considered: tuple[Alternative, ...]
+    reason: str
+    original: OriginalFacts | None = None
+
+    @property
+    def packing(self) -> Way:
+        """The cheapest of `considered`."""
+        return self.considered[0].way
