@@ -67,7 +67,7 @@ class KeyShapes:
 
     @property
     def byte_count(self) -> int:
-        """Of the joined keys, the only size that they have."""
+        """Returns the bytes of the joined keys, the only size that they have."""
         return joined_size([each.byte_count for each in self.shapes])
 
     @cached_property

@@ -95,13 +95,13 @@ class BatchClient:
 
     @property
     def key_shapes(self) -> KeyShapes:
-        """Of the evaluation keys of a levelled model, for each plaintext modulus; for sums they hold no key."""
+        """Returns the shapes of the evaluation keys of a levelled model, for each plaintext modulus; for sums they hold no key."""
         rounds = expansion_rounds(self.parameters[0], self.features) if self.packing == "query" else 0
         return KeyShapes(tuple(ExpansionKeyShape(each, rounds, self.products) for each in self.parameters))
 
     @property
     def key_parameters(self) -> tuple[Any, ...]:
-        """What keys are generated for: a set of look-ups, or a levelled set for each plaintext modulus."""
+        """Returns what keys are generated for: a set of look-ups, or a levelled set for each plaintext modulus."""
         return self.parameters if self.program is None else (parameter_set(self.program.parameters),)
 
     def evaluation_keys(self, keys: Sequence[LevelledClientKey]) -> list[LevelledEvaluationKeys]:
@@ -124,7 +124,7 @@ class BatchClient:
 
     @property
     def query_ciphertexts(self) -> int:
-        """How many a query has, for each plaintext modulus."""
+        """Counts the ciphertexts of a query, for each plaintext modulus."""
         return 1 if self.packing == "query" else self.features
 
     def check_size(self, samples: Any) -> None:
@@ -220,7 +220,7 @@ class BatchClient:
 
     @property
     def answer_ciphertexts(self) -> int:
-        """How many an answer has, for each plaintext modulus."""
+        """Counts the ciphertexts of an answer, for each plaintext modulus."""
         return -(-len(self.unit) // self.parameters[0].polynomial_size) if self.packing == "query" else len(self.unit)
 
     def scores(self, outputs: NDArray[Any], integers: Indices) -> Reals:

@@ -96,7 +96,7 @@ class BatchScorer:
 def prepared_tables(
     client: BatchClient, formula: Formula, threads: int = 1, device: str = "cpu"
 ) -> list[InnerProductTable]:
-    """Where queries are scored, for keys of any client: a table for each plaintext modulus, none if samples are packed otherwise."""
+    """Prepares where queries are scored, for keys of any client: a table for each plaintext modulus, none if samples are packed otherwise."""
     if client.packing != "query":
         return []
     evaluators = (LevelledEvaluator(each, threads=threads, device=device) for each in client.parameters)

@@ -92,7 +92,7 @@ class BatchModel(Model):
             )
 
     def check_header(self, start: bytes, length: int, most: int) -> RequestHeader:
-        """Of the first plaintext modulus; the engine checks the others."""
+        """Reads the header of the first plaintext modulus; the engine checks the others."""
         header = read_levelled_header(start, self._query_headers(1)[0].byte_count, Kind.SEEDED_CIPHERTEXTS)
         if header.parameters != self.parameters[0]:
             raise WrongParametersError(
