@@ -203,8 +203,10 @@ class Residency:
     def table_and_keys(
         self, digest: str, prepare: Callable[[], Table], place: KeyPlace, threads: int
     ) -> tuple[Table, tuple[ExpandedLevelledKeys, ...]]:
-        """Returns what is prepared of the model with this digest, and levelled keys for each plaintext modulus, on the device. Neither makes room for the
-        other."""
+        """Returns what is prepared of the model with this digest, and levelled keys for each plaintext modulus, on the device.
+
+        Neither makes room for the other.
+        """
         cache, table_name = self._expanded, _TABLE + digest
 
         def load(path: Path) -> LoadedLevelledKeys:

@@ -161,8 +161,9 @@ def _one_layer() -> CompiledModel:
 def _exact() -> CompiledModel:
     rng = np.random.default_rng(3)
     x = rng.uniform(-1, 1, (200, 8))
-    settings = {"input_bits": 2, "activation_bits": 2}
-    return cw.compile(_mlp(rng, [8, 12, 3]), x, precision="exact", weight_bits=2, **settings, accuracy=0)
+    return cw.compile(
+        _mlp(rng, [8, 12, 3]), x, precision="exact", weight_bits=2, input_bits=2, activation_bits=2, accuracy=0
+    )
 
 
 def _convolutional() -> CompiledModel:

@@ -99,7 +99,7 @@ def prepared(path: Path, options: argparse.Namespace, record: Record) -> Compile
     if path.suffix == ".onnx":
         images = typical(options.data, options.calibration)
         start = time.process_time()
-        compiled = cw.compile(path, images, **options.options)
+        compiled: CompiledModel = cw.compile(path, images, **options.options)
         record |= {
             "compile_cpu_seconds": round(time.process_time() - start, 1),
             "compile_peak_gib": round(peak_gib(), 2),

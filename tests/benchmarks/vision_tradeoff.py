@@ -147,7 +147,7 @@ def measured(
     for parameter_set in variant.sets:
         began = time.monotonic()
         torch.manual_seed(variant.tuning.seed)
-        prepared = tuned(model, *data.train, parameter_set, variant.tuning, teacher=teacher, structured_keys=True)
+        prepared = tuned(model, *data.train, parameter_set, variant.tuning, teacher=teacher, structured=True)
         path = folder / f"{variant.name}-{parameter_set}.onnx"
         x, y = data.test
         clear, noisy = (scores(prepared, x, simulated).argmax(axis=1) for simulated in (False, True))

@@ -29,7 +29,8 @@ def linear(task: dict[str, np.ndarray]) -> CompiledModel:
 
 def tree(task: dict[str, np.ndarray]) -> CompiledModel:
     fitted = DecisionTreeClassifier(max_depth=3, random_state=1).fit(task["train"], task["labels"])
-    return cw.compile(fitted, task["train"])
+    compiled: CompiledModel = cw.compile(fitted, task["train"])
+    return compiled
 
 
 def main() -> None:

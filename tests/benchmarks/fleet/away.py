@@ -62,10 +62,12 @@ class Place:
     @contextmanager
     def fault(self, what: str, how: str) -> Iterator[None]:
         proxy = self.store if what == "storage" else self.database
-        begin, end = {
+        changes: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
             STOPPED: (partial(self._signal, signal.SIGSTOP), partial(self._signal, signal.SIGCONT)),
             DOWN: (partial(self.postgresql.stop, "fast"), self.postgresql.start),
-        }.get(how, (partial(setattr, proxy, "mode", how), partial(setattr, proxy, "mode", PASS)))
+        }
+        usual = partial(setattr, proxy, "mode", how), partial(setattr, proxy, "mode", PASS)
+        begin, end = changes.get(how, usual)
         begin()
         try:
             yield
