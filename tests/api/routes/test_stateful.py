@@ -21,7 +21,13 @@ _SCENARIOS = 4
 
 @pytest.mark.tier("all")
 @pytest.mark.os_entropy
-@pytest.mark.parametrize("insecure", [True, False], ids=["insecure-local", "tenants"])
+@pytest.mark.parametrize(
+    "insecure",
+    [
+        pytest.param(False, id="tenants"),
+        pytest.param(True, id="insecure-local", marks=pytest.mark.tier("release")),
+    ],
+)
 def test_sequences_find_nothing(tmp_path: Path, fill: Callable[[Path], Path], compiled: CompiledModel, insecure: bool):
     """Ten minutes: CLOAKWORK_TEST_SECONDS=600 CLOAKWORK_TEST_SEED=2."""
     data = fill(tmp_path / "data")
