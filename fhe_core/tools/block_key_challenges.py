@@ -26,11 +26,7 @@ from typing import Any
 LENGTH, MODULUS, SIGMA = 8, 1 << 16, 7.33  # the noise at which n = 864 has 132 bits
 # n: bits by the cheapest attack that we know (meet_in_the_middle.py; of n = 152 halves of the key by themselves)
 DIMENSIONS = {152: 30, 248: 40, 304: 49, 376: 60, 440: 69, 512: 79, 648: 99, 864: 132}
-MATRIX, SECRET, NOISE = (
-    b"cloakwork block key challenge 1 A",
-    b"cloakwork block key challenge 1 s",
-    b"cloakwork block key challenge 1 e",
-)
+MATRIX, SECRET, NOISE = b"cloakwork block key challenge 1 A", b"cloakwork block key challenge 1 s", b"cloakwork block key challenge 1 e"
 
 
 def stream(label: bytes, seed: bytes, index: int, size: int) -> bytes:
@@ -60,9 +56,7 @@ def instance(dimension: int, seed: bytes) -> tuple[dict[str, Any], list[int]]:
     for index in range(2 * dimension):
         (number,) = struct.unpack("<Q", stream(NOISE, seed, index, 8))
         error = round(normal.inv_cdf((number + 0.5) / 2**64))
-        body.append(
-            (sum(a for a, bit in zip(matrix_row(public, index, dimension), key, strict=True) if bit) + error) % MODULUS
-        )
+        body.append((sum(a for a, bit in zip(matrix_row(public, index, dimension), key, strict=True) if bit) + error) % MODULUS)
     challenge = {
         "name": f"block-{dimension}",
         "n": dimension,
@@ -108,12 +102,8 @@ def main() -> int:
             challenge, _ = instance(dimension, hashlib.sha256(master + struct.pack("<I", dimension)).digest())
             (arguments.folder / f"{challenge['name']}.json").write_text(json.dumps(challenge, indent=1) + "\n")
         return 0
-    right, deviation = check(
-        json.loads(arguments.file.read_text()), [int(part) for part in arguments.positions.split(",")]
-    )
-    print(
-        f"{'solved' if right else 'not the key'}: b - A s has a root mean square of {deviation:.2f}, {SIGMA} for the key"
-    )
+    right, deviation = check(json.loads(arguments.file.read_text()), [int(part) for part in arguments.positions.split(",")])
+    print(f"{'solved' if right else 'not the key'}: b - A s has a root mean square of {deviation:.2f}, {SIGMA} for the key")
     return 0 if right else 1
 
 

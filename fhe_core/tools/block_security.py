@@ -48,9 +48,7 @@ def _distribution(length: int) -> type:
         """What the estimator is told of the secret. Not "sparse": its sparse attacks would take the ones for independent."""
 
         def __init__(self, n: int | None = None) -> None:
-            super().__init__(
-                n=n, mean=RR(1 / (length + 1)), stddev=RR(effective_deviation(length)), bounds=(0, 1), _density=1.0
-            )
+            super().__init__(n=n, mean=RR(1 / (length + 1)), stddev=RR(effective_deviation(length)), bounds=(0, 1), _density=1.0)
 
         def resize(self, new_n: int) -> Any:
             return Blocks(new_n)
@@ -87,11 +85,7 @@ def _transform_attack(length: int, transform_bits: float) -> type:
             """Samples for as many guesses as there are, instead of the estimator's number of them."""
             samples = super().Nf(params, m, beta_bkz, beta_sieve, k_enum, k_fft, p)
             counted = float(k_enum * cls.Hf(params.Xs) + k_fft * math.log(p) + math.log(2))
-            return (
-                samples
-                * (math.log(2) * k_enum * guess_bits(length) + k_fft * transform_bits * math.log(p) + math.log(2))
-                / counted
-            )
+            return samples * (math.log(2) * k_enum * guess_bits(length) + k_fft * transform_bits * math.log(p) + math.log(2)) / counted
 
     return OnBlocks
 

@@ -50,9 +50,7 @@ def estimate(secret: str, dimension: int, modulus: int, sigma: float) -> dict[st
     elif secret.startswith("block_"):
         return rounded(block_security.estimate(int(secret.removeprefix("block_")), dimension, modulus, sigma))
     else:
-        small = (
-            ND.DiscreteGaussian(search.GAUSSIAN_SECRET_SIGMA) if secret == "gaussian" else ND.Uniform(*BOUNDS[secret])
-        )
+        small = ND.DiscreteGaussian(search.GAUSSIAN_SECRET_SIGMA) if secret == "gaussian" else ND.Uniform(*BOUNDS[secret])
         problem = LWE.Parameters(n=dimension, q=modulus, Xs=small, Xe=ND.DiscreteGaussian(sigma), m=oo)
         attacks = {"usvp": LWE.primal_usvp, "bdd": LWE.primal_bdd, "dual_hybrid": LWE.dual_hybrid}
         costs = {name: attack(problem, red_cost_model=RC.MATZOV) for name, attack in attacks.items()}
@@ -138,9 +136,7 @@ def table(rows: Iterable[search.Row]) -> str:
     """Each set's least bits by each kind of attack, over all of its problems. Sets of the same numbers share a line."""
     problems = {row.name: search.row_instances(row) for row in rows if not search.is_toy(row)}
     for log_size, count in LEVELLED.items():
-        problems[f"bgv{log_size}"] = (
-            search.estimate_key("ternary", 1 << log_size, levelled_modulus(log_size, count), search.SIGMA_FLOOR),
-        )
+        problems[f"bgv{log_size}"] = (search.estimate_key("ternary", 1 << log_size, levelled_modulus(log_size, count), search.SIGMA_FLOOR),)
     lines: dict[str, list[str]] = {}
     for name, instances in problems.items():
         stored = [search.ESTIMATES[instance] for instance in instances]
@@ -158,9 +154,7 @@ def wanted() -> set[str]:
     stored."""
     search.cached_lwe_sigma.cache_clear()
     rows = {key for row in search.find_rows() if not search.is_toy(row) for key in search.row_instances(row)}
-    return rows | {
-        f"ternary {1 << log_size} {levelled_modulus(log_size, count)} 3.19" for log_size, count in LEVELLED.items()
-    }
+    return rows | {f"ternary {1 << log_size} {levelled_modulus(log_size, count)} 3.19" for log_size, count in LEVELLED.items()}
 
 
 def levelled_modulus(log_size: int, count: int) -> int:

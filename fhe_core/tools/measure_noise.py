@@ -23,9 +23,7 @@ from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.lanes import lane_axis
 
 Errors = NDArray[np.float64]
-Rotations = tuple[
-    NDArray[np.unsignedinteger], NDArray[np.int64]
-]  # the words of the engine, and the words that their phases should be
+Rotations = tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]  # the words of the engine, and the words that their phases should be
 ROTATIONS = 32  # blind rotations; each gives N noise samples
 SWITCHES = 4096  # keyswitches
 # Polynomials encrypted under a public key, times the parties' number squared: of a binary key, a sixth of the variance lies in one pair of
@@ -79,24 +77,16 @@ class JointSecret:
     def __init__(self, params: ParameterSet, entropy: bytes) -> None:
         self.params, self.entropy, self.encryptions = params, entropy, 0
         self.parties = [_engine.PartyKey.generate(params, index, entropy) for index in range(params.party_count)]
-        self.public_seed, self.keyswitch_seed = (
-            hashlib.sha256(what + entropy).digest() for what in (b"public", b"keyswitch")
-        )
+        self.public_seed, self.keyswitch_seed = (hashlib.sha256(what + entropy).digest() for what in (b"public", b"keyswitch"))
         shares = [party.public_share(self.public_seed) for party in self.parties]
-        self.public_bodies: NDArray[np.uint64] = np.add.reduce(shares) % np.uint64(
-            params.modulus
-        )  # a few words of 54 bits
+        self.public_bodies: NDArray[np.uint64] = np.add.reduce(shares) % np.uint64(params.modulus)  # a few words of 54 bits
 
     def public_key(self) -> tuple[bytes, NDArray[np.uint64]]:
         return self.public_seed, self.public_bodies
 
     def evaluation_keys(self) -> tuple[bytes, NDArray[np.unsignedinteger], NDArray[np.uint32]]:
-        bootstrap = np.concatenate(
-            [party.bootstrap_share(self.public_seed, self.public_bodies) for party in self.parties]
-        )
-        keyswitch = np.add.reduce(
-            [party.keyswitch_share(self.keyswitch_seed) for party in self.parties], dtype=np.uint32
-        )
+        bootstrap = np.concatenate([party.bootstrap_share(self.public_seed, self.public_bodies) for party in self.parties])
+        keyswitch = np.add.reduce([party.keyswitch_share(self.keyswitch_seed) for party in self.parties], dtype=np.uint32)
         return self.keyswitch_seed, bootstrap, keyswitch & np.uint32(2**self.params.keyswitch_modulus_log2 - 1)
 
     def encrypt_lwe(self, messages: NDArray[np.uint64]) -> NDArray[np.unsignedinteger]:
@@ -106,16 +96,11 @@ class JointSecret:
         self.encryptions += 1
         randomness = hashlib.sha256(b"encryption %d " % self.encryptions + self.entropy).digest()
         glwe = _engine.public_encrypt_glwe(self.params, self.public_seed, self.public_bodies, constants, randomness)
-        masks, negated = (
-            glwe[:, :-1],
-            (np.uint64(self.params.modulus) - glwe[:, :-1, :0:-1]) % np.uint64(self.params.modulus),
-        )
+        masks, negated = glwe[:, :-1], (np.uint64(self.params.modulus) - glwe[:, :-1, :0:-1]) % np.uint64(self.params.modulus)
         lwe = np.concatenate([masks[:, :, :1], negated], axis=2).reshape(len(messages), -1)
         return np.concatenate([lwe, glwe[:, -1, :1]], axis=1)
 
-    def _joint(
-        self, phases: list[NDArray[np.unsignedinteger]], bodies: NDArray[np.unsignedinteger], modulus: int
-    ) -> NDArray[np.unsignedinteger]:
+    def _joint(self, phases: list[NDArray[np.unsignedinteger]], bodies: NDArray[np.unsignedinteger], modulus: int) -> NDArray[np.unsignedinteger]:
         total = bodies.astype(np.uint64)
         for phase in phases:
             total = (total + (modulus - (bodies + (modulus - phase.astype(np.uint64))) % modulus)) % modulus
@@ -178,17 +163,13 @@ class Laboratory:
 
     def fresh(self) -> Stage:
         messages = self.torus_words(SWITCHES, *self.lanes)
-        errors = centred(
-            subtract(self.secret.phase_lwe(self.secret.encrypt_lwe(messages)), messages), self.params.modulus
-        )
+        errors = centred(subtract(self.secret.phase_lwe(self.secret.encrypt_lwe(messages)), messages), self.params.modulus)
         return Stage("fresh", errors)
 
     def public_key(self) -> Stage:
         messages = self.torus_words(PUBLIC * self.params.party_count**2, *self.lanes, self.params.polynomial_size)
         seed, bodies = self.secret.public_key()
-        phases = self.secret.phase_glwe(
-            _engine.public_encrypt_glwe(self.params, seed, bodies, messages, self.public_randomness())
-        )
+        phases = self.secret.phase_glwe(_engine.public_encrypt_glwe(self.params, seed, bodies, messages, self.public_randomness()))
         return Stage("public key", centred(subtract(phases, messages).ravel(), self.params.modulus))
 
     def keyswitch(self) -> Stage:
@@ -230,22 +211,15 @@ class Laboratory:
         rotated, expected = self.rotate() if rotations is None else rotations
         coefficients = np.linspace(0, params.table_size - 1, entries).astype(np.uint32)
         places = [divmod(int(c), params.extension_factor) for c in coefficients]
-        parts = [
-            self.session.sample_extract(np.ascontiguousarray(rotated[:, i]), np.array([j], np.uint32))
-            for j, i in places
-        ]
+        parts = [self.session.sample_extract(np.ascontiguousarray(rotated[:, i]), np.array([j], np.uint32)) for j, i in places]
         outputs = np.concatenate(parts, axis=1).reshape(-1, params.large_words)
         # Every sum takes outputs of different rotations: one group of rotations per weight.
         inputs = outputs.reshape(len(weights), -1, params.large_words).swapaxes(0, 1)
         sums = self.session.linear(weights[None, :], np.ascontiguousarray(inputs)).reshape(-1, params.large_words)
         chosen = expected.reshape(ROTATIONS, params.lane_count, -1)[..., coefficients].swapaxes(1, 2)
-        terms = chosen.reshape(len(weights), -1, *self.lanes).astype(
-            object
-        )  # sums of 54-bit words times weights want more than 64 bits
+        terms = chosen.reshape(len(weights), -1, *self.lanes).astype(object)  # sums of 54-bit words times weights want more than 64 bits
         ideal = (np.tensordot(weights.astype(object), terms, 1) % params.modulus / params.modulus).astype(np.float64)
-        phases = self.switched_phase(self.session.modulus_switch(self.session.keyswitch(sums))) / (
-            2 * params.table_size
-        )
+        phases = self.switched_phase(self.session.modulus_switch(self.session.keyswitch(sums))) / (2 * params.table_size)
         return Stage("look-up", (phases - ideal + 0.5) % 1.0 - 0.5)
 
     def stages(self) -> list[Stage]:
@@ -269,9 +243,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="parameter sets")
     names = parser.parse_args().names or [name for name in _engine.parameter_set_names() if not name.startswith("toy")]
-    print(
-        "| set | fresh | public key | keyswitch | modulus switch | blind rotation | look-up | sd of the look-up, measured |"
-    )
+    print("| set | fresh | public key | keyswitch | modulus switch | blind rotation | look-up | sd of the look-up, measured |")
     print("|---|---|---|---|---|---|---|---|")
     for name in names:
         laboratory = Laboratory(name)

@@ -117,9 +117,7 @@ def root_hermite_log2(block_size: int) -> float:
 def reduction_operations(block_size: int, dimension: int) -> float:
     """Returns the operations of reducing a basis."""
     calls = PROGRESSIVE * max(dimension - block_size, 1)
-    return dimension**3 + calls * PROGRESSIVE * 2 ** (
-        SIEVE_RATE * (block_size - free_dimensions(block_size)) + SIEVE_START
-    )
+    return dimension**3 + calls * PROGRESSIVE * 2 ** (SIEVE_RATE * (block_size - free_dimensions(block_size)) + SIEVE_START)
 
 
 def free_dimensions(block_size: int) -> float:
@@ -133,9 +131,7 @@ def samples_log2(block_size: int, dimension: int) -> float:
     if block_size < dimension:
         sieve = min(dimension, math.floor(sieve + math.log2((dimension - block_size) * PROGRESSIVE) / SIEVE_RATE))
     rounds = math.ceil(SAMPLES / math.floor(2 ** (0.2075 * sieve)))
-    return math.log2(
-        rounds * (reduction_operations(block_size, dimension) + PROGRESSIVE * 2 ** (SIEVE_RATE * sieve + SIEVE_START))
-    )
+    return math.log2(rounds * (reduction_operations(block_size, dimension) + PROGRESSIVE * 2 ** (SIEVE_RATE * sieve + SIEVE_START)))
 
 
 def dual_noise(block_size: int, dimension: int, deviation: float, modulus: int, sigma: float) -> tuple[float, int]:
@@ -178,11 +174,7 @@ def collisions_of(secret: Secret, dimension: int, modulus: int, sigma: float, gu
         alpha = max(2**alpha_log2, 1e-6)
         hashing, intervals, hashed = best_hash(alpha, table_bits)
         lattices = samples_log2(block_size, lattice)
-        return (
-            lattices,
-            hashing,
-            Collisions(sum_log2(lattices, hashing), guessed, block_size, table_bits, alpha, intervals, hashed),
-        )
+        return lattices, hashing, Collisions(sum_log2(lattices, hashing), guessed, block_size, table_bits, alpha, intervals, hashed)
 
     return at_balance(attack)
 
@@ -203,9 +195,7 @@ def planes_of(secret: Secret, dimension: int, modulus: int, sigma: float, guesse
     def attack(block_size: int) -> tuple[float, float, Planes]:
         growth = root_hermite_log2(block_size)
         lattice = max(math.ceil(math.sqrt(others * ratio / growth)), others + 1)
-        volume = (
-            math.log2(modulus) - math.log2(sigma) - others * ratio / lattice
-        )  # of the scaled lattice: log2 of its root
+        volume = math.log2(modulus) - math.log2(sigma) - others * ratio / lattice  # of the scaled lattice: log2 of its root
 
         def hash_cost(planes: int) -> tuple[float, int, float]:
             """Returns the cost of planes that are all wider than a cell."""
@@ -291,11 +281,7 @@ TREE: tuple[Mapping[Kind, Mapping[Pair, float]], ...] = (
 
 def blocks_of(kind: Kind, length: int) -> Iterator[tuple[int, ...]]:
     """All blocks of a kind."""
-    for support in (
-        itertools.permutations(range(length), 2)
-        if kind == DIFFERENCE
-        else itertools.combinations(range(length), sum(kind))
-    ):
+    for support in itertools.permutations(range(length), 2) if kind == DIFFERENCE else itertools.combinations(range(length), sum(kind)):
         signs = (1,) * kind[0] + (-1,) * kind[1]
         values = dict(zip(support, signs, strict=True))
         yield tuple(values.get(place, 0) for place in range(length))
@@ -308,24 +294,16 @@ def ways(kind: Kind, pair: Pair, length: int) -> int:
     count = 0
     for first, second in {pair, pair[::-1]}:
         others = set(blocks_of(second, length))
-        count += sum(
-            tuple(b - a for a, b in zip(part, block, strict=True)) in others for part in blocks_of(first, length)
-        )
+        count += sum(tuple(b - a for a, b in zip(part, block, strict=True)) in others for part in blocks_of(first, length))
     return count
 
 
 def entropy(shares: Mapping[Kind, float], length: int) -> float:
     """Bits of a block whose kind has these probabilities, all blocks of a kind as likely."""
-    return sum(
-        share * math.log2(math.comb(length, sum(kind)) * math.comb(sum(kind), kind[0]) / share)
-        for kind, share in shares.items()
-        if share
-    )
+    return sum(share * math.log2(math.comb(length, sum(kind)) * math.comb(sum(kind), kind[0]) / share) for kind, share in shares.items() if share)
 
 
-def descend(
-    shares: Mapping[Kind, float], level: Mapping[Kind, Mapping[Pair, float]], length: int
-) -> tuple[dict[Kind, float], float]:
+def descend(shares: Mapping[Kind, float], level: Mapping[Kind, Mapping[Pair, float]], length: int) -> tuple[dict[Kind, float], float]:
     """(kinds of the two parts of a block, bits of its decompositions)."""
     below: defaultdict[Kind, float] = defaultdict(float)
     bits = 0.0

@@ -28,37 +28,12 @@ from parameter_search import SIGMA_FLOOR, SQRT2, Row
 HEADER = search.HEADER.with_name("paper_sets.hpp")
 GATE_SIGMA = 4 * SIGMA_FLOOR  # 3.19 of 2^14, in units of 2^-16
 
-GD_1 = Row(
-    "papers/velofhe_gd1",
-    "gate",
-    0,
-    1024,
-    1,
-    1,
-    (6, 4),
-    (6, 4),
-    "ternary",
-    "ternary",
-    SIGMA_FLOOR,
-    503,
-    16,
-    GATE_SIGMA,
-    (2, 6),
-    SQRT2,
-)
+GD_1 = Row("papers/velofhe_gd1", "gate", 0, 1024, 1, 1, (6, 4), (6, 4), "ternary", "ternary", SIGMA_FLOOR, 503, 16, GATE_SIGMA, (2, 6), SQRT2)
 GD_2 = replace(
     GD_1, name="papers/velofhe_gd2", polynomial_size=2048, limb_count=2, mask_gadget=(24, 2), body_gadget=(24, 2), lwe_dimension=600,
     lwe_sigma=2 * SIGMA_FLOOR,
 )  # fmt: skip
-MR_1 = replace(
-    GD_1,
-    name="papers/velofhe_mr1",
-    mask_gadget=(24, 1),
-    body_gadget=(24, 1),
-    lwe_dimension=512,
-    raised=True,
-    raised_sigma=SIGMA_FLOOR,
-)
+MR_1 = replace(GD_1, name="papers/velofhe_mr1", mask_gadget=(24, 1), body_gadget=(24, 1), lwe_dimension=512, raised=True, raised_sigma=SIGMA_FLOOR)
 MR_2 = replace(
     MR_1, name="papers/velofhe_mr2", polynomial_size=2048, lwe_dimension=1024, keyswitch_modulus_log2=24, lwe_sigma=SIGMA_FLOOR,
     keyswitch_gadget=(2, 10),
@@ -165,9 +140,7 @@ def main() -> int:
         HEADER.write_text(header())
     elif arguments.check:
         current = HEADER.read_text()
-        sys.stdout.writelines(
-            difflib.unified_diff(current.splitlines(True), header().splitlines(True), str(HEADER), "regenerated")
-        )
+        sys.stdout.writelines(difflib.unified_diff(current.splitlines(True), header().splitlines(True), str(HEADER), "regenerated"))
         return int(current != header())
     else:
         print(header(), end="")

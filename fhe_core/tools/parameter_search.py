@@ -241,9 +241,7 @@ def _at_target(log2_alpha: float, bits: float, dimension: int, target: int) -> f
 
 def least_bits(estimate: dict[str, float | None]) -> float:
     """Returns the least bits of all attacks that succeed; four bits more of the hypothetical one on blocks (block_security.py)."""
-    return min(
-        cost + HYPOTHETICAL_MARGIN * (attack == HYPOTHETICAL) for attack, cost in estimate.items() if cost is not None
-    )
+    return min(cost + HYPOTHETICAL_MARGIN * (attack == HYPOTHETICAL) for attack, cost in estimate.items() if cost is not None)
 
 
 def lwe_sigma(problem: str, n: int, w: int, bits: int) -> float:
@@ -258,12 +256,7 @@ def lwe_sigma(problem: str, n: int, w: int, bits: int) -> float:
 def ring_sigma(secret: str, dimension: int, modulus: int, bits: int) -> float | None:
     """The smallest ring sigma (units of 1/Q) that has these bits; None when no point says so."""
     for point in CURVES["points"]["ring"]:
-        if (point["target"], point["secret"], point["dimension"], point["modulus"]) == (
-            bits,
-            secret,
-            dimension,
-            modulus,
-        ):
+        if (point["target"], point["secret"], point["dimension"], point["modulus"]) == (bits, secret, dimension, modulus):
             log2_alpha = _at_target(point["log2_alpha"], point["bits"], dimension, bits) + CURVE_MARGIN
             return _confirmed(secret, dimension, modulus, modulus * 2**log2_alpha, bits)
     estimate = ESTIMATES.get(estimate_key(secret, dimension, modulus, SIGMA_FLOOR))
@@ -317,20 +310,13 @@ def cost(row: Row) -> float:
     keyswitch = row.large_dimension * row.keyswitch_gadget[1] * row.lwe_dimension
     total = 0.0
     for device in (COSTS["cuda"], COSTS["cpu"]):
-        step = (
-            row.row_count * butterflies * device["forward_butterfly"]
-            + outputs * butterflies * device["inverse_butterfly"]
-        )
-        if (
-            row.extension_factor > 1
-        ):  # digits with keys and with their sum; factors go to the keys, once, and Y to the digits
+        step = row.row_count * butterflies * device["forward_butterfly"] + outputs * butterflies * device["inverse_butterfly"]
+        if row.extension_factor > 1:  # digits with keys and with their sum; factors go to the keys, once, and Y to the digits
             step += products * (1 + 1 / row.keys_per_step) * device["multiply_accumulate"]
             step += (words + row.row_count * limbs * size) * device["reduction"]
             step = row.extension_factor * step + products * device["reduction_and_factor"]
         else:
-            reduction = (
-                row.keys_per_step * device["reduction_and_factor"] if row.factors_on_products else device["reduction"]
-            )
+            reduction = row.keys_per_step * device["reduction_and_factor"] if row.factors_on_products else device["reduction"]
             step += products * device["multiply_accumulate"] + words * reduction
         total += row.step_count * step + keyswitch * device["keyswitch_multiply"]
     return total / 2
@@ -342,9 +328,7 @@ def upload_bytes(row: Row) -> int:
     if row.party_count > 1:
         word *= row.component_count
     bootstrap = row.key_step_count * row.keys_per_step * row.row_count * row.polynomial_size * word
-    return row.lane_count * (
-        bootstrap + row.large_dimension * row.keyswitch_gadget[1] * ((row.keyswitch_modulus_log2 + 7) // 8)
-    )
+    return row.lane_count * (bootstrap + row.large_dimension * row.keyswitch_gadget[1] * ((row.keyswitch_modulus_log2 + 7) // 8))
 
 
 # Search
@@ -422,9 +406,7 @@ ROUNDED = (Shape(2048, 1, 1, (23, 1), (20, 1), raised=True, rounded_products=Tru
 TWO_DIGITS = tuple(Shape(2048, 1, 2, (base_log, 2), (base_log, 2)) for base_log in (15, 16, 17, 18))
 # Many small digits: outputs so quiet that sums of hundreds keep 20 bits. As many of mask and body, as the rotation kernels take them.
 MANY_DIGITS = tuple(Shape(2048, 1, 2, gadget, gadget) for gadget in ((7, 7), (6, 8), (5, 9), (5, 10)))
-MANY_DIGITS_4096 = tuple(
-    replace(shape, polynomial_size=4096) for shape in (*MANY_DIGITS, Shape(4096, 1, 2, (7, 6), (7, 6)))
-)
+MANY_DIGITS_4096 = tuple(replace(shape, polynomial_size=4096) for shape in (*MANY_DIGITS, Shape(4096, 1, 2, (7, 6), (7, 6))))
 # Two accumulators of N = 2048 cost 1.6 times as much as one of 4096 by count, four 2.6 times: `--explain fine5`.
 MANY_DIGITS_EXTENDED = tuple(replace(shape, extension_factor=factor) for shape in MANY_DIGITS for factor in (2, 4))
 S192_SHAPES = (
@@ -433,10 +415,7 @@ S192_SHAPES = (
 )
 SQRT2 = math.sqrt(2)
 # Accumulators of one polynomial. N = 2048 alone: at N = 1024 a modulus of 27 bits is far beyond what NTRU bears.
-NTRU = tuple(
-    Shape(2048, 1, 1, gadget, gadget, accumulator="ntru")
-    for gadget in ((9, 2), (10, 2), (8, 2), (7, 3), (6, 3), (6, 4), (5, 5), (4, 6), (3, 8))
-)
+NTRU = tuple(Shape(2048, 1, 1, gadget, gadget, accumulator="ntru") for gadget in ((9, 2), (10, 2), (8, 2), (7, 3), (6, 3), (6, 4), (5, 5), (4, 6), (3, 8)))
 
 
 # A small key that need not be binary: digits of the mask select keys. Masks keep 18 bits: a whole rounding counts in every step.
@@ -524,10 +503,7 @@ def fits(row: Row, target: Target) -> bool:
     if noise.SD_INFLATION * math.sqrt(noise.blind_rotation_variance(row)) > target.output_noise:
         return False
     if target.kind == "approximate":
-        return (
-            noise.SD_INFLATION * math.sqrt(noise.lookup_variance(row)) + abs(noise.keyswitch_offset(row))
-            <= target.limit
-        )
+        return noise.SD_INFLATION * math.sqrt(noise.lookup_variance(row)) + abs(noise.keyswitch_offset(row)) <= target.limit
     return noise.lookup_p_fail_log2(row) <= target.limit
 
 
@@ -556,20 +532,11 @@ def smallest_row(target: Target, shape: Shape, secret: str, w: int, keyswitch: G
     )  # fmt: skip
 
     def with_dimension(n: int) -> Row:
-        return replace(
-            row, lwe_dimension=target.parties * n, lwe_sigma=cached_lwe_sigma(row.lwe_problem, n, w, target.bits)
-        )
+        return replace(row, lwe_dimension=target.parties * n, lwe_sigma=cached_lwe_sigma(row.lwe_problem, n, w, target.bits))
 
     if target.parties > 1:  # of a party's dimensions those that the estimator was asked for already
         estimated = (with_dimension(n) for n in sorted(estimated_dimensions(row.lwe_problem, 2**w)))
-        return next(
-            (
-                candidate
-                for candidate in estimated
-                if row_security(candidate) >= target.bits and fits(candidate, target)
-            ),
-            None,
-        )
+        return next((candidate for candidate in estimated if row_security(candidate) >= target.bits and fits(candidate, target)), None)
     bits = row.rotation.key_bits
     first, step = -(-560 // bits) * bits, 32 // bits * bits
     coarse = next((n for n in range(first, 1400, step) if fits(with_dimension(n), target)), None)
@@ -585,9 +552,7 @@ def choices(target: Target) -> list[Row]:
     found = [smallest_row(target, *option) for option in options if option[3][0] * option[3][1] <= option[2]]
     rows = [row for row in found if row is not None]
     least = min(map(cost, rows), default=0.0)
-    return sorted(
-        rows, key=lambda row: (cost(row) if cost(row) > 1.01 * least else 0.0, upload_bytes(row), cost(row), repr(row))
-    )
+    return sorted(rows, key=lambda row: (cost(row) if cost(row) > 1.01 * least else 0.0, upload_bytes(row), cost(row), repr(row)))
 
 
 TOYS = (
@@ -598,401 +563,44 @@ TOYS = (
     # Two keys per step, ternary small key.
     Row("toy_ternary", "exact", 2, 256, 1, 1, (8, 2), (6, 3), "ternary", "ternary", 3.19, 20, 20, 3.19, (3, 5), 2.0),
     # Two limbs, one digit of 24 bits.
-    Row(
-        "toy_two_limb",
-        "exact",
-        2,
-        256,
-        1,
-        2,
-        (24, 1),
-        (24, 1),
-        "binary_pair",
-        "ternary",
-        3.19,
-        32,
-        24,
-        4.0,
-        (2, 9),
-        16.0,
-    ),
+    Row("toy_two_limb", "exact", 2, 256, 1, 2, (24, 1), (24, 1), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 9), 16.0),
     # Gates, quinary ring secret.
     Row("toy_gate", "gate", 0, 256, 2, 1, (8, 2), (6, 2), "binary_pair", "quinary", 3.19, 32, 16, 3.19, (2, 6), SQRT2),
     # Blocks of the small key with at most one 1: one limb, two limbs, gates.
     Row("toy_block", "exact", 2, 256, 1, 1, (7, 3), (7, 3), "block_4", "ternary", 3.19, 36, 24, 4.0, (2, 8), 4.0),
-    Row(
-        "toy_block_two_limb",
-        "exact",
-        2,
-        256,
-        1,
-        2,
-        (24, 1),
-        (24, 1),
-        "block_8",
-        "ternary",
-        3.19,
-        40,
-        24,
-        4.0,
-        (2, 9),
-        16.0,
-    ),
-    Row(
-        "toy_block_gate", "gate", 0, 256, 2, 1, (8, 2), (6, 2), "block_3", "quinary", 3.19, 36, 16, 3.19, (2, 6), SQRT2
-    ),
+    Row("toy_block_two_limb", "exact", 2, 256, 1, 2, (24, 1), (24, 1), "block_8", "ternary", 3.19, 40, 24, 4.0, (2, 9), 16.0),
+    Row("toy_block_gate", "gate", 0, 256, 2, 1, (8, 2), (6, 2), "block_3", "quinary", 3.19, 36, 16, 3.19, (2, 6), SQRT2),
     # Ciphertexts of one limb, a raised bootstrap key; with blocks; one key bit per step, several digits.
-    Row(
-        "toy_raised",
-        "exact",
-        2,
-        256,
-        1,
-        1,
-        (24, 1),
-        (24, 1),
-        "binary_pair",
-        "ternary",
-        3.19,
-        32,
-        24,
-        4.0,
-        (2, 9),
-        16.0,
-        1,
-        True,
-        4.0,
-    ),
-    Row(
-        "toy_raised_block",
-        "exact",
-        2,
-        256,
-        1,
-        1,
-        (24, 1),
-        (24, 1),
-        "block_6",
-        "ternary",
-        3.19,
-        36,
-        24,
-        4.0,
-        (2, 9),
-        16.0,
-        1,
-        True,
-        4.0,
-    ),
-    Row(
-        "toy_raised_binary",
-        "exact",
-        1,
-        256,
-        2,
-        1,
-        (13, 2),
-        (9, 2),
-        "binary",
-        "binary",
-        3.19,
-        24,
-        16,
-        3.19,
-        (4, 4),
-        2.0,
-        1,
-        True,
-        5.0,
-    ),
+    Row("toy_raised", "exact", 2, 256, 1, 1, (24, 1), (24, 1), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 9), 16.0, 1, True, 4.0),
+    Row("toy_raised_block", "exact", 2, 256, 1, 1, (24, 1), (24, 1), "block_6", "ternary", 3.19, 36, 24, 4.0, (2, 9), 16.0, 1, True, 4.0),
+    Row("toy_raised_binary", "exact", 1, 256, 2, 1, (13, 2), (9, 2), "binary", "binary", 3.19, 24, 16, 3.19, (4, 4), 2.0, 1, True, 5.0),
     # The same with rounded products, which N = 2048 alone has.
-    Row(
-        "toy_fft",
-        "exact",
-        2,
-        2048,
-        1,
-        1,
-        (23, 1),
-        (20, 1),
-        "binary_pair",
-        "binary",
-        9.12,
-        16,
-        24,
-        4.0,
-        (2, 8),
-        16.0,
-        1,
-        True,
-        9.12,
-        True,
-    ),
+    Row("toy_fft", "exact", 2, 2048, 1, 1, (23, 1), (20, 1), "binary_pair", "binary", 9.12, 16, 24, 4.0, (2, 8), 16.0, 1, True, 9.12, True),
     # Two limbs, two digits.
-    Row(
-        "toy_large",
-        "exact",
-        4,
-        2048,
-        1,
-        2,
-        (16, 2),
-        (16, 2),
-        "binary_pair",
-        "ternary",
-        15.08,
-        16,
-        24,
-        4.0,
-        (2, 8),
-        256.0,
-    ),
+    Row("toy_large", "exact", 4, 2048, 1, 2, (16, 2), (16, 2), "binary_pair", "ternary", 15.08, 16, 24, 4.0, (2, 8), 256.0),
     # Two limbs, many digits.
-    Row(
-        "toy_fine", "exact", 4, 2048, 1, 2, (5, 9), (5, 9), "binary_pair", "quinary", 8.39, 16, 24, 4.0, (2, 8), 4096.0
-    ),
+    Row("toy_fine", "exact", 4, 2048, 1, 2, (5, 9), (5, 9), "binary_pair", "quinary", 8.39, 16, 24, 4.0, (2, 8), 4096.0),
     # Several accumulators as one table: pairs and k = 2; blocks, two limbs.
-    Row(
-        "toy_extended",
-        "exact",
-        2,
-        256,
-        2,
-        1,
-        (8, 2),
-        (7, 2),
-        "binary_pair",
-        "ternary",
-        3.19,
-        32,
-        24,
-        4.0,
-        (2, 8),
-        4.0,
-        4,
-    ),
-    Row(
-        "toy_extended_two_limb",
-        "exact",
-        2,
-        256,
-        1,
-        2,
-        (24, 1),
-        (22, 1),
-        "block_8",
-        "ternary",
-        3.19,
-        80,
-        24,
-        4.0,
-        (2, 9),
-        4.0,
-        8,
-    ),
+    Row("toy_extended", "exact", 2, 256, 2, 1, (8, 2), (7, 2), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 8), 4.0, 4),
+    Row("toy_extended_two_limb", "exact", 2, 256, 1, 2, (24, 1), (22, 1), "block_8", "ternary", 3.19, 80, 24, 4.0, (2, 9), 4.0, 8),
     # Two lanes of a common mask: pairs; blocks, gates, k = 2.
-    Row(
-        "toy_lanes",
-        "exact",
-        2,
-        256,
-        1,
-        1,
-        (7, 3),
-        (7, 3),
-        "binary_pair",
-        "ternary",
-        3.19,
-        32,
-        24,
-        4.0,
-        (2, 8),
-        4.0,
-        lane_count=2,
-    ),
-    Row(
-        "toy_lanes_block",
-        "gate",
-        0,
-        256,
-        2,
-        1,
-        (8, 2),
-        (6, 2),
-        "block_3",
-        "quinary",
-        3.19,
-        36,
-        16,
-        3.19,
-        (2, 6),
-        SQRT2,
-        lane_count=2,
-    ),
+    Row("toy_lanes", "exact", 2, 256, 1, 1, (7, 3), (7, 3), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 8), 4.0, lane_count=2),
+    Row("toy_lanes_block", "gate", 0, 256, 2, 1, (8, 2), (6, 2), "block_3", "quinary", 3.19, 36, 16, 3.19, (2, 6), SQRT2, lane_count=2),
     # Keys selected by digits: three of 3 bits, a look-up; two of 5 bits, gates, k = 2.
     Row("toy_ap", "exact", 2, 256, 1, 1, (7, 3), (6, 3), "select_3x3", "ternary", 3.19, 20, 24, 4.0, (2, 8), 4.0),
     # An NTRU accumulator, with the digits of a gate and of a look-up.
-    Row(
-        "toy_ntru",
-        "gate",
-        0,
-        2048,
-        1,
-        1,
-        (9, 2),
-        (9, 2),
-        "binary_pair",
-        "ternary",
-        3.19,
-        16,
-        16,
-        3.19,
-        (2, 6),
-        SQRT2,
-        raised_sigma=1.0,
-        accumulator="ntru",
-    ),
-    Row(
-        "toy_ntru_lut",
-        "exact",
-        2,
-        2048,
-        1,
-        1,
-        (4, 6),
-        (4, 6),
-        "binary_pair",
-        "ternary",
-        3.19,
-        16,
-        24,
-        4.0,
-        (2, 8),
-        2.0,
-        raised_sigma=1.0,
-        accumulator="ntru",
-    ),
-    Row(
-        "toy_ap_gate", "gate", 0, 512, 2, 1, (9, 2), (7, 2), "select_2x5", "quinary", 3.19, 12, 16, 3.19, (2, 6), SQRT2
-    ),
+    Row("toy_ntru", "gate", 0, 2048, 1, 1, (9, 2), (9, 2), "binary_pair", "ternary", 3.19, 16, 16, 3.19, (2, 6), SQRT2, raised_sigma=1.0, accumulator="ntru"),
+    Row("toy_ntru_lut", "exact", 2, 2048, 1, 1, (4, 6), (4, 6), "binary_pair", "ternary", 3.19, 16, 24, 4.0, (2, 8), 2.0, raised_sigma=1.0, accumulator="ntru"),
+    Row("toy_ap_gate", "gate", 0, 512, 2, 1, (9, 2), (7, 2), "select_2x5", "quinary", 3.19, 12, 16, 3.19, (2, 6), SQRT2),
     # Keys selected by two digits of 6 bits, of an exponent of 11 bits; two limbs, 12 bits; raised. Two limbs, three and four digits.
-    Row(
-        "toy_ap_ternary", "exact", 2, 1024, 1, 1, (6, 4), (6, 4), "select_2x6", "ternary", 3.19, 8, 24, 4.0, (2, 8), 4.0
-    ),
-    Row(
-        "toy_ap_two_limb",
-        "exact",
-        2,
-        2048,
-        1,
-        2,
-        (24, 2),
-        (24, 2),
-        "select_2x6",
-        "ternary",
-        3.19,
-        4,
-        24,
-        4.0,
-        (2, 8),
-        16.0,
-    ),
-    Row(
-        "toy_ap_raised",
-        "exact",
-        2,
-        1024,
-        1,
-        1,
-        (24, 1),
-        (24, 1),
-        "select_2x6",
-        "ternary",
-        3.19,
-        8,
-        24,
-        4.0,
-        (2, 8),
-        16.0,
-        1,
-        True,
-        3.19,
-    ),
-    Row(
-        "toy_three_digits",
-        "exact",
-        4,
-        2048,
-        1,
-        2,
-        (17, 3),
-        (17, 3),
-        "ternary",
-        "ternary",
-        3.19,
-        8,
-        24,
-        4.0,
-        (2, 8),
-        16.0,
-    ),
-    Row(
-        "toy_four_digits",
-        "exact",
-        4,
-        2048,
-        1,
-        2,
-        (13, 4),
-        (13, 4),
-        "ternary",
-        "ternary",
-        3.19,
-        8,
-        24,
-        4.0,
-        (2, 8),
-        16.0,
-    ),
+    Row("toy_ap_ternary", "exact", 2, 1024, 1, 1, (6, 4), (6, 4), "select_2x6", "ternary", 3.19, 8, 24, 4.0, (2, 8), 4.0),
+    Row("toy_ap_two_limb", "exact", 2, 2048, 1, 2, (24, 2), (24, 2), "select_2x6", "ternary", 3.19, 4, 24, 4.0, (2, 8), 16.0),
+    Row("toy_ap_raised", "exact", 2, 1024, 1, 1, (24, 1), (24, 1), "select_2x6", "ternary", 3.19, 8, 24, 4.0, (2, 8), 16.0, 1, True, 3.19),
+    Row("toy_three_digits", "exact", 4, 2048, 1, 2, (17, 3), (17, 3), "ternary", "ternary", 3.19, 8, 24, 4.0, (2, 8), 16.0),
+    Row("toy_four_digits", "exact", 4, 2048, 1, 2, (13, 4), (13, 4), "ternary", "ternary", 3.19, 8, 24, 4.0, (2, 8), 16.0),
     # Keys of two parties, two digits; of three, k = 2 and a binary ring secret, whose sum has a mean.
-    Row(
-        "toy_2p",
-        "exact",
-        2,
-        256,
-        1,
-        2,
-        (16, 2),
-        (16, 2),
-        "binary_pair",
-        "ternary",
-        3.19,
-        32,
-        24,
-        4.0,
-        (2, 9),
-        16.0,
-        party_count=2,
-    ),
-    Row(
-        "toy_3p",
-        "exact",
-        2,
-        256,
-        2,
-        2,
-        (24, 1),
-        (24, 1),
-        "binary_pair",
-        "binary",
-        3.19,
-        36,
-        24,
-        4.0,
-        (2, 9),
-        4.0,
-        party_count=3,
-    ),
+    Row("toy_2p", "exact", 2, 256, 1, 2, (16, 2), (16, 2), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 9), 16.0, party_count=2),
+    Row("toy_3p", "exact", 2, 256, 2, 2, (24, 1), (24, 1), "binary_pair", "binary", 3.19, 36, 24, 4.0, (2, 9), 4.0, party_count=3),
 )
 
 
@@ -1049,22 +657,7 @@ def row_cells(row: Row, bits: int) -> list[str]:
     ]  # fmt: skip
 
 
-COLUMNS = [
-    "name",
-    "kind",
-    "p",
-    "{N, k, limbs, mask, body, cmux, nu, raising, lanes, accumulator}",
-    "ring secret",
-    "sigma",
-    "n",
-    "w",
-    "sigma",
-    "digits",
-    "weights",
-    "p_fail",
-    "noise",
-    "bits, key sigma, parties",
-]
+COLUMNS = ["name", "kind", "p", "{N, k, limbs, mask, body, cmux, nu, raising, lanes, accumulator}", "ring secret", "sigma", "n", "w", "sigma", "digits", "weights", "p_fail", "noise", "bits, key sigma, parties"]
 
 
 def table_text(rows: list[list[str]]) -> str:
@@ -1074,9 +667,7 @@ def table_text(rows: list[list[str]]) -> str:
     lines = []
     for number, line in enumerate(cells):
         parts = [cell + ("," if number and i < len(line) - 1 else "") for i, cell in enumerate(line)]
-        lines.append(
-            "    " + " ".join(part.ljust(width + 1) for part, width in zip(parts, widths, strict=True)).rstrip()
-        )
+        lines.append("    " + " ".join(part.ljust(width + 1) for part, width in zip(parts, widths, strict=True)).rstrip())
     return "\n".join(lines)
 
 
@@ -1139,23 +730,14 @@ inline constexpr auto& kParameterSets = parameter_table::kRows;
 
 def documentation(rows: list[Row]) -> str:
     """The table of docs/reference/parameters.md."""
-    lines = [
-        "| set | shape | mask / body | ring secret | n | weights | p_fail | noise, % of the half torus | bits | upload | cost |",
-        "|" + "---|" * 11,
-    ]
+    lines = ["| set | shape | mask / body | ring secret | n | weights | p_fail | noise, % of the half torus | bits | upload | cost |", "|" + "---|" * 11]
     unit = cost(next(row for row in rows if row.name == "gate_64"))
     for row in rows:
         if is_toy(row):
             continue
         p_fail = "" if row.kind == "approximate" else f"2^{_stated_failure(row):.1f}"
         (a, b), (c, d) = row.mask_gadget, row.body_gadget
-        extended = (
-            f" nu={row.extension_factor}"
-            if row.extension_factor > 1
-            else f" r={row.lane_count}"
-            if row.lane_count > 1
-            else ""
-        )
+        extended = f" nu={row.extension_factor}" if row.extension_factor > 1 else f" r={row.lane_count}" if row.lane_count > 1 else ""
         small = f"{row.party_count} x {row.party_dimension}" if row.party_count > 1 else str(row.lwe_dimension)
         lines.append(
             f"| `{row.name}` | N={row.polynomial_size} k={row.glwe_dimension}{' two limbs' if row.limb_count == 2 else ' rounded' if row.rounded_products else ' raised' if row.raised else ''}{extended} | {b}x2^{a} / {d}x2^{c} | "
@@ -1170,27 +752,11 @@ def explain(name: str) -> None:
     rows = choices(target)
     seen: set[object] = set()
     for row in rows:
-        key = (
-            row.polynomial_size,
-            row.glwe_dimension,
-            row.limb_count,
-            row.mask_gadget,
-            row.body_gadget,
-            row.cmux,
-            row.extension_factor,
-            row.raised,
-        )
+        key = (row.polynomial_size, row.glwe_dimension, row.limb_count, row.mask_gadget, row.body_gadget, row.cmux, row.extension_factor, row.raised)
         if key in seen:
             continue
         seen.add(key)
-        sds = [
-            math.sqrt(v)
-            for v in (
-                noise.blind_rotation_variance(row),
-                noise.keyswitch_variance(row),
-                noise.modulus_switch_variance(row),
-            )
-        ]
+        sds = [math.sqrt(v) for v in (noise.blind_rotation_variance(row), noise.keyswitch_variance(row), noise.modulus_switch_variance(row))]
         print(
             f"{cost(row) / 1e6:7.2f} M  N={row.polynomial_size} k={row.glwe_dimension} limbs={row.limb_count} nu={row.extension_factor} {row.mask_gadget}/{row.body_gadget} "
             f"{row.cmux} {row.glwe_secret} {row.glwe_sigma} n={row.lwe_dimension} w={row.keyswitch_modulus_log2} {row.lwe_sigma} "
@@ -1218,9 +784,7 @@ def main() -> int:
         HEADER.write_text(text)
     elif arguments.check:
         current = HEADER.read_text()
-        sys.stdout.writelines(
-            difflib.unified_diff(current.splitlines(True), text.splitlines(True), str(HEADER), "regenerated")
-        )
+        sys.stdout.writelines(difflib.unified_diff(current.splitlines(True), text.splitlines(True), str(HEADER), "regenerated"))
         return int(current != text)
     else:
         print(text, end="")

@@ -54,7 +54,7 @@ def test_they_are_taken_where_both_sides_agree(data: Path, tmp_path: Path) -> No
     with serving(data, environment={"STRUCTURED_KEYS": "true"}) as server:
         with Client(server.url, keyring=TemporaryKeyring(tmp_path)) as client:
             assert client.model("block").facts["structured_secret"] is True
-            with pytest.raises(ParameterError, match="structured_keys=True"):
+            with pytest.raises(ParameterError, match="structured=True"):
                 client.predict("block", x)
         with Client(server.url, keyring=TemporaryKeyring(tmp_path), structured=True) as client:
             expected = toy_model(set_name="toy_block_two_limb").predict(x)

@@ -252,7 +252,7 @@ def test_params_does_not_list_them(call):
 @pytest.mark.parametrize("candidate", ["papers/xiao_2_digits", paper_set("papers/xiao_2_digits")], ids=["name", "set"])
 def test_models_are_not_compiled_for_them(candidate):
     with pytest.raises(ParameterError, match="'cloakwork bench methods' alone"):
-        named_sets([candidate], structured_keys=True)
+        named_sets([candidate], structured=True)
 
 
 def test_neither_keys_nor_service_know_them(call, error_line):

@@ -35,7 +35,7 @@ def inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_inspect(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", "batch.clkb", "--client", "client.json", "--json", "batch.json", "--force"]) == 0
     assert json.loads((folder / "batch.json").read_text())["parameter_set"] == "bgv12"
-    assert "agreement" in capsys.readouterr().out
+    assert "as your model: 100.0 % of labels" in capsys.readouterr().out
     model = cw.load(folder / "batch.clkb")
     assert BatchClient.from_json((folder / "client.json").read_text()).to_json() == model.client.to_json()
     assert run(["inspect", "index.clkn", "--json", "-"]) == 0
