@@ -131,7 +131,7 @@ def test_several_moduli(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.tier("all")
 @pytest.mark.parametrize("packing", ["slots", "ciphertexts"])
-def test_stiff_kernels_get_finer_inner_products(way: Any) -> None:
+def test_stiff_kernels_get_finer_inner_products(packing: Any) -> None:
     """Weights of 10^5 that nearly cancel: two plaintext moduli, in which a score is the same beside any other samples."""
     rng = np.random.default_rng(12)
     vectors = rng.standard_normal((40, 2))
@@ -139,7 +139,7 @@ def test_stiff_kernels_get_finer_inner_products(way: Any) -> None:
     model = RadialModel(
         np.repeat(vectors[:20], 2, axis=0) + 1e-3 * rng.standard_normal((40, 2)), 0.5, signs[None], np.zeros(1)
     )
-    made = compile_batch(model, vectors, batch=5000, packing=way)
+    made = compile_batch(model, vectors, batch=5000, packing=packing)
     assert len(made.client.parameters) == 2 and made.report()["agreement"] >= 0.99
     x = vectors[:3]
     np.testing.assert_array_equal(through_bytes(made, x), made.outputs(made.client.integers(x)))
