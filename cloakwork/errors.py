@@ -33,6 +33,7 @@ from cloakwork.models.errors import (
     ImportFaultError,
     ReplacedValuesWarning,
     RoundedIntegersWarning,
+    UnsupportedModuleError,
 )
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "ServiceError",
     "ShapeError",
     "UnsupportedError",
+    "UnsupportedModuleError",
     "UnsupportedOperatorError",
     "UntrustedError",
     "WeakPassphraseError",

@@ -25,6 +25,7 @@ __all__ = [
     "Problem",
     "ReplacedValuesWarning",
     "ShapeError",
+    "UnsupportedModuleError",
     "UnsupportedNode",
     "UnsupportedOperatorError",
     "closest_first",
@@ -67,6 +68,10 @@ class AccuracyError(CompileError):
 
 class ImportFaultError(CompileError):
     """What was imported says something else than the user's own model: a fault of this package, found before anything was made of it."""
+
+
+class UnsupportedModuleError(CompileError):
+    """Steps of a PyTorch module that training for encryption cannot simulate; names each and what to do."""
 
 
 class UnsupportedNode(Exception):  # noqa: N818 (never leaves the importer)

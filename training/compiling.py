@@ -77,7 +77,7 @@ def compile(
     if torch is not None and isinstance(model, torch.nn.Module):
         return compile_file(exported(model, samples), _numbers(samples), _for_module(model, chosen), on_step)
     if _is_neighbours(model):
-        from cloakwork.training import estimators
+        from cloakwork import estimators
 
         found: NeighbourIndex = getattr(estimators, type(model).__name__).from_sklearn(model).compile(samples, chosen)
         return found

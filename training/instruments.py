@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 from torch import fx
 
+from cloakwork.models.errors import UnsupportedModuleError
 from cloakwork.training.layers import Tensor
 from cloakwork.training.noise import LookupNoise
 from cloakwork.training.pytorch import torch
@@ -17,7 +18,6 @@ from cloakwork.training.tracing import (
     Role,
     Step,
     Steps,
-    UnsupportedModuleError,
     added,
     called,
     classified,

@@ -27,9 +27,9 @@ from cloakwork.training.layers import SeenByLookup, Simulating, Tensor, range_pe
 from cloakwork.training.noise import LookupNoise
 from cloakwork.training.pytorch import torch
 from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RoundedOnes, RowsSeen, settle
-from cloakwork.training.tracing import UnsupportedModuleError, traced
+from cloakwork.training.tracing import traced
 
-__all__ = ["Prepared", "UnsupportedModuleError", "compile_options", "prepare"]
+__all__ = ["Prepared", "compile_options", "prepare"]
 
 _OPSET: Final = 17
 _TRIED: Final = 4  # drawn inputs with which a file is tried

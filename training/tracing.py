@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from torch import fx
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
+from cloakwork.models.errors import UnsupportedModuleError
 from cloakwork.training.layers import Tensor, functional
 from cloakwork.training.pytorch import torch
 
@@ -49,10 +50,6 @@ _ADVICE: Final = {
     "AdaptiveMaxPool2d": "is not simulated; use MaxPool2d with a kernel of its own",
     "AdaptiveMaxPool1d": "is not simulated; use MaxPool1d with a kernel of its own",
 }  # fmt: skip
-
-
-class UnsupportedModuleError(ValueError):
-    """Steps of a module that training for encryption cannot simulate; names each and what to do."""
 
 
 class Role(Enum):

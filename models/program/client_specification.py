@@ -14,6 +14,7 @@ from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.lanes import laid_in_lanes, taken_from_lanes
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
+from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models import fields as typed
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import (
@@ -288,13 +289,14 @@ class ClientSpecification:
     def decrypt(
         self,
         key: SecretKey,
-        result: Ciphertexts | SwitchedCiphertexts,
+        result: Ciphertexts | SwitchedCiphertexts | bytes,
         until: Stage = "labels",
         samples: int | None = None,
     ) -> Any:
         """The model's output, the final steps (softmax, arg-max) included: an array, of several outputs a dict of arrays by name.
 
         Args:
+            result: of a server, or its bytes.
             until: see `finish`.
             samples: how many were encrypted, for sets of several lanes; None: all that the result has room for.
 
@@ -304,6 +306,7 @@ class ClientSpecification:
             SerializationError: masks that no evaluation gives, of which decryption would show the secret key.
         """
         key = _engine_key(key)
+        result = load_results(result) if isinstance(result, bytes) else result
         check_purpose(result.purpose, self.program, "result", "decrypt it with the client specification of its model")
         phases = AnswerGrid(parameter_set(self.parameters), self.output_unit).phases(key, result)
         return self.output(taken_from_lanes(key.parameters, phases, samples), until)

@@ -185,7 +185,7 @@ class Facts:
     check: CheckFacts | None = None
     grid: GridFacts | None = None  # of trees
     encrypted_argmax: bool = False  # the client decrypts labels and no scores
-    estimator: str | None = None  # class of cloakwork.training.estimators
+    estimator: str | None = None  # class of cloakwork.estimators
     offset: float | None = None  # of an IsolationForest's scores
     original: OriginalFacts | None = None
     others: Mapping[str, Any] = field(default_factory=dict)  # plain values that another release wrote

@@ -17,7 +17,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 import cloakwork as cw  # noqa: E402
-from cloakwork.training import Prepared, compile_options, prepare  # noqa: E402
+from cloakwork.training.preparation import Prepared, compile_options, prepare  # noqa: E402
 from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RowsSeen  # noqa: E402
 
 

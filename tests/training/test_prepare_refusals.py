@@ -11,8 +11,9 @@ torch = pytest.importorskip("torch", reason="training needs PyTorch")
 
 from torch import nn  # noqa: E402
 
+from cloakwork.errors import UnsupportedModuleError  # noqa: E402
 from cloakwork.fhe_core.errors import FheError, ParameterError  # noqa: E402
-from cloakwork.training import UnsupportedModuleError, compile_options, prepare  # noqa: E402
+from cloakwork.training.preparation import compile_options, prepare  # noqa: E402
 
 
 class Gate(nn.Module):
