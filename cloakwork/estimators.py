@@ -4,7 +4,7 @@
 - `compile(X, **options)`: compile what was fitted. X: typical samples [samples, features]; options: fields of `cloakwork.Options`.
 - `predict(X, how="clear")`, `predict_proba` and `decision_function`: what scikit-learn returns. how: "clear", "simulate" or "encrypted"; key: a
   `cloakwork.Key`, else one is made.
-- `compiled_`, `client`, `report()`, `save(path)`, `load(path)`: as of every compiled model.
+- `compiled_`: the compiled model; `client`, `save(path)`, `load(path)`: as of every compiled model.
 
 A library is imported when one of its classes is asked for.
 """
