@@ -85,6 +85,12 @@ SELECT GREATEST(1, (SELECT COALESCE(sum(GREATEST(1, workers)), 0) FROM nodes WHE
     - (SELECT count(*) FROM jobs WHERE state IN ('queued', 'running') AND node <> '' AND seconds > :long)
 """
 
+_SHORT_WORKERS = f"""
+SELECT (SELECT COALESCE(sum(workers), 0) FROM nodes WHERE role <> 'web' AND NOT draining AND {BEATS})
+    > (SELECT count(*) FROM calls WHERE state = 'leased' AND seconds > :long)
+    + (SELECT count(*) FROM jobs WHERE state IN ('queued', 'running') AND node <> '' AND seconds > :long)
+"""
+
 # Workers that choose at the same time would choose the same rows, and all but one go away with nothing.
 # One that freezes here holds up nobody for long.
 _ONE_AT_A_TIME = """
@@ -275,6 +281,12 @@ class WorkQueue:
         # Those on their last attempt are nobody's kin.
         values["attempts"] = head.attempts if pick.count == 1 else max(head.attempts, self._max_attempts - 2)
         return list((await connection.execute(text(_TAKE_CALLS), values)).all())
+
+    async def short_workers(self, long_seconds: float) -> bool:
+        """Whether some worker of all has no long run."""
+        values = {"long": long_seconds, "silent": self._silent}
+        async with self._database.read() as connection:
+            return bool((await connection.execute(text(_SHORT_WORKERS), values)).scalar())
 
     async def anything_waits(self) -> bool:
         query = """SELECT EXISTS (SELECT 1 FROM calls WHERE state = 'queued')
