@@ -11,9 +11,10 @@ from sqlalchemy.exc import IntegrityError
 
 from cloakwork.api.database.connection import Database, known_rows
 from cloakwork.api.database.tables import jobs as table
-from cloakwork.api.database.tables import nodes
+from cloakwork.api.database.tables import nodes, turns
 from cloakwork.api.errors import UnknownJobError
 from cloakwork.api.service.clock import deadlines, now, retention
+from cloakwork.api.service.scoring.work import level_of
 from cloakwork.api.service.tenants.usage import Admission
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
@@ -50,6 +51,7 @@ class Job:
     error_code: str | None = None
     error_message: str | None = None
     seconds: float = 0.0
+    turn_time: float = 0.0  # where the time of its level stood when it was queued
 
     @property
     def over(self) -> bool:
@@ -73,7 +75,7 @@ class JobStore:
         try:
             async with self._database.write() as connection:
                 await admit(connection)
-                await connection.execute(insert(table).values(**job.__dict__))
+                await connection.execute(insert(table).values(**{**job.__dict__, "turn_time": _turn_time(job)}))
         except IntegrityError:
             return False
         return True
@@ -233,6 +235,12 @@ class JobStore:
     async def known(self, identities: list[str], *where: Any) -> set[str]:
         """Those of the identities that are rows."""
         return await known_rows(self._database, table.c.id, identities, *where)
+
+
+def _turn_time(job: Job) -> ColumnElement[float]:
+    """Where services share the work, which keep it in the database."""
+    time = select(turns.c.clock).where(turns.c.level == level_of(job.priority), turns.c.tenant == "")
+    return func.coalesce(time.scalar_subquery(), 0.0)
 
 
 def _beats(silent_seconds: float) -> ColumnElement[bool]:
