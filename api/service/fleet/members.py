@@ -131,7 +131,7 @@ class Members:
 
     async def sweep(self) -> None:
         """Rows of processes that have been silent for a day, and keys of those that are dead."""
-        async with self._database.write() as connection:
+        async with self._database.write(chore=True) as connection:
             await connection.execute(text(f"DELETE FROM nodes WHERE heartbeat_at < {NOW} - 86400"))
             await connection.execute(
                 text(f"DELETE FROM resident_keys WHERE node NOT IN (SELECT id FROM nodes WHERE {BEATS})"),

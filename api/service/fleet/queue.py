@@ -422,7 +422,7 @@ class WorkQueue:
         """Clocks of tenants that are far behind the time of all owe nothing."""
         query = """DELETE FROM turns USING turns AS time WHERE time.tenant = '' AND time.level = turns.level AND turns.tenant <> ''
             AND turns.clock < time.clock - 3600"""
-        async with self._database.write() as connection:
+        async with self._database.write(chore=True) as connection:
             await connection.execute(text(query))
 
 

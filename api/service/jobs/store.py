@@ -19,6 +19,7 @@ from cloakwork.api.service.tenants.usage import Admission
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 STATES: Final = (QUEUED, RUNNING, DONE, FAILED, CANCELLED)
+_AT_ONCE: Final = 1000  # rows that one look of housekeeping takes
 OVER: Final = (DONE, FAILED, CANCELLED)
 
 
@@ -221,8 +222,9 @@ class JobStore:
         return await self._list_where(table.c.state.in_(OVER), table.c.finished_at < retention.now() - seconds)
 
     async def _list_where(self, *where: Any) -> list[Job]:
-        async with self._database.read() as connection:
-            return [_job(row) for row in (await connection.execute(select(table).where(*where).limit(1000))).all()]
+        query = select(table).where(*where).limit(_AT_ONCE)
+        async with self._database.read(chore=True) as connection:
+            return [_job(row) for row in (await connection.execute(query)).all()]
 
     async def mine(self, identities: list[str]) -> set[str]:
         """Those of the identities that this service has yet to end."""
