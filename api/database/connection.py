@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, event, inspect, select, text
@@ -20,6 +20,7 @@ _BUSY_SECONDS: Final = 15
 _CONNECT_SECONDS: Final = 5.0
 _STATEMENT_SECONDS: Final = 10.0  # a server that was stopped takes statements and never answers
 _CHORE_SECONDS: Final = 600.0  # one of housekeeping may read or delete very much, and nobody waits for it
+_CLOSE_SECONDS: Final = 5.0  # for all connections
 _POOL_SECONDS: Final = 5.0  # until one of the connections is free
 _VALUES_AT_ONCE: Final = 1000
 
@@ -100,8 +101,11 @@ class Database:
             return found
 
     async def close(self) -> None:
-        await self._engine.dispose()
-        await self._chores.dispose()
+        """A server that was stopped does not say goodbye: it is left."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._engine.dispose()
+                await self._chores.dispose()
 
 
 def _unpooled(url: URL, seconds: float) -> AsyncEngine:

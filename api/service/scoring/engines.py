@@ -26,6 +26,7 @@ from cloakwork.models.audit.audit_key import AuditKey
 
 _AHEAD: Final = 1  # runs sent beyond the workers, so that none waits for a message
 _LOOK_SECONDS: Final = 60.0  # that looking for GPUs may take
+_KILL_SECONDS: Final = 5.0  # until what was killed is gone, or is left to the kernel
 
 _log = logging.getLogger("cloakwork.engine")
 
@@ -354,5 +355,6 @@ async def _look() -> tuple[str, ...]:
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+            with contextlib.suppress(TimeoutError):  # in the kernel, for a driver that does not answer
+                await asyncio.wait_for(process.wait(), _KILL_SECONDS)
     return tuple(json.loads(text))
