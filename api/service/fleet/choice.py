@@ -67,7 +67,7 @@ def choose(
     most = long.most
 
     def start(place: tuple[int, str]) -> float:
-        """Who was away begins where the time stood then."""
+        """Returns the clock of a tenant; one that was away begins where the time stood when it came back."""
         return max(clocks[place], lines[place][0].turn_time)
 
     while lines and slots > 0:

@@ -150,7 +150,7 @@ class Keys:
         self.forget_remembered(record.tenant)
 
     async def expired(self, key_seconds: float, upload_seconds: float) -> list[KeyRecord]:
-        """Not those that a waiting job needs; so many at a time."""
+        """Not those that a waiting job needs; at most _AT_ONCE."""
         await self.flush_used()
         needed = select(jobs.c.evaluation_key).where(jobs.c.state.in_(("queued", "running")))
         old_key = (

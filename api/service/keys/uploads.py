@@ -111,7 +111,7 @@ class Uploads:
         return Progress(record, record.bytes if record.state == READY else await self.parts.received(record))
 
     def seen(self, record: KeyRecord) -> Progress:
-        """Of a record that was read a moment ago, as it was then."""
+        """Returns how far an upload was when its record was read."""
         return Progress(record, record.bytes if record.state == READY else self.parts.stood(record))
 
     async def append(self, record: KeyRecord, offset: int, chunks: AsyncIterator[bytes]) -> Progress:
