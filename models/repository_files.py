@@ -86,6 +86,9 @@ def keep_fault(artefact: Path, reason: str) -> None:
 def keep_faults(repository: Path, reason: str) -> None:
     """Writes it for every artefact that is not described, unless another reason is known."""
     for artefact in (each for model in by_model(repository) for each in model):
+        first = next((each for each in KINDS.values() if artefact.with_suffix(each).exists()), None)
+        if artefact.suffix != first:
+            continue  # of two files of one version the first is served, and the facts are its own
         with contextlib.suppress(FileNotFoundError):
             if described(artefact)[1] is None and not fault_of(artefact):
                 keep_fault(artefact, reason)

@@ -61,6 +61,7 @@ class EngineProcess:
         )
         # Not as a context manager: that would wait for runs whose results nobody takes.
         pool = ThreadPoolExecutor(self._runner.workers, thread_name_prefix="run")
+        beside = ThreadPoolExecutor(1, thread_name_prefix="beside")  # a long run, which has the only worker
         with self._connection.makefile("rb") as stream:
             while (received := receive_blocking(stream)) is not None:
                 message, body = received
@@ -70,7 +71,7 @@ class EngineProcess:
                     case "run":
                         parts = parts_of(message, body)
                         self._accepted |= {part.id for part in parts}
-                        pool.submit(self._run, parts)
+                        (beside if message["beside"] else pool).submit(self._run, parts)
                     case "cancel":
                         self._cancelled |= self._accepted & {message["id"]}
                     case "forget":

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 from cloakwork.api.service.clock import now
 from cloakwork.api.service.fleet.members import Member
-from cloakwork.api.service.fleet.turns import level_of
 from cloakwork.api.service.scoring.waiting import Place, Seconds, ahead_of, wait_seconds
-from cloakwork.api.service.scoring.work import MOST_SECONDS, MOST_TOGETHER, SYNCHRONOUS_PRIORITY
+from cloakwork.api.service.scoring.work import MOST_SECONDS, MOST_TOGETHER, SYNCHRONOUS_PRIORITY, level_of
 
 
 @dataclass(frozen=True)

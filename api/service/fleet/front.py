@@ -27,7 +27,7 @@ ROW_BYTES: Final = 1 << 20  # larger inputs and outputs go through the object st
 _LOOK_SECONDS: Final = 1.0  # for ends whose notice was lost
 _RESTART_SECONDS: Final = 15.0  # that a worker which is started again may take, at least
 _SNAPSHOT_SECONDS: Final = 0.5  # that what waits is remembered
-_RETRY_SECONDS: Final = 2.0
+_POST_SECONDS: Final = 30.0  # that a row may take to be written before whoever gave it up does not wait for it
 
 _log = logging.getLogger("cloakwork.fleet")
 
@@ -155,11 +155,17 @@ class Front:
 
     async def _withdraw(self, identity: str, never_begun: Callable[[], None] = lambda: None) -> None:
         if identity in self._posting:  # else its row would come after it was looked for
-            await asyncio.wait({self._posting[identity]})
+            await self._posted_or_not(self._posting[identity])
         with contextlib.suppress(Exception):  # its row goes with this process, at the latest
             if await self._queue.withdraw(identity):
                 never_begun()
         await self._storage.delete(f"inputs/{identity}")
+
+    async def _posted_or_not(self, posting: asyncio.Task[None]) -> None:
+        """What hangs is cancelled: a row that it was about to write is not written."""
+        await asyncio.wait({posting}, timeout=_POST_SECONDS)
+        posting.cancel()
+        await asyncio.wait({posting}, timeout=_POST_SECONDS)
 
     def _fail(self, identity: str, text: str) -> None:
         work = self._works.pop(identity, None)

@@ -99,7 +99,7 @@ class Worker:
             seconds = _POLL_SECONDS
             try:
                 slots = self._slots()
-                if slots > 0:
+                if slots > 0 and not await self._left_to_others():
                     took = await self._take(slots)
                     if took >= slots:  # more may wait
                         self._bell.set()
@@ -137,6 +137,10 @@ class Worker:
         running = sum(run.long for run in self._dispatcher.engines.runs)
         most = max(1, self._dispatcher.workers - 1)
         return LongRuns(self._settings.synchronous_seconds, most - running - self._long_coming())
+
+    async def _left_to_others(self) -> bool:
+        """What comes now, because its only worker has a long run, and another worker has none."""
+        return self._dispatcher.beside_long and await self._queue.short_workers(self._settings.synchronous_seconds)
 
     def _in_hand(self) -> int:
         """Runs, not rows: what is joined counts once."""

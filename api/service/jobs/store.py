@@ -11,13 +11,15 @@ from sqlalchemy.exc import IntegrityError
 
 from cloakwork.api.database.connection import Database, known_rows
 from cloakwork.api.database.tables import jobs as table
-from cloakwork.api.database.tables import nodes
+from cloakwork.api.database.tables import nodes, turns
 from cloakwork.api.errors import UnknownJobError
 from cloakwork.api.service.clock import deadlines, now, retention
+from cloakwork.api.service.scoring.work import level_of
 from cloakwork.api.service.tenants.usage import Admission
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 STATES: Final = (QUEUED, RUNNING, DONE, FAILED, CANCELLED)
+_AT_ONCE: Final = 1000  # rows that one look of housekeeping takes
 OVER: Final = (DONE, FAILED, CANCELLED)
 
 
@@ -50,6 +52,7 @@ class Job:
     error_code: str | None = None
     error_message: str | None = None
     seconds: float = 0.0
+    turn_time: float = 0.0  # where the time of its level stood when it was queued
 
     @property
     def over(self) -> bool:
@@ -73,7 +76,7 @@ class JobStore:
         try:
             async with self._database.write() as connection:
                 await admit(connection)
-                await connection.execute(insert(table).values(**job.__dict__))
+                await connection.execute(insert(table).values(**{**job.__dict__, "turn_time": _turn_time(job)}))
         except IntegrityError:
             return False
         return True
@@ -219,8 +222,9 @@ class JobStore:
         return await self._list_where(table.c.state.in_(OVER), table.c.finished_at < retention.now() - seconds)
 
     async def _list_where(self, *where: Any) -> list[Job]:
-        async with self._database.read() as connection:
-            return [_job(row) for row in (await connection.execute(select(table).where(*where).limit(1000))).all()]
+        query = select(table).where(*where).limit(_AT_ONCE)
+        async with self._database.read(chore=True) as connection:
+            return [_job(row) for row in (await connection.execute(query)).all()]
 
     async def mine(self, identities: list[str]) -> set[str]:
         """Those of the identities that this service has yet to end."""
@@ -233,6 +237,12 @@ class JobStore:
     async def known(self, identities: list[str], *where: Any) -> set[str]:
         """Those of the identities that are rows."""
         return await known_rows(self._database, table.c.id, identities, *where)
+
+
+def _turn_time(job: Job) -> ColumnElement[float]:
+    """Where services share the work, which keep it in the database."""
+    time = select(turns.c.clock).where(turns.c.level == level_of(job.priority), turns.c.tenant == "")
+    return func.coalesce(time.scalar_subquery(), 0.0)
 
 
 def _beats(silent_seconds: float) -> ColumnElement[bool]:

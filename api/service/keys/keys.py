@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlalchemy import Column, ColumnElement, case, delete, insert, select, update
+from sqlalchemy import BindParameter, Column, ColumnElement, Float, bindparam, case, delete, insert, select, update
 from sqlalchemy.engine import Row
 from sqlalchemy.exc import IntegrityError
 
@@ -21,6 +21,7 @@ from cloakwork.api.service.tenants.usage import Admission
 OPEN, READY = "open", "ready"
 _REMEMBER_SECONDS: Final = 5.0
 _REMEMBERED: Final = 10_000
+_AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -149,15 +150,16 @@ class Keys:
         self.forget_remembered(record.tenant)
 
     async def expired(self, key_seconds: float, upload_seconds: float) -> list[KeyRecord]:
-        """Not those that a waiting job needs."""
+        """Not those that a waiting job needs; at most _AT_ONCE."""
         await self.flush_used()
         needed = select(jobs.c.evaluation_key).where(jobs.c.state.in_(("queued", "running")))
         old_key = (
             (table.c.state == READY) & (table.c.used_at < retention.now() - key_seconds) & table.c.id.not_in(needed)
         )
         old_upload = (table.c.state == OPEN) & (table.c.used_at < retention.now() - upload_seconds)
-        async with self._database.read() as connection:
-            return [_record(row) for row in (await connection.execute(select(table).where(old_key | old_upload))).all()]
+        query = select(table).where(old_key | old_upload).limit(_AT_ONCE)
+        async with self._database.read(chore=True) as connection:
+            return [_record(row) for row in (await connection.execute(query)).all()]
 
     async def known(self, identities: list[str]) -> set[str]:
         """Those of the identities that are rows."""
@@ -226,16 +228,16 @@ class Keys:
         if not used:
             return
         try:
-            async with self._database.write() as connection:
-                for identity, moment in used.items():
-                    used_at = later(table.c.used_at, moment)
-                    await connection.execute(update(table).where(table.c.id == identity).values(used_at=used_at))
+            async with self._database.write() as connection:  # one statement, many rows: not a round trip for each
+                used_at = later(table.c.used_at, bindparam("moment", type_=Float))
+                statement = update(table).where(table.c.id == bindparam("key")).values(used_at=used_at)
+                await connection.execute(statement, [{"key": key, "moment": moment} for key, moment in used.items()])
         except BaseException:
             self._used = {**used, **self._used}
             raise
 
 
-def later(column: Column[float], moment: float | None = None) -> ColumnElement[float]:
+def later(column: Column[float], moment: float | BindParameter[float] | None = None) -> ColumnElement[float]:
     """Now, by the clock that jumps do not move, or what the column says, if that is later."""
     moment = retention.now() if moment is None else moment
     return case((column < moment, moment), else_=column)

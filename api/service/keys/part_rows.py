@@ -96,6 +96,6 @@ class PartRows:
     async def names(self) -> set[str]:
         """Names all parts of uploads that are there; rows of others are deleted."""
         uploads = select(evaluation_keys.c.id)
-        async with self._database.write() as connection:
+        async with self._database.write(chore=True) as connection:
             await connection.execute(delete(upload_parts).where(upload_parts.c.evaluation_key.not_in(uploads)))
             return set((await connection.execute(select(upload_parts.c.name))).scalars())

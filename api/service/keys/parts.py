@@ -36,6 +36,9 @@ class Parts(Protocol):
     async def received(self, record: KeyRecord) -> int:
         """Bytes that are here, from 0 on."""
 
+    def stood(self, record: KeyRecord) -> int:
+        """Returns the bytes that were here when the record was read, without asking the database."""
+
     async def write(self, record: KeyRecord, offset: int, chunks: AsyncIterator[bytes]) -> None:
         """Adds what comes; what came before the connection broke is kept.
 

@@ -98,6 +98,9 @@ class SharedParts:
     async def received(self, record: KeyRecord) -> int:
         return await self._rows.received(record)
 
+    def stood(self, record: KeyRecord) -> int:
+        return record.received_bytes
+
     async def write(self, record: KeyRecord, offset: int, chunks: AsyncIterator[bytes]) -> None:
         scratch = self._open[record.id]
         saved = scratch.begin = offset

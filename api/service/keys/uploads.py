@@ -110,6 +110,10 @@ class Uploads:
     async def status(self, record: KeyRecord) -> Progress:
         return Progress(record, record.bytes if record.state == READY else await self.parts.received(record))
 
+    def seen(self, record: KeyRecord) -> Progress:
+        """Returns how far an upload was when its record was read."""
+        return Progress(record, record.bytes if record.state == READY else self.parts.stood(record))
+
     async def append(self, record: KeyRecord, offset: int, chunks: AsyncIterator[bytes]) -> Progress:
         """Writes what comes; with the last byte the key becomes usable, under the id of the progress.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +42,7 @@ class Incoming:
 
         Raises:
             MalformedError: it is no model of this release.
-            UnavailableError: reading it does not end.
+            UnavailableError: reading it does not end, or was ended.
         """
         async with self._describing:
             try:
@@ -50,6 +51,8 @@ class Incoming:
                 raise UnavailableError("reading the model does not end; try again", retry_after=60) from None
         if ended.status == _REFUSED:
             raise MalformedError(f"this is no model that can be served: {' '.join(ended.errors[-1:])}")
+        if ended.status == -signal.SIGKILL:  # its own limits end it otherwise
+            raise UnavailableError("the process that reads the model was killed; try again", retry_after=60)
         if ended.status:
             raise MalformedError(
                 "this is no model that can be served: reading it takes more time or memory than its size explains"

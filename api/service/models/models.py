@@ -111,12 +111,20 @@ class Models(Catalogue):
             try:
                 ended = await run_module("cloakwork.models.repository", str(self.repository), *options)
             except TimeoutError as error:
-                _log.error("models cannot be described and are tried again: %s", error)
-                await asyncio.to_thread(keep_faults, self.repository, f"it could not be described: {error}")
-                self._describe_at = time.monotonic() + _AGAIN_SECONDS
+                await self._not_described(str(error))
                 return
             for line in ended.errors:
                 _log.warning(line)
+            if ended.status < 0:
+                await self._not_described(f"the process was ended by signal {-ended.status}")
+            elif ended.status:  # each has its reason, or an error of ours has ended the process
+                await asyncio.to_thread(keep_faults, self.repository, "it could not be described; the log has the rest")
+
+    async def _not_described(self, why: str) -> None:
+        """Those that the process did not come to are unavailable until it is tried again."""
+        _log.error("models cannot be described and are tried again: %s", why)
+        await asyncio.to_thread(keep_faults, self.repository, f"it could not be described: {why}")
+        self._describe_at = time.monotonic() + _AGAIN_SECONDS
 
     async def read(self) -> None:
         async with self._reading:

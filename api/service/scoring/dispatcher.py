@@ -109,6 +109,11 @@ class Dispatcher:
         return self.engines.places
 
     @property
+    def beside_long(self) -> bool:
+        """Whether its only worker has a long run, beside which a short one may begin."""
+        return any(engine.beside_long for engine in self.engines.ready)
+
+    @property
     def waiting(self) -> int:
         return len(self._queue)
 
@@ -150,7 +155,7 @@ class Dispatcher:
         """The work whose turn it is, and where it goes.
 
         Places ahead of the workers are for tenants that have no run, and not before one whose turn it is: who sends much that is joined would
-        have them all the time. Long runs leave one worker to short ones, where there are two.
+        have them all the time. Long runs leave one worker to short ones, where there are two; one by itself takes a short run beside a long one.
         """
         if not any(engine.has_place for engine in self.engines.ready):
             return None

@@ -26,6 +26,7 @@ from cloakwork.models.audit.audit_key import AuditKey
 
 _AHEAD: Final = 1  # runs sent beyond the workers, so that none waits for a message
 _LOOK_SECONDS: Final = 60.0  # that looking for GPUs may take
+_KILL_SECONDS: Final = 5.0  # until what was killed is gone, or is left to the kernel
 
 _log = logging.getLogger("cloakwork.engine")
 
@@ -38,6 +39,7 @@ class Run:
     engine: Engine
     began: float | None = None  # by the monotonic clock; None: it is ahead of the workers
     progress: float = 0.0  # of its whole
+    beside: bool = False  # a long run, on a thread of its own
 
     @property
     def estimated(self) -> float:
@@ -64,7 +66,8 @@ class Run:
         return any(work.long for work in self.works.values())
 
     def send(self) -> None:
-        self.engine.link.send(*run_message(list(self.works.values())))
+        message, body = run_message(list(self.works.values()))
+        self.engine.link.send({**message, "beside": self.beside}, body)
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,9 @@ class Events:
 class Engine:
     """One process: what it computes now, and which keys it is likely to hold."""
 
-    def __init__(self, name: str, options: EngineOptions, audit_key: AuditKey, events: Events) -> None:
-        self.name, self._events = name, events
+    def __init__(self, name: str, options: EngineOptions, audit_key: AuditKey, events: Events, single: bool) -> None:
+        """`single`: the only engine of its process."""
+        self.name, self._events, self._single = name, events, single
         self.link = EngineLink(options, audit_key, partial(events.heard, self), self.greeted, self.died)
         self.device = options.device
         self.workers, self.spread = 1, 1
@@ -92,20 +96,26 @@ class Engine:
         self.keys: set[str] = set()
 
     @property
+    def beside_long(self) -> bool:
+        """Whether a long run has the only worker: a short one is computed beside it, and the two share its processor."""
+        return self._single and self.workers == 1 and bool(self.runs) and self.runs[0].long
+
+    @property
     def has_worker(self) -> bool:
-        return len(self.runs) < self.workers
+        return len(self.runs) < self.workers + self.beside_long
 
     @property
     def places(self) -> int:
         """Runs that it may have: on workers, and ahead of them, but not behind long ones only."""
         behind_long = len(self.runs) >= self.workers and all(run.long for run in self.runs[: self.workers])
-        return self.workers + (0 if behind_long else _AHEAD)
+        return self.workers + (self.beside_long if behind_long else _AHEAD)
 
     @property
     def has_place(self) -> bool:
         return len(self.runs) < self.places
 
     def add(self, run: Run) -> None:
+        run.beside = self.beside_long
         self.runs.append(run)
         self._begin()
 
@@ -115,7 +125,7 @@ class Engine:
         self._begin()
 
     def _begin(self) -> None:
-        for run in self.runs[: self.workers]:
+        for run in self.runs[: self.workers + self.beside_long]:
             run.began = run.began or time.monotonic()
 
     def greeted(self, hello: Message) -> None:
@@ -180,7 +190,7 @@ class Engines:
                 data_bytes=given.data_bytes // processors if device == "cpu" else 0,
             )
             name = device if devices.count(device) == 1 else f"{device}#{number}"
-            self.all.append(Engine(name, options, self._audit_key, self._events))
+            self.all.append(Engine(name, options, self._audit_key, self._events, single=len(devices) == 1))
 
     async def stop(self) -> None:
         if self._starting is not None:
@@ -345,5 +355,6 @@ async def _look() -> tuple[str, ...]:
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+            with contextlib.suppress(TimeoutError):  # in the kernel, for a driver that does not answer
+                await asyncio.wait_for(process.wait(), _KILL_SECONDS)
     return tuple(json.loads(text))

@@ -60,8 +60,13 @@ def wait_seconds(workers: int, places: Sequence[Place], ahead: Seconds, long: bo
     Args:
         workers: that there are.
         places: of their runs; those beyond them wait for one.
-        long: whether it is a long one. Where there are two workers, long ones leave one to the others.
+        long: whether it is a long one. Where there are two workers, long ones leave one to the others; one by itself computes a short run
+            beside a long one.
     """
+    on = places[:workers]
+    if not long and len(on) == workers and all(place.long for place in on):
+        # Only single workers all have long runs. A short run is computed beside one of them, and gets half of its processor.
+        return 2 * (sum(place.seconds for place in places[workers:]) + ahead.short) / workers
     ordered = _workers(workers, places)
     free = [place.seconds for place in ordered]
     if len(free) == 1:

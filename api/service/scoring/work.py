@@ -27,6 +27,11 @@ class Subject:
     samples: int
 
 
+def level_of(priority: int) -> int:
+    """Jobs above the default priority go before what others have."""
+    return priority if DEFAULT_PRIORITY < priority < SYNCHRONOUS_PRIORITY else 0
+
+
 @dataclass(eq=False)
 class Work:
     """One request. `listen` gets the engine's messages; `claim`, where given, says whether it is still wanted."""
@@ -52,7 +57,7 @@ class Work:
     @property
     def level(self) -> int:
         """Jobs above the default priority, which need a scope, go before what others have; nothing else does."""
-        return self.priority if DEFAULT_PRIORITY < self.priority < SYNCHRONOUS_PRIORITY else 0
+        return level_of(self.priority)
 
     @property
     def key(self) -> str:

@@ -91,7 +91,7 @@ class Usage:
 
     async def forget_old(self) -> None:
         """Answers by model of days that nobody asks about; samples of a day stay."""
-        async with self._database.write() as connection:
+        async with self._database.write(chore=True) as connection:
             await answers.forget_before(connection, day_of(retention.now() - _DAYS_KEPT * 86400))
 
     # --- limits ---
