@@ -13,6 +13,7 @@ from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import Stage, joined
 from cloakwork.models.criteria.room import check_room
 from cloakwork.models.errors import CompileError
+from cloakwork.models.fresh_keys import fresh_keys
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.modes import How, check_how
 from cloakwork.models.program import Program
@@ -116,11 +117,9 @@ class CompiledModel:
         self, phases: Reals, key: ClientKey | None, session: Session | None, progress: Progress, output: Stage
     ) -> Any:
         if key is None:
-            from cloakwork.fhe_core.client import ClientKey  # the secret side, only where it is asked for
-
             if session is not None:
                 raise CompileError("predict: got a session without its key, which decrypts the result; pass key=")
-            key = ClientKey.generate(self.program.parameters)
+            (key,) = fresh_keys([self.program.parameters])
         key = getattr(key, "only", key)  # of a `cloakwork.Key`
         if session is None:
             session = Session(key.evaluation_keys())

@@ -85,7 +85,7 @@ class Options:
         accumulator_bits: (networks, exact) round accumulators with more values to this many bits. None: never.
         accumulator_ranges: (networks, exact) "interval": no accumulator can wrap; "calibrated": as large as the samples showed.
         rounding: (quantised networks) "real", or "onnxruntime" for the integers of ONNX Runtime's kernels.
-        margin: share of the calibrated half range that stays free on either side. None: chosen for the kind.
+        margin: share of the calibrated half range that stays free on either side, 0 to 1. None: chosen for the kind.
         leaf_bits: (trees) bits of leaf values. None: 8, or what the noise allows.
         grid, grid_bits: (trees) the public grid of thresholds: "auto", "integers", "categories", "uniform", "quantiles" or points, for all
             features or by name; and bits of points, 1 to 16. None: as the accuracy needs.
@@ -135,8 +135,10 @@ class Options:
     def __post_init__(self) -> None:
         if isinstance(self.sets, str | ParameterSet):
             object.__setattr__(self, "sets", (self.sets,))
-        if not 0 <= self.accuracy <= 1:
-            raise CompileError(f"accuracy: expected a share from 0 to 1, got {self.accuracy!r}")
+        for name in _SHARES:
+            share = getattr(self, name)
+            if share is not None and not 0 <= share <= 1:
+                raise CompileError(f"{name}: expected a share from 0 to 1, got {share!r}")
         for name, values in _WORDS.items():
             if getattr(self, name) not in values:
                 listed = ", ".join(map(repr, values))
@@ -172,6 +174,7 @@ class Options:
             )
 
 
+_SHARES: Final = ("accuracy", "margin")
 _WORDS: Final[Mapping[str, tuple[Any, ...]]] = {
     "tell": ("scores", "labels"),
     "thresholds": get_args(Comparisons),

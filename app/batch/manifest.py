@@ -62,7 +62,7 @@ def _earlier(target: Store, identity: Identity, there: set[str], force: bool) ->
         if there and not force:
             raise BatchCallError(
                 f"{shown(target.place)}: expected an empty output or one of this batch, got {len(there)} objects without a manifest; "
-                "choose another --output, or pass --force"
+                "choose another --out, or pass --force"
             )
         return {}
     try:
@@ -75,7 +75,7 @@ def _earlier(target: Store, identity: Identity, there: set[str], force: bool) ->
         return inputs
     if not force:
         raise BatchCallError(
-            f"{shown(target.place)}: it holds results of another run, of another {', '.join(wrong)}; choose another --output, or pass --force "
+            f"{shown(target.place)}: it holds results of another run, of another {', '.join(wrong)}; choose another --out, or pass --force "
             "to replace them"
         )
     return {}

@@ -66,7 +66,7 @@ class _Batch:
         self._key_id = EvaluationKeys.from_bytes(keys, parameters=program.parameters).key_id
         places = absolute_place(source), absolute_place(target)
         if overlap(*places):
-            raise ParameterError(f"--output: expected a place apart from the input, got {shown(places[1])}")
+            raise ParameterError(f"--out: expected a place apart from the input, got {shown(places[1])}")
         self.source = Store(places[0])
         entries = inputs_in(self.source, options.column)
         self.target = Store(places[1], make=True)

@@ -106,13 +106,15 @@ class BatchClient:
 
     def evaluation_keys(self, keys: Sequence[LevelledClientKey]) -> list[LevelledEvaluationKeys]:
         """Makes what the server needs, once; none for sums alone."""
+        found = self.keys_to_send(keys)
+        return found if self.key_shapes.shapes[0].numbers else []
+
+    def keys_to_send(self, keys: Sequence[LevelledClientKey]) -> list[LevelledEvaluationKeys]:
+        """Makes the same for a file: of sums objects without a key."""
         self._check_keys(keys)
-        shapes = self.key_shapes.shapes
-        if not shapes[0].numbers:
-            return []
         return [
             key.evaluation_keys(shape.automorphisms, products=shape.products)
-            for key, shape in zip(keys, shapes, strict=True)
+            for key, shape in zip(keys, self.key_shapes.shapes, strict=True)
         ]
 
     # --- samples ---

@@ -24,6 +24,7 @@ from cloakwork.models.batches.scorer import BatchScorer
 from cloakwork.models.client_steps import Stage
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
+from cloakwork.models.fresh_keys import fresh_keys
 from cloakwork.models.modes import How, check_how
 from cloakwork.models.program.facts import OriginalFacts
 from cloakwork.models.report import bytes_line, four_lines, sample_p_fail_log2
@@ -108,7 +109,7 @@ class BatchModel:
 
         Args:
             how: "clear" by the integers in clear; "simulate" the same, as nothing is approximate; "encrypted" encrypts, scores and decrypts.
-            key: for "encrypted": as many as `key_parameters`, or one.
+            key: for "encrypted": as many as `key_parameters`, or one; None: they are made.
             session: of a program with that key; None: one is made.
             device: that scores, "cpu", "cuda" or "cuda:N".
         """
@@ -127,7 +128,7 @@ class BatchModel:
     ) -> Reals:
         """[samples, scores], before decisions. Args: as of `predict`."""
         check_how(how)
-        keys = self._keys(key) if how == "encrypted" else ()
+        keys = self._keys(key, session) if how == "encrypted" else ()
         if self.single is not None:
             if not keys:
                 return np.asarray(self.single.predict(x))
@@ -152,9 +153,11 @@ class BatchModel:
         ]
         return np.concatenate(parts) if parts else np.zeros((0, self.formula.outputs), dtype=np.int64)
 
-    def _keys(self, key: Any) -> Sequence[Any]:
+    def _keys(self, key: Any, session: Session | None) -> Sequence[Any]:
         if key is None:
-            raise CompileError("key: expected one for how='encrypted', got none")
+            if session is not None:
+                raise CompileError("predict: got a session without its key, which decrypts the result; pass key=")
+            return fresh_keys(self.key_parameters)
         key = getattr(key, "parts", key)  # of a `cloakwork.Key`
         keys = tuple(key) if isinstance(key, Sequence) else (key,)
         if self.single is not None:

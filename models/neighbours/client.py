@@ -113,12 +113,17 @@ class NeighbourClient:
         found: Integers = np.clip(exact, -self.limit, self.limit).astype(np.int64)
         return found
 
-    def encrypt(self, key: LevelledClientKey, sample: ArrayLike) -> SeededLevelledCiphertexts:
-        """Encrypt one query [features], to be sent."""
+    def encrypt(self, key: Any, sample: ArrayLike) -> SeededLevelledCiphertexts:
+        """Encrypt one query [features], to be sent. Args: key: a `cloakwork.Key`, or the engine's key."""
         return self.encrypt_integers(getattr(key, "only", key), self.integers(np.asarray(sample)[None])[0])
 
-    def decrypt(self, key: LevelledClientKey, answer: LevelledCiphertexts, sample: ArrayLike) -> Any:
-        """Decrypt the answer to one query: its label or value. Args: sample: the query [features], whose cells were asked."""
+    def decrypt(self, key: Any, answer: LevelledCiphertexts, sample: ArrayLike) -> Any:
+        """Decrypt the answer to one query: its label or value.
+
+        Args:
+            key: as of `encrypt`.
+            sample: the query [features], whose cells were asked.
+        """
         query = self.integers(np.asarray(sample)[None])
         return self.decide(self.scores(getattr(key, "only", key), answer, query[0])[None], query)[0]
 
@@ -147,13 +152,14 @@ class NeighbourClient:
             SerializationError: masks that no evaluation gives.
         """
         check_masks(answer)
-        decrypted = key.decrypt(answer, signed=True)
-        if self.cells is None:
-            return rows_of(decrypted, self.rows) + self.score_offset
-        if query is None or query.shape != self.centre.shape:
+        if self.cells is not None and (query is None or query.shape != self.centre.shape):
             raise CompileError("query: expected the integers of the query, whose cells the answer is of")
-        if len(decrypted) != 1:
-            raise CompileError(f"answer: expected one ciphertext, got {len(decrypted)}")
+        if len(answer) != self.answer_ciphertexts:
+            count = "one ciphertext" if self.answer_ciphertexts == 1 else f"{self.answer_ciphertexts} ciphertexts"
+            raise CompileError(f"answer: expected {count}, got {len(answer)}")
+        decrypted = key.decrypt(answer, signed=True)
+        if self.cells is None or query is None:
+            return rows_of(decrypted, self.rows) + self.score_offset
         found = self.cells.spread(decrypted[0], query)
         return np.where(found == UNSEEN, found, found + self.score_offset)
 
@@ -199,7 +205,11 @@ class NeighbourClient:
 
     def to_json(self) -> str:
         """The specification as a text, which `from_json` reads: what the index's server gives its clients."""
-        fields = {
+        return json.dumps(self.to_fields())
+
+    def to_fields(self) -> dict[str, Any]:
+        """Returns the fields of `to_json`."""
+        return {
             "format": FORMAT if self.cells is None else FORMAT_OF_CELLS,
             "set": self.parameters.set.name,
             "plaintext_modulus": self.parameters.plaintext_modulus,
@@ -216,13 +226,20 @@ class NeighbourClient:
             "weights": self.weights,
             "score_offset": self.score_offset,
         } | ({} if self.cells is None else {"cells": self.cells.fields()})
-        return json.dumps(fields)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> NeighbourClient:
         """Raises: CompileError: not what `to_json` wrote."""
         try:
             fields = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise CompileError(f"neighbours: expected a client's specification of this release, {error}") from None
+        return cls.from_fields(fields)
+
+    @classmethod
+    def from_fields(cls, fields: Any) -> NeighbourClient:
+        """Raises: CompileError: not what `to_fields` returned."""
+        try:
             if fields["format"] not in (FORMAT, FORMAT_OF_CELLS):
                 raise ValueError("another format")
             parameters = LevelledParameters.of(str(fields["set"]), int(fields["plaintext_modulus"]))

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
-from cloakwork.models.errors import CompileError
+from cloakwork.models.fresh_keys import fresh_keys
 from cloakwork.models.modes import How, check_how
 from cloakwork.models.neighbours.building import CellCount, IndexOptions, built
 from cloakwork.models.neighbours.cells import UNSEEN
@@ -106,7 +106,7 @@ class NeighbourIndex:
 
     def save(self, path: PathLike) -> None:
         """Write the index to one file, which `cloakwork.load`, the command line and the service read."""
-        write_index(path, self.client, self.integers, self.bits, self.agreement)
+        write_index(path, self.client, self.integers, self.bits, self.agreement, self.original)
 
     # --- in clear ---
 
@@ -139,7 +139,7 @@ class NeighbourIndex:
         nothing is approximate.
 
         Args:
-            key: of the client, for "encrypted".
+            key: of the client, for "encrypted"; None: one is made.
             device: that scores, "cpu", "cuda" or "cuda:N".
         """
         check_how(how)
@@ -149,9 +149,7 @@ class NeighbourIndex:
             parts = [queries[i : i + step] for i in range(0, len(queries), step)]
             decided = [self.client.decide(self.scores(part), part) for part in parts]
             return np.concatenate(decided) if decided else self.client.target[:0]
-        if key is None:
-            raise CompileError("key: expected one for how='encrypted', got none")
-        key = getattr(key, "only", key)  # of a `cloakwork.Key`
+        key = fresh_keys([self.client.parameters])[0] if key is None else getattr(key, "only", key)
         scorer = self.scorer(self.client.evaluation_keys(key), threads, device)
         decided, rows, at_once = [self.client.target[:0]], np.asarray(x), queries_at_once(device)
         for first in range(0, len(rows), at_once):

@@ -42,7 +42,7 @@ def score(
         ),
     ],
     target: Annotated[
-        str, typer.Option("--output", "-o", metavar="FOLDER|URL", help="Write the results to a folder or s3://..")
+        str, typer.Option("--out", "-o", metavar="FOLDER|URL", help="Write the results to a folder or s3://..")
     ],
     keys_path: Annotated[Path, typer.Option("--keys", help="Read the evaluation keys that keygen wrote.")] = Path(
         EVALUATION_KEYS

@@ -117,11 +117,17 @@ def load_array(path: Path, kinds: str = "biuf") -> NDArray[Any]:
     return array
 
 
-def shaped_for(specification: ClientSpecification, samples: Any) -> Any:
-    """Samples in the shape of the model's input, where the numbers of a sample are as many; tables of columns and several tensors stay."""
+def shaped_for(specification: Any, samples: Any) -> Any:
+    """Samples in the shape of the model's input, where the numbers of a sample are as many; tables of columns and several tensors stay.
+
+    Args:
+        specification: of the client, of whichever kind of model.
+    """
     if isinstance(samples, dict):
-        if named_inputs(specification.input_steps) is None:
+        if not isinstance(specification, ClientSpecification) or named_inputs(specification.input_steps) is None:
             raise WrongCallError("the model has one input; expected a .npy file, got several arrays (.npz)")
+        return samples
+    if not isinstance(specification, ClientSpecification):
         return samples
     shape = specification.input_shape
     same_count = math.prod(samples.shape[1:]) == math.prod(shape)

@@ -18,6 +18,7 @@ from cloakwork.models.loading import load
 from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.neighbours.index_file import is_index_file
 from cloakwork.models.neighbours.index_format import MAGIC as INDEX_MAGIC
+from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import MAGIC
 
 _OTHER_KINDS: Final = {
@@ -33,6 +34,13 @@ ModelOption = Annotated[
         "--model", metavar="MODEL", help="Name a model of the zoo ('cloakwork zoo' lists them) or a compiled file."
     ),
 ]
+
+
+def program_of(model: CompiledModel | BatchModel | NeighbourIndex) -> Program | None:
+    """The program of look-ups of a model, if that is what it is made of."""
+    if isinstance(model, BatchModel):
+        return None if model.single is None else model.single.program
+    return model.program if isinstance(model, CompiledModel) else None
 
 
 def find_any_model(text: str) -> CompiledModel | BatchModel | NeighbourIndex:
@@ -52,7 +60,7 @@ def find_model(text: str) -> CompiledModel:
             start = stream.read(len(MAGIC))
             if (kind := _OTHER_KINDS.get(start)) is not None:
                 raise WrongCallError(
-                    f"{text}: {kind}, and this command takes programs of look-ups; 'cloakwork inspect' reports it, 'cloakwork models add' and "
+                    f"{text}: {kind}, and this command takes programs of look-ups; 'cloakwork run' computes it, 'cloakwork models add' and "
                     "'cloakwork score' serve and ask it, and cloakwork.load reads it in Python"
                 )
             if start != MAGIC:

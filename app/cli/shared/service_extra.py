@@ -24,7 +24,19 @@ def require_data_folder(folder: Path) -> None:
     """Raises:
     FailureError: there is none; a name with a mistake in it makes no new one.
     """
+    _refuse_file(folder)
     if not folder.is_dir():
         raise FailureError(
             f"--data: there is no folder '{folder}'; correct the name, or make the folder of a new service with mkdir"
         )
+
+
+def make_data_folder(folder: Path) -> None:
+    """Make the folder of a new service, its owner's alone, as `cloakwork serve` does. FailureError: it is a file."""
+    _refuse_file(folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _refuse_file(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise FailureError(f"--data: expected a folder, got the file '{folder}'")

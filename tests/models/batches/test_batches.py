@@ -247,9 +247,10 @@ def test_radial_reports_tell_that_vectors_are_learnt() -> None:
 
 def test_coarse_integers_are_told() -> None:
     x = np.random.default_rng(8).standard_normal((400, 30))
+    x[0] *= 20  # one sample widens every range
     model = LinearModel(np.ones((1, 30)), np.zeros(1), "decision", labels=np.arange(2))
     with pytest.warns(AccuracyWarning, match="less than 97 %"):
-        made = compile_batch(model, x, batch=5000, input_bits=4, packing="slots", margin=20)
+        made = compile_batch(model, x, batch=5000, input_bits=4, packing="slots")
     assert made.report()["agreement"] < 0.97
 
 
@@ -298,8 +299,6 @@ def test_wrong_samples_keys_and_ciphertexts() -> None:
             made.predict(wrong)
     with pytest.raises(CompileError, match="how"):
         made.predict(np.zeros((1, 3)), "execute")  # type: ignore[arg-type]
-    with pytest.raises(CompileError, match="key: expected one for how='encrypted'"):
-        made.predict(np.zeros((1, 3)), "encrypted")
     with pytest.raises(CompileError, match="keys"):
         made.predict(np.zeros((1, 3)), "encrypted", key=[key, stranger])
     scorer = made.scorer()

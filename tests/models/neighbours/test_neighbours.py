@@ -165,8 +165,6 @@ def test_wrong_queries_and_keys() -> None:
             index.predict(wrong)
     with pytest.raises(CompileError, match="how"):
         index.predict(np.zeros((1, 3)), "execute")  # type: ignore[arg-type]
-    with pytest.raises(CompileError, match="key: expected one for how='encrypted'"):
-        index.predict(np.zeros((1, 3)), "encrypted")
     key, stranger = (LevelledClientKey.generate(index.client.parameters) for _ in range(2))
     scorer = index.scorer(index.client.evaluation_keys(key))
     with pytest.raises(KeyMismatchError):
