@@ -116,13 +116,13 @@ class WrongParametersError(ConflictError):
 class StructuredKeysError(WrongParametersError):
     """Keys or a model of a set with a structured secret, which this service does not take."""
 
-    code = "structured_keys_refused"
+    code = "structured_refused"
 
     @classmethod
     def of(cls, what: str, set_name: str) -> StructuredKeysError:
         return cls(
             f"{what}: parameter set '{set_name}' has a structured secret (block-binary small key), which this service does not take; its operator "
-            "allows it with the setting structured_keys"
+            "allows it with the setting 'structured'"
         )
 
 

@@ -81,7 +81,7 @@ class Settings(BaseSettings):
     max_model_bytes: Positive = Field(
         2 << 30, description="A model that is uploaded over HTTP, bytes; files in the data folder may be larger."
     )
-    structured_keys: bool = Field(
+    structured: bool = Field(
         False,
         description="Serve models, and take evaluation keys, of parameter sets with structured secrets (`.._block`); they are refused otherwise.",
     )

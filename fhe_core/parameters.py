@@ -41,7 +41,7 @@ __all__ = [
     "products_of",
     "public_key_bytes",
     "require_common_mask",
-    "require_structured_keys",
+    "require_structured",
     "seeded_ciphertext_bytes",
     "structure_of",
     "upload_bytes",
@@ -203,7 +203,7 @@ def products_of(params: ParameterSet) -> str:
     return "rounded products: double precision in one order of roundings, the same words on processors with AVX2 and FMA and on GPUs"
 
 
-def require_structured_keys(params: ParameterSet, structured: bool, how: str = "structured=True") -> None:
+def require_structured(params: ParameterSet, structured: bool, how: str = "structured=True") -> None:
     """ParameterError for a set with a structured secret that nobody asked for; `how` says how it is asked for."""
     if params.structured_secret and not structured:
         raise ParameterError(

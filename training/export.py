@@ -136,7 +136,7 @@ def layer_noise(model: torch.nn.Sequential) -> dict[str, float]:
     return result
 
 
-def compile_options(model: torch.nn.Sequential) -> dict[str, Any]:
+def trained_options(model: torch.nn.Sequential) -> dict[str, Any]:
     """Return options of `cloakwork.compile` that give the integers and ranges as trained; for models without pooling, and ranges of `ranges_json`."""
     precision = {name: float(np.ceil(percent * 1e4) / 1e4) for name, percent in layer_noise(model).items()}
     noises = [part.noise for part in model.modules() if isinstance(part, SeenByLookup)]

@@ -14,7 +14,7 @@ import onnx
 from numpy.typing import NDArray
 from torch import fx
 
-from cloakwork.fhe_core.parameters import offered_sets, require_common_mask, require_structured_keys
+from cloakwork.fhe_core.parameters import offered_sets, require_common_mask, require_structured
 from cloakwork.fhe_core.parameters import parameter_set as set_of
 from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.errors import ImportFaultError
@@ -29,7 +29,7 @@ from cloakwork.training.pytorch import torch
 from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RoundedOnes, RowsSeen, settle
 from cloakwork.training.tracing import UnsupportedModuleError, traced
 
-__all__ = ["Prepared", "UnsupportedModuleError", "compile_options", "prepare"]
+__all__ = ["Prepared", "UnsupportedModuleError", "prepare", "trained_options"]
 
 _OPSET: Final = 17
 _TRIED: Final = 4  # drawn inputs with which a file is tried
@@ -142,7 +142,7 @@ def prepare(
     """
     given = None if parameter_set is None else LookupNoise.of(parameter_set)
     if parameter_set is not None:
-        require_structured_keys(set_of(parameter_set), structured)
+        require_structured(set_of(parameter_set), structured)
         require_common_mask(set_of(parameter_set), False)
     names = _sets_by_cost(structured)
     _check_example(example_input)
@@ -158,14 +158,14 @@ def prepare(
     return prepared.train(module.training)
 
 
-def compile_options(model: Prepared | torch.nn.Sequential) -> dict[str, Any]:
+def trained_options(model: Prepared | torch.nn.Sequential) -> dict[str, Any]:
     """Return options of `cloakwork.compile`: the parameter set that was trained for.
 
     Of a `Prepared` module beside calibration samples, by which the compiler chooses scales and integers and checks the accuracy; of a `Sequential` of
     the layers of `cloakwork.training.layers` beside the ranges that `ranges_json` writes: integers as trained.
     """
     if not isinstance(model, Prepared):
-        return export.compile_options(model)
+        return export.trained_options(model)
     structured = set_of(model.parameter_set).structured_secret
     return {"sets": [model.parameter_set], **({"structured": True} if structured else {})}
 

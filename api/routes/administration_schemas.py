@@ -125,7 +125,7 @@ class LoadAnswer(BaseModel):
 class ModelRow(BaseModel):
     name: str
     version: str
-    state: Literal["loaded", "unloaded", "retired", "removed", "structured_keys_refused", "unavailable"]
+    state: Literal["loaded", "unloaded", "retired", "removed", "structured_refused", "unavailable"]
     reason: str = Field(description="Why a version that should be served is `unavailable`; empty otherwise.")
     parameter_set: str = Field(description="Empty if `unavailable`.")
     bootstraps: int = Field(description="Of one sample; 0 if `unavailable`.")

@@ -118,11 +118,11 @@ class Services:
             settings.data_folder / "models",
             ModelRecords(self.database),
             settings.zoo,
-            settings.structured_keys,
+            settings.structured,
             shared_store(settings, self.storage),
         )
         self.disk = Disk(settings.data_folder, settings.disk_reserve_bytes)
-        self.model_uploads = ModelUploads(self.models, self.disk, settings.max_model_bytes, settings.structured_keys)
+        self.model_uploads = ModelUploads(self.models, self.disk, settings.max_model_bytes, settings.structured)
         self.keys = Keys(self.database)
         self.usage = Usage(self.database, settings)
         self.dispatcher = Dispatcher(settings, engine_options(settings, self.budgets), self.audit_key)
@@ -137,7 +137,7 @@ class Services:
             self.disk,
             self.dispatcher.engines.forget,
             damage,
-            settings.structured_keys,
+            settings.structured,
         )
         parts = self.keys, self.uploads, self.storage, self.usage, self.metrics
         running = Scoring(settings, self.dispatcher, *parts)

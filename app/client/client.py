@@ -33,7 +33,7 @@ from cloakwork.app.client.remote_models import RemoteModel, require_samples
 from cloakwork.app.client.scores import Scores
 from cloakwork.app.client.transport import AsyncTransport, SyncTransport, checked_url, is_local
 from cloakwork.fhe_core.errors import FheError, ParameterError, SerializationError
-from cloakwork.fhe_core.parameters import require_structured_keys
+from cloakwork.fhe_core.parameters import require_structured
 
 _LONG_ANSWER: Final = 16 << 20  # bytes of lists of everything
 _MOST_MODELS: Final = 10_000
@@ -90,7 +90,7 @@ class _Settings:
         self._models: dict[tuple[str, str | None], RemoteModel] = {}
         self._uploads = Uploads()
         self._job_seconds, self._largest_answer = job_timeout, largest_answer
-        self._structured_keys = structured
+        self._structured = structured
         self._options = (self.url, api_key, timeout, verify)
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class _Settings:
         require_samples(x)
         model = yield from self._model(name, version)
         if model.lookup_set is not None:
-            require_structured_keys(model.lookup_set, self._structured_keys)
+            require_structured(model.lookup_set, self._structured)
         rows = model.rows(x)
         if self._keys.have_to_be_made(model.keys):
             self._agreement.require_keys(model.keys)

@@ -18,7 +18,7 @@ from cloakwork.models import fields as typed
 from cloakwork.models.arrays import Indices
 from cloakwork.models.batches.batch_format import CHECKSUM_BYTES, MAGIC, VERSION
 from cloakwork.models.batches.client import BatchClient
-from cloakwork.models.batches.contents import Alternative, BatchContents, Way
+from cloakwork.models.batches.contents import Alternative, BatchContents, SamplePacking
 from cloakwork.models.batches.costs import Cost
 from cloakwork.models.batches.formula import Formula
 from cloakwork.models.batches.kernels import MOST_DEGREE
@@ -153,7 +153,7 @@ def _large(value: Any) -> int:
 
 def _alternative(fields: dict[str, Any]) -> Alternative:
     packing = fields["packing"]
-    if packing not in get_args(Way):
+    if packing not in get_args(SamplePacking):
         raise ValueError("expected a packing")
     return Alternative(packing, _line(fields["kind"]), _cost(fields["cost"]), typed.real(fields["agreement"]))
 

@@ -56,7 +56,12 @@ def _formula_fields(formula: Formula, writer: ArrayWriter) -> dict[str, Any]:
 
 
 def _alternative_fields(each: Alternative) -> dict[str, Any]:
-    return {"packing": each.way, "kind": each.kind, "cost": _cost_fields(each.cost), "agreement": float(each.agreement)}
+    return {
+        "packing": each.packing,
+        "kind": each.kind,
+        "cost": _cost_fields(each.cost),
+        "agreement": float(each.agreement),
+    }
 
 
 def _cost_fields(cost: Cost) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from cloakwork.models.batches.client import BatchClient
 from cloakwork.models.batches.costs import Cost
@@ -12,7 +12,9 @@ from cloakwork.models.batches.plan import Plan
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import OriginalFacts
 
-Way = Literal["slots", "ciphertexts"]  # one sample a slot (or coefficient), one ciphertext a sample
+SamplePacking: TypeAlias = Literal[
+    "slots", "ciphertexts"
+]  # one sample a slot (or coefficient), one ciphertext a sample
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Alternative:
         agreement: share of the given samples decided as by the model in clear; of values, of their deviation that is kept.
     """
 
-    way: Way
+    packing: SamplePacking
     kind: str
     cost: Cost
     agreement: float
@@ -48,6 +50,6 @@ class BatchContents:
     original: OriginalFacts | None = None
 
     @property
-    def packing(self) -> Way:
-        """The cheapest of `considered`."""
-        return self.considered[0].way
+    def packing(self) -> SamplePacking:
+        """Returns how samples are packed: as the chosen alternative, the first of `considered`."""
+        return self.considered[0].packing

@@ -93,7 +93,7 @@ def _exact_program(c: Compilation, settings: NetworkOptions, weight_bits: int) -
         output_unit=chosen.output_unit,
         facts=Facts(
             exact=_facts(found, limits.p_fail_log2, settings.activation_bits),
-            encrypted_argmax=labels,
+            tell="labels" if labels else "scores",
         ),
     )
     return distinct_outputs(program)

@@ -86,7 +86,7 @@ def with_score_of_each(model: onnx.ModelProto, threshold: float) -> onnx.ModelPr
 
 def after_network(program: Program, after: tuple[OutputStep, ...]) -> tuple[OutputStep, ...]:
     """Returns what the client of a table's network does: of a label its name alone. Args: after: of the scores, the labels last."""
-    if not program.facts.encrypted_argmax:
+    if program.facts.tell != "labels":
         return (*program.output_steps, *after)
     last = after[-1] if after else None
     return (Integers(), Pick(last.labels)) if isinstance(last, Labels) else program.output_steps

@@ -10,7 +10,7 @@ from cloakwork.fhe_core.parameters import (
     ParameterSet,
     parameter_set,
     require_common_mask,
-    require_structured_keys,
+    require_structured,
 )
 
 Made = TypeVar("Made")
@@ -25,7 +25,7 @@ def named_sets(
     """Sets, or their names, as sets; ParameterError for one with a structured secret, or a common mask, that was not asked for."""
     sets = [parameter_set(each if isinstance(each, str) else each.name) for each in candidates]
     for params in sets:
-        require_structured_keys(params, structured)
+        require_structured(params, structured)
         require_common_mask(params, common_mask)
     return sets
 

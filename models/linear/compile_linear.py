@@ -122,7 +122,7 @@ def compile_linear(
     made = replace(program, input_steps=(*steps, *last), output_steps=after)
     facts = Facts(linear=_facts(model, quantised))
     if labels_only:
-        facts = Facts(linear=_facts_of_labels(model, quantised, made), encrypted_argmax=True)
+        facts = Facts(linear=_facts_of_labels(model, quantised, made), tell="labels")
     return CompiledModel.checked(replace(made, facts=facts))
 
 

@@ -40,7 +40,7 @@ class NeighbourIndex:
     Attributes:
         integers: [rows, features] int16.
         offsets: [rows], added to <w, x> or 2 <w, x>.
-        bits: of the integers, with sign.
+        input_bits: of the integers, with sign.
         agreement: share of rows of the table (400 at most) whose other rows decide for them as unrounded distances would; of a regressor, within
             a hundredth of the values' spread.
         original: how it answers as the user's own estimator; None: that was not asked.
@@ -49,7 +49,7 @@ class NeighbourIndex:
     client: NeighbourClient
     integers: SmallIntegers
     offsets: Integers
-    bits: int
+    input_bits: int
     agreement: float
     original: OriginalFacts | None = None
 
@@ -106,7 +106,7 @@ class NeighbourIndex:
 
     def save(self, path: PathLike) -> None:
         """Write the index to one file, which `cloakwork.load`, the command line and the service read."""
-        write_index(path, self.client, self.integers, self.bits, self.agreement)
+        write_index(path, self.client, self.integers, self.input_bits, self.agreement)
 
     # --- in clear ---
 
@@ -200,7 +200,7 @@ class NeighbourIndex:
         return {
             "rows": client.rows,
             "features": features,
-            "bits": self.bits,
+            "input_bits": self.input_bits,
             "parameter_set": parameters.set.name,
             "plaintext_modulus": parameters.plaintext_modulus,
             "security_bits": parameters.set.security_bits,

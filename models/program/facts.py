@@ -17,6 +17,7 @@ Measure: TypeAlias = Literal[
     "agreement", "closeness", "cosine", "determination"
 ]  # the last: of grids, and earlier releases
 Told: TypeAlias = Literal["labels", "values", "cosines"]
+Tell: TypeAlias = Literal["scores", "labels"]
 Numbers: TypeAlias = Mapping[str, float]
 Counts: TypeAlias = Mapping[str, int]
 Texts: TypeAlias = tuple[str, ...]
@@ -184,7 +185,7 @@ class Facts:
     exact: ExactFacts | None = None
     check: CheckFacts | None = None
     grid: GridFacts | None = None  # of trees
-    encrypted_argmax: bool = False  # the client decrypts labels and no scores
+    tell: Tell = "scores"  # what the client decrypts
     estimator: str | None = None  # class of cloakwork.training.estimators
     offset: float | None = None  # of an IsolationForest's scores
     original: OriginalFacts | None = None
@@ -197,11 +198,11 @@ class Facts:
             found |= {} if model is None else model.to_fields()
         own = {
             "check": None if self.check is None else self.check.to_fields(),
-            "encrypted_argmax": self.encrypted_argmax or None,
             "estimator": self.estimator,
             "grid": None if self.grid is None else self.grid.to_fields(),
             "offset": self.offset,
             "original": None if self.original is None else self.original.to_fields(),
+            "tell": None if self.tell == "scores" else self.tell,
         }
         found |= {name: value for name, value in own.items() if value is not None}
         return dict(sorted(found.items()))
@@ -216,7 +217,7 @@ class Facts:
             ExactFacts.taken(rest) if ExactFacts.keys().keys() & rest.keys() else None,
             CheckFacts.taken(_object(rest.pop("check"))) if "check" in rest else None,
             GridFacts.taken(_object(rest.pop("grid"))) if "grid" in rest else None,
-            typed.flag(rest.pop("encrypted_argmax", False)),
+            _tell(rest),
             typed.text(rest.pop("estimator")) if "estimator" in rest else None,
             _number(rest.pop("offset")) if "offset" in rest else None,
             OriginalFacts.taken(_object(rest.pop("original"))) if "original" in rest else None,
@@ -259,6 +260,15 @@ def _number(value: Any) -> Any:
 def _measure(value: Any) -> Any:
     _demand(value in get_args(Measure), "measure")
     return value
+
+
+def _tell(rest: dict[str, Any]) -> Tell:
+    """Takes what the client decrypts, which 0.2 wrote as a flag. ValueError: neither scores nor labels."""
+    if "tell" in rest:
+        tell = rest.pop("tell")
+        _demand(tell in get_args(Tell), "tell")
+        return "labels" if tell == "labels" else "scores"
+    return "labels" if typed.flag(rest.pop("encrypted_argmax", False)) else "scores"
 
 
 def _told(value: Any) -> Any:

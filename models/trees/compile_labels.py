@@ -86,7 +86,7 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
         input_steps=(*options.first_steps(ensemble), bits.step),
         output_steps=(Integers(), Pick(ensemble.labels)),
         output_unit=DECISION_UNIT,
-        facts=Facts(trees=plan_facts(scalar, edges, plan, graph), encrypted_argmax=True),
+        facts=Facts(trees=plan_facts(scalar, edges, plan, graph), tell="labels"),
     )
 
 
@@ -133,7 +133,7 @@ def _single_tree(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     return replace(
         program,
         output_steps=(*program.output_steps[:-2], Pick(ensemble.labels)),  # in place of the transform
-        facts=replace(program.facts, encrypted_argmax=True),
+        facts=replace(program.facts, tell="labels"),
     )
 
 

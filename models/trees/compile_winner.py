@@ -105,7 +105,7 @@ def compile_winner(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
         input_steps=(*options.first_steps(ensemble), found.source.step),
         output_steps=(Integers(), Pick(ensemble.labels)),
         output_unit=found.contest.output_unit,
-        facts=Facts(trees=found.facts, encrypted_argmax=True),
+        facts=Facts(trees=found.facts, tell="labels"),
     )
 
 

@@ -140,9 +140,9 @@ class EncryptedEstimator:
     def _encrypted(
         self, samples: Any, output: Stage, how: How, key: ClientKey | None, session: Session | None, seed: int | None
     ) -> NDArray[Any]:
-        if output != "labels" and self.compiled_.program.facts.encrypted_argmax:
+        if output != "labels" and self.compiled_.program.facts.tell == "labels":
             raise CompileError(
-                f"{type(self).__name__}: compiled with tell='labels', which tells no more; compile with tell='scores' for {output}"
+                f"{type(self).__name__}: compiled with tell='labels', so the client decrypts labels only; compile with tell='scores' for {output}"
             )
         if how == "encrypted" and key is None and session is None:
             key, session = self._kept_session()

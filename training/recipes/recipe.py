@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cloakwork.training.export import compile_options, pools, ranges_json, write
+from cloakwork.training.export import pools, ranges_json, trained_options, write
 from cloakwork.training.fit import Progress, Schedule, fit, scores
 from cloakwork.training.mnist_data import load_mnist
 from cloakwork.training.noise import LookupNoise
@@ -75,7 +75,7 @@ def train_recipe(
         path,
         clear,
         noisy,
-        compile_options(model) if recipe.compile is None else recipe.compile,
+        trained_options(model) if recipe.compile is None else recipe.compile,
         None if pools(model) else ranges_json(model),
         schedule.seed,
         schedule.epochs,

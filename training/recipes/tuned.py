@@ -10,7 +10,7 @@ from typing import Any, Final
 from cloakwork.training.fit import Progress, Schedule, fit, scores
 from cloakwork.training.image_data import Images, Labels, load_images, spread
 from cloakwork.training.noise import LookupNoise
-from cloakwork.training.preparation import Prepared, compile_options, prepare
+from cloakwork.training.preparation import Prepared, prepare, trained_options
 from cloakwork.training.pytorch import torch
 from cloakwork.training.recipes.recipe import Trained, seeded
 
@@ -66,7 +66,7 @@ def train_tuned_recipe(
     prepared.export(path)
     test, truth = load_images(recipe.data, "test")
     clear, noisy = (accuracy(prepared, test, truth, simulated=noise) for noise in (False, True))
-    options = compile_options(prepared) if recipe.compile is None else dict(recipe.compile)
+    options = trained_options(prepared) if recipe.compile is None else dict(recipe.compile)
     seed, epochs = recipe.schedule.seed, first + tuning
     return Trained(prepared, path, clear, noisy, options, None, seed, epochs, recipe.data, recipe.keeps_program)
 

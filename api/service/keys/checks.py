@@ -29,7 +29,7 @@ from cloakwork.fhe_core.wire import CHECKSUM_BYTES, Kind, check_words
 _READ_BYTES: Final = 1 << 20
 
 
-def known_parameters(digest: str, structured_keys: bool, models: TenantModels) -> KeyParameters:
+def known_parameters(digest: str, structured: bool, models: TenantModels) -> KeyParameters:
     """Returns what evaluation keys of this digest are for: a set of look-ups, or what an index or a model for batches needs that the tenant may use.
 
     Raises:
@@ -38,7 +38,7 @@ def known_parameters(digest: str, structured_keys: bool, models: TenantModels) -
         UnavailableError: the models are not read yet.
     """
     params = known_set(digest)
-    if params is not None and params.structured_secret and not structured_keys:
+    if params is not None and params.structured_secret and not structured:
         raise StructuredKeysError.of("evaluation keys", params.name)
     found = models.levelled_keys(digest) if params is None else KeyParameters.of_set(params)
     if found is None:

@@ -56,7 +56,7 @@ class Uploads:
         disk: Disk,
         forget: Callable[[str], None],
         damage: Damage,
-        structured_keys: bool = False,
+        structured: bool = False,
     ) -> None:
         self._keys = keys
         self._models = models
@@ -66,11 +66,11 @@ class Uploads:
         self._disk = disk
         self.forget = forget
         self._damage = damage
-        self._structured_keys = structured_keys
+        self._structured = structured
 
     async def open(self, tenant: Tenant, digest: str, size: int, sha256: str | None) -> tuple[Progress, bool]:
         """The upload for this content, and whether it is new; a key that is there already is complete."""
-        params = known_parameters(digest, self._structured_keys, self._models.of(tenant))
+        params = known_parameters(digest, self._structured, self._models.of(tenant))
         expected = params.bytes
         if size > expected:
             raise TooLargeError(f"evaluation keys of parameter set '{params.name}' have {expected} bytes, not {size}")

@@ -10,15 +10,15 @@ from cloakwork.api.service.models.folder import Fault, Place, ordered, version_o
 from cloakwork.api.service.models.model import Model
 from cloakwork.api.service.models.records import ENDED, LOADED, UNLOADED, ModelRecord
 
-REFUSED: Final = "structured_keys_refused"  # a set with a structured secret where they are not allowed; never stored
+REFUSED: Final = "structured_refused"  # a set with a structured secret where they are not allowed; never stored
 MISSING: Final = "missing"  # a row without an artefact in the folder: on its way, or taken away by hand; never stored
 
 
 class Catalogue:
     """Models of sets with structured secrets are known and not in service unless they are allowed."""
 
-    def __init__(self, structured_keys: bool, is_shared: bool) -> None:
-        self._structured_keys = structured_keys
+    def __init__(self, structured: bool, is_shared: bool) -> None:
+        self._structured = structured
         self._is_shared = is_shared
         self._versions: dict[str, dict[str, Model]] = {}
         self._rows: dict[Place, ModelRecord] = {}
@@ -106,7 +106,7 @@ class Catalogue:
         return REFUSED if state == LOADED and self._is_refused(self._versions[name][version]) else state
 
     def _is_refused(self, model: Model) -> bool:
-        return model.structured_secret and not self._structured_keys
+        return model.structured_secret and not self._structured
 
     def _refuse_structured(self, name: str, versions: Iterable[Model]) -> None:
         for model in versions:

@@ -40,10 +40,10 @@ class Models(Catalogue):
         repository: Path,
         records: ModelRecords,
         zoo: bool,
-        structured_keys: bool = False,
+        structured: bool = False,
         store: ObjectStore | None = None,
     ) -> None:
-        super().__init__(structured_keys, store is not None)
+        super().__init__(structured, store is not None)
         self.repository = repository
         self.incoming = Incoming(repository)
         self.records = records

@@ -53,11 +53,11 @@ class Held:
 
 
 class ModelUploads:
-    def __init__(self, models: Models, disk: Disk, max_bytes: int, structured_keys: bool) -> None:
+    def __init__(self, models: Models, disk: Disk, max_bytes: int, structured: bool) -> None:
         self._models = models
         self._disk = disk
         self._max_bytes = max_bytes
-        self._structured_keys = structured_keys
+        self._structured = structured
         self._writing: set[Place] = set()
 
     async def receive(
@@ -124,7 +124,7 @@ class ModelUploads:
                 artefact = await self._write(place, artefact, announced, chunks)
                 await incoming.describe(artefact)
                 model = await asyncio.to_thread(read_version, artefact, *place)
-                if model.structured_secret and not self._structured_keys:
+                if model.structured_secret and not self._structured:
                     raise StructuredKeysError.of(f"model '{place[0]}'", model.parameter_set)
                 record, new = await self._publish(model, LOADED if announced.load else UNLOADED)
                 await self._models.read()
