@@ -1,4 +1,4 @@
-"""What the service answers beside the engine's errors: the same tree, the same two fields, one handler (`http/error_answers.py`)."""
+"""Errors of the service, beside the engine's: the same tree, the same two fields, one handler (`http/error_answers.py`)."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ class Settings(BaseSettings):
         return self
 
     def facts(self) -> dict[str, Any]:
-        """Every setting as it is in force, for the log: URLs without who signs in and without what is after '?'."""
+        """Returns every setting as it is in force, for the log: URLs without who signs in and without what is after '?'."""
         found = self.model_dump(mode="json")
         return found | {name: without_credentials(found[name]) for name in _URLS if found[name]}
 
@@ -294,7 +294,7 @@ def load_settings(**flags: Any) -> Settings:
 
 
 def without_credentials(url: str) -> str:
-    """Scheme, host and path, which may be logged; less where it is not clear which part is a password."""
+    """Returns scheme, host and path, which may be logged; less where it is not clear which part is a password."""
     scheme, mark, rest = url.partition("://")
     before, _, after = rest.rpartition("@")
     if not mark or re.search("[?#]", before):

@@ -1,4 +1,4 @@
-"""What can be wrong with the machine before a service listens, each as one line that names the file or the setting."""
+"""Checks of the machine before a service listens; each fault is one line that names the file or the setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `serve` says to somebody who looks at a terminal; in a pipe the log says it in JSON."""
+"""Output of `serve` on a terminal; in a pipe the log has it in JSON."""
 
 from __future__ import annotations
 

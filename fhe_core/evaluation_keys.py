@@ -108,7 +108,7 @@ class ExpandedKey:
 
 
 def _ordinals(device: str) -> list[int]:
-    """The GPUs of a device's name, of which this build can use some; none for the CPU."""
+    """Returns the GPUs of a device's name, of which this build can use some; none for the CPU."""
     numbers = device_ordinals(device)
     if device == "cpu":
         return []

@@ -27,7 +27,7 @@ class WireObject(ABC):
     def _from_source(cls, source: BytesSource, parameters: ParameterSet | None, max_bytes: int) -> Self: ...
 
     def to_bytes(self) -> bytes:
-        """One object of the wire format; words on a device are copied to the host."""
+        """Writes one object of the wire format; words on a device are copied to the host."""
         return wire.dump(self._header(), self._sections())
 
     def save(self, path: PathLike) -> None:

@@ -71,7 +71,7 @@ def compile_estimator_batch(estimator: Any, samples: Any, options: Options | Non
 
 
 def generate_keys(model: BatchModel) -> tuple[ClientKey] | tuple[LevelledClientKey, ...]:
-    """Fresh keys of a client for a model."""
+    """Returns fresh keys of a client for a model."""
     from cloakwork.fhe_core.client import ClientKey  # the secret side, only where it is asked for
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
 

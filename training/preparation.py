@@ -39,7 +39,7 @@ _SEED: Final = 20261122
 
 
 class Prepared(torch.nn.Module):
-    """What `prepare` returns. In training, and in evaluation while `simulated` is set, values have the noise of encryption; otherwise it computes
+    """A module made by `prepare`. In training, and in evaluation while `simulated` is set, values have the noise of encryption; otherwise it computes
     what the module does in evaluation."""
 
     def __init__(self, network: fx.GraphModule, noise: LookupNoise, input_shape: tuple[int, ...]) -> None:
@@ -64,7 +64,7 @@ class Prepared(torch.nn.Module):
         set_simulated(self, value)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The network's output; while it is trained, ranges are learnt and noise is drawn."""
+        """Computes the network's output; while it is trained, ranges are learnt and noise is drawn."""
         if self.training:
             if self._batches % _SETTLED_EVERY == 0:
                 _learn_ranges(self.network, x.detach())
@@ -73,11 +73,11 @@ class Prepared(torch.nn.Module):
         return cast(Tensor, self.network(x))
 
     def range_penalty(self) -> Tensor:
-        """For the loss, with a small factor such as 0.003: half range over standard deviation, mean over what look-ups see of the last batch."""
+        """Returns a penalty for the loss, with a small factor such as 0.003: half range over standard deviation, mean over what look-ups see of the last batch."""
         return range_penalty(self)
 
     def plain(self) -> fx.GraphModule:
-        """A copy without noise and rounding, in evaluation mode: what is exported."""
+        """Copies the network without noise and rounding, in evaluation mode: what is exported."""
         copy = deepcopy(self.network).eval()
         for node in list(copy.graph.nodes):
             made = copy.get_submodule(node.target) if node.op == "call_module" else None
@@ -92,7 +92,7 @@ class Prepared(torch.nn.Module):
         return copy
 
     def to_onnx(self) -> onnx.ModelProto:
-        """Float weights, batch normalisation folded; one input of any batch size. ImportFaultError where the file says something else."""
+        """Returns float weights, batch normalisation folded; one input of any batch size. ImportFaultError where the file says something else."""
         kind = next((p.dtype for p in self.parameters()), torch.float32)
         plain = self.plain().cpu()
         example = torch.randn(_TRIED, *self.input_shape, dtype=kind, generator=torch.Generator().manual_seed(_SEED))
@@ -123,7 +123,7 @@ class Prepared(torch.nn.Module):
 def prepare(
     module: torch.nn.Module, example_input: Tensor, *, parameter_set: str | None = None, structured: bool = False
 ) -> Prepared:
-    """A copy of a module for a few epochs of training under the noise of a parameter set; the module stays as it is.
+    """Copies a module for a few epochs of training under the noise of a parameter set; the module stays as it is.
 
     Batch normalisation is folded with the statistics that it has, so a network with it is trained before.
 
@@ -209,7 +209,7 @@ def _warn_of_untrained(module: torch.nn.Module) -> None:
 
 
 def _sets_by_cost(structured: bool) -> list[str]:
-    """All that the compiler chooses from."""
+    """Returns all that the compiler chooses from."""
     return [params.name for params in sorted(approximate_sets(offered_sets(structured)), key=bootstrap_cost)]
 
 

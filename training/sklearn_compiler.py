@@ -92,7 +92,7 @@ def compile_estimator(
 
 
 def _transformed(estimator: Any) -> Callable[[Any], Any] | None:
-    """The user's own steps before the last estimator."""
+    """Returns the user's own steps before the last estimator."""
     steps = getattr(estimator, "steps", ())
     return estimator[:-1].transform if len(steps) > 1 else None
 
@@ -155,7 +155,7 @@ def _compile_network(
 
 
 def _columns(estimator: Any, given: Given, missing: bool = False) -> Columns:
-    """The first step of an estimator without a pipeline."""
+    """Returns the first step of an estimator without a pipeline."""
     return Columns(features_of(estimator), feature_names(estimator, given), missing)
 
 

@@ -65,7 +65,7 @@ class Database:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[Any]:
-        """asyncpg's own connection, for LISTEN, beside the pool."""
+        """Yields asyncpg's own connection, for LISTEN, beside the pool."""
         connection = await self._engine.connect()
         try:
             raw = await connection.get_raw_connection()

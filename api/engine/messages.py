@@ -33,7 +33,7 @@ async def receive(reader: asyncio.StreamReader) -> tuple[Message, bytes]:
 
 
 def receive_blocking(stream: BinaryIO) -> tuple[Message, bytes] | None:
-    """None when the other side is gone."""
+    """Returns None when the other side is gone."""
     prefix = stream.read(_PREFIX.size)
     if len(prefix) < _PREFIX.size:
         return None

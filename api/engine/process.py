@@ -48,7 +48,7 @@ class EngineProcess:
         self._moved: dict[str, float] = {}  # when each last began, or reported, something
 
     def serve(self) -> None:
-        """Until the other side closes."""
+        """Serves until the other side closes."""
         self._send(
             {
                 "event": "hello",
@@ -156,7 +156,7 @@ class EngineProcess:
         self._over(part)
 
     def _runs(self) -> dict[str, dict[str, str | float]]:
-        """Those that a thread has taken up, and read."""
+        """Returns those that a thread has taken up, and read."""
         moment = time.monotonic()
         return {
             identity: {"device": self._runner.residency.device, "seconds": moment - began}

@@ -1,4 +1,4 @@
-"""What a request must be before a route sees it: one message, of bounded size, from nobody's foreign page, its small body read."""
+"""Checks of a request before a route sees it: one message, of bounded size, from nobody's foreign page, its small body read."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Gate:
             self._check_page(headers, own)
 
     async def small_body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The body of a request that no route streams, read after its API key; None where there is nothing to read.
+        """Returns the body of a request that no route streams, read after its API key; None where there is nothing to read.
 
         Raises:
             UnauthorisedError, TooLargeError, SlowBodyError.

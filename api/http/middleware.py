@@ -138,7 +138,7 @@ class _Exchange:
 
 
 def _replay(body: bytes, listen: Receive) -> Receive:
-    """The body that was read already, then what comes after it."""
+    """Returns the body that was read already, then what comes after it."""
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:

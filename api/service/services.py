@@ -87,7 +87,7 @@ def database_url(settings: Settings) -> str:
 
 
 def audit_key(settings: Settings) -> AuditKey:
-    """The one that the settings name, which has to be there, or the data folder's own."""
+    """Returns the one that the settings name, which has to be there, or the data folder's own."""
     if settings.audit_key is not None:
         return load_audit_key(settings.audit_key)
     file = settings.data_folder / AUDIT_KEY_FILE
@@ -97,12 +97,12 @@ def audit_key(settings: Settings) -> AuditKey:
 
 
 def shared_store(settings: Settings, storage: Storage) -> ObjectStore | None:
-    """The object storage, where other services use it too."""
+    """Returns the object storage, where other services use it too."""
     return storage.store if settings.shared and isinstance(storage, ObjectStorage) else None
 
 
 class Services:
-    """Everything that the routes call."""
+    """The services that routes call."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.budgets = settings, Budgets.of(settings)
@@ -241,7 +241,7 @@ class Services:
             await asyncio.shield(self._opening)
 
     def stop_soon(self) -> None:
-        """A signal: nothing new begins. The second one: nothing is waited for."""
+        """Handles a signal: nothing new begins. The second one: nothing is waited for."""
         if self.draining:
             self._hurried.set()
             return
@@ -250,7 +250,7 @@ class Services:
             self.fleet.stop_taking()
 
     async def stop(self) -> None:
-        """Jobs that run are run again at the next start, or by another process; a worker finishes them first, as long as it may."""
+        """Stops: jobs that run are run again at the next start, or by another process; a worker finishes them first, as long as it may."""
         if not self.draining:
             self.stop_soon()
         if self.fleet is not None and self.started:
@@ -271,7 +271,7 @@ class Services:
         self.node.release()
 
     async def require_ready(self) -> None:
-        """Models read, database writable, engine answering."""
+        """Requires that models are read, the database is writable and an engine answers."""
         if not self.started:
             raise UnavailableError("the service is starting: it reads its models", retry_after=1)
         if self.draining:

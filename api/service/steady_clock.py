@@ -50,7 +50,7 @@ class SteadyClock:
         return max(self._wall(), self._offset + self._moment())
 
     def remember(self, last: float) -> None:
-        """When somebody last looked at a clock, before this process began: a time long after it is a step too."""
+        """Remembers the time when somebody last looked at a clock, before this process began: a time long after it is a step too."""
         with self._lock:
             self._offset = min(self._offset, max(last, 0.0) - self._moment())
 

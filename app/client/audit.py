@@ -1,4 +1,4 @@
-"""What an audit of an answer needs, collected while a client asks (docs/howto/client.md, "Audits")."""
+"""Records for the audit of an answer, collected while a client asks (docs/howto/client.md, "Audits")."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Recorder:
         self.exchanges.append((request, answer))
 
     def write(self, model: str, version: str, program: bytes, service: str, keys: Path) -> None:
-        """The file, with the evaluation keys that lie in `keys`."""
+        """Writes the file, with the evaluation keys that lie in `keys`."""
         with keys.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         manifest = Manifest(

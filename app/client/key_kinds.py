@@ -19,7 +19,7 @@ from cloakwork.fhe_core.wire import PREFIX_BYTES, Kind, peek
 
 
 class SecretKey(Protocol):
-    """What both kinds of secret keys have."""
+    """The protocol of both kinds of secret keys."""
 
     @property
     def key_id(self) -> bytes: ...
@@ -31,7 +31,7 @@ Key = TypeVar("Key", bound=SecretKey)
 
 
 class KeyKind(Protocol[Key]):
-    """Which key is meant, and how it is made and read."""
+    """A kind of key, and how it is generated and read."""
 
     @property
     def name(self) -> str:
@@ -53,12 +53,12 @@ class KeyKind(Protocol[Key]):
     def load(self, path: Path, passphrase: str) -> Key: ...
     def save_evaluation_keys(self, key: Key, path: Path, progress: Progress) -> None: ...
     def key_id(self, start: bytes, size: int) -> bytes | None:
-        """Whose evaluation keys an object of `size` bytes is that begins with `start`. Raises: FheError: it is none."""
+        """Reads the id of the key whose evaluation keys an object of `size` bytes holds that begins with `start`. Raises: FheError: it holds none."""
 
 
 @dataclass(frozen=True)
 class LookupKeys:
-    """Of a parameter set of look-ups."""
+    """Keys of a parameter set of look-ups."""
 
     set_name: str
 
@@ -94,7 +94,7 @@ class LookupKeys:
 
 @dataclass(frozen=True)
 class LevelledKeys:
-    """Of a set and a plaintext modulus; evaluation keys of a shape, several shapes under one secret key."""
+    """Keys of a set and a plaintext modulus; evaluation keys of a shape, several shapes under one secret key."""
 
     shape: ExpansionKeyShape
 
@@ -151,7 +151,7 @@ class LevelledParts:
 
 @dataclass(frozen=True)
 class SeveralLevelledKeys:
-    """Of a set and several plaintext moduli, in one file each: secret keys, and evaluation keys."""
+    """Keys of a set and several plaintext moduli, in one file each: secret keys, and evaluation keys."""
 
     shapes: KeyShapes
 

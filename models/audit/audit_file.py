@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an audit file says of itself."""
+    """The manifest of an audit file."""
 
     model: str
     version: str
@@ -152,7 +152,7 @@ class AuditFile:
         return cls(path, manifest, start)
 
     def keys(self) -> bytes:
-        """The evaluation keys, of a file that holds them."""
+        """Returns the evaluation keys, of a file that holds them."""
         assert self.manifest.has_keys
         return self._object(0, "the evaluation keys")
 

@@ -45,7 +45,7 @@ def write_batch(path: PathLike, model: BatchContents) -> None:
 
 
 def _formula_fields(formula: Formula, writer: ArrayWriter) -> dict[str, Any]:
-    """`added` as decimal texts: 64 bits may be too few."""
+    """Returns `added` as decimal texts: 64 bits may be too few."""
     return {
         "degree": formula.degree,
         "inner": writer.add(formula.inner),

@@ -144,7 +144,7 @@ class _Source:
         return found
 
     def batches(self) -> Iterator[_Candidate]:
-        """Candidates of one sample a slot."""
+        """Yields candidates of one sample a slot."""
         if isinstance(self.model, LinearModel):
             yield from self._linear(self.model, self, "a weighted sum of features")
         elif isinstance(self.model, RadialModel):
@@ -164,12 +164,12 @@ class _Source:
                 )
 
     def queries(self) -> Iterator[_Candidate]:
-        """Candidates of one ciphertext a sample, of radial kernels."""
+        """Yields candidates of one ciphertext a sample, of radial kernels."""
         if isinstance(self.model, RadialModel):
             yield from self._radial(self.model, "query")
 
     def expanded(self) -> _Source | None:
-        """A linear model of products of features; None of too many."""
+        """Returns a linear model of products of features; None of too many."""
         if not isinstance(self.model, PowerModel) or self.model.monomials > MOST_MONOMIALS:
             return None
         polynomials, linear = self.model.on_ranges(self.centre, self.half).expanded()
@@ -235,7 +235,7 @@ class _Source:
         yield replace(found, agreement=agreement(self.after, scores, self.clear))
 
     def single(self) -> tuple[CompiledModel, Alternative] | None:
-        """A program of one ciphertext a sample, of linear models and of products that the client makes; None where there is none."""
+        """Returns a program of one ciphertext a sample, of linear models and of products that the client makes; None where there is none."""
         source = self if isinstance(self.model, LinearModel) else self.expanded()
         if source is None:
             return None
@@ -259,7 +259,7 @@ def _linear_of(source: _Source) -> LinearModel:
 
 
 def agreement(after: After, found: Reals, clear: Reals) -> float:
-    """Share of samples decided alike; of values one less the share of their deviation that is lost."""
+    """Returns share of samples decided alike; of values one less the share of their deviation that is lost."""
     if isinstance(after, Votes):
         return float((after.decide(found) == after.decide(clear)).mean())
     ours, theirs = (np.asarray(run_output_steps(after, each)) for each in (found, clear))

@@ -1,4 +1,4 @@
-"""What the file of a model for batches holds, and all that its server needs."""
+"""The content of a model for batches: its file, and all that its server needs."""
 
 from __future__ import annotations
 

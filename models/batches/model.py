@@ -105,7 +105,7 @@ class BatchModel:
         device: str = "cpu",
         output: Stage = "labels",
     ) -> NDArray[Any]:
-        """Labels or values; with `output` "scores" or "probabilities".
+        """Returns labels or values; with `output` "scores" or "probabilities".
 
         Args:
             how: "clear" by the integers in clear; "simulate" the same, as nothing is approximate; "encrypted" encrypts, scores and decrypts.
@@ -126,7 +126,7 @@ class BatchModel:
         threads: int = 1,
         device: str = "cpu",
     ) -> Reals:
-        """[samples, scores], before decisions. Args: as of `predict`."""
+        """Returns [samples, scores], before decisions. Args: as of `predict`."""
         check_how(how)
         keys = self._keys(key) if how == "encrypted" else ()
         if self.single is not None:
@@ -139,13 +139,13 @@ class BatchModel:
         return self.client.scores(outputs, integers)
 
     def outputs(self, integers: Indices) -> NDArray[Any]:
-        """The server's integers [samples, outputs], in clear."""
+        """Returns the server's integers [samples, outputs], in clear."""
         return self.formula.scores(integers, self.client.limit)
 
     def encrypted_outputs(
         self, keys: Sequence[LevelledClientKey], integers: Indices, threads: int = 1, device: str = "cpu"
     ) -> NDArray[Any]:
-        """The same by ciphertexts."""
+        """Returns the same by ciphertexts."""
         scorer = self.scorer(self.client.evaluation_keys(keys), threads, device)
         parts = [
             self.client.outputs(keys, scorer.score(self.client.encrypt_integers(keys, part)), len(part))

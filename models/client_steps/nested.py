@@ -32,7 +32,7 @@ class Append:
         return self.joined(x, part)
 
     def part(self, x: Reals) -> Reals:
-        """The columns that the steps take."""
+        """Returns the columns that the steps take."""
         return x[:, self.columns]
 
     def joined(self, x: Reals, part: Reals) -> Reals:

@@ -92,7 +92,7 @@ def _labels_after(step: InputStep, labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def run_output_steps(steps: Sequence[OutputStep], values: Any, until: Stage = "labels") -> Any:
-    """Values [samples, ..] as the user wants them; of several outputs arrays by name. Stops before the first step of a later stage.
+    """Converts values [samples, ..] as the user wants them; of several outputs arrays by name. Stops before the first step of a later stage.
 
     Labels come from scores, so that saturated probabilities are no ties.
     """
@@ -113,12 +113,12 @@ def checks_input(steps: Sequence[InputStep]) -> bool:
 
 
 def named_inputs(steps: Sequence[InputStep]) -> Tensors | None:
-    """The step that takes several inputs by name; None where the model has one."""
+    """Returns the step that takes several inputs by name; None where the model has one."""
     return steps[0] if steps and isinstance(steps[0], Tensors) else None
 
 
 def named_outputs(steps: Sequence[OutputStep]) -> Named | None:
-    """The step that gives several outputs by name; None where the model has one."""
+    """Returns the step that gives several outputs by name; None where the model has one."""
     return steps[-1] if steps and isinstance(steps[-1], Named) else None
 
 

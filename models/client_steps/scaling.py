@@ -12,7 +12,7 @@ from cloakwork.models.client_steps.kinds import InputStep
 
 
 def split_scaling(steps: Sequence[InputStep]) -> tuple[tuple[InputStep, ...], Standardise | None]:
-    """The steps without means and scales that only one-hot codes, a choice of columns and checks follow, and these as the last step; None where
+    """Returns the steps without means and scales that only one-hot codes, a choice of columns and checks follow, and these as the last step; None where
     there are none, or one is zero."""
     last = len(steps)
     while last > 0 and isinstance(steps[last - 1], OneHot | Select | Present):
@@ -50,5 +50,5 @@ def _behind(scaling: Standardise, step: InputStep) -> Standardise | None:
 
 
 def _composed(first: Standardise, second: Standardise) -> Standardise:
-    """((x - o1) s1 - o2) s2 = (x - (o1 + o2 / s1)) s1 s2."""
+    """Returns ((x - o1) s1 - o2) s2 = (x - (o1 + o2 / s1)) s1 s2."""
     return Standardise(first.offset + second.offset / first.scale, first.scale * second.scale)

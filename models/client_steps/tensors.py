@@ -74,7 +74,7 @@ class Tensors(Refusing):
         return np.concatenate(made, axis=1)
 
     def apart(self, x: Reals) -> tuple[Reals, ...]:
-        """The tensors of numbers [samples, numbers], before the steps."""
+        """Returns the tensors of numbers [samples, numbers], before the steps."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
         parts = np.split(x, ends, axis=1)
         return tuple(part.reshape(len(x), *shape) for part, shape in zip(parts, self.shapes, strict=True))

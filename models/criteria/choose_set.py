@@ -22,7 +22,7 @@ RAISED_SHARE: Final = 0.96
 def named_sets(
     candidates: Sequence[ParameterSet | str], structured: bool, common_mask: bool = False
 ) -> list[ParameterSet]:
-    """Sets, or their names, as sets; ParameterError for one with a structured secret, or a common mask, that was not asked for."""
+    """Returns sets, or their names, as sets; ParameterError for one with a structured secret, or a common mask, that was not asked for."""
     sets = [parameter_set(each if isinstance(each, str) else each.name) for each in candidates]
     for params in sets:
         require_structured(params, structured)
@@ -53,7 +53,7 @@ def choose_set(
 
 
 def bootstrap_cost(params: ParameterSet) -> float:
-    """Multiplications of one blind rotation, about: transforms of the digits and back, and the products with the key; of raised sets as many as take
+    """Returns multiplications of one blind rotation, about: transforms of the digits and back, and the products with the key; of raised sets as many as take
     its time."""
     columns = params.accumulator_components
     transforms = (params.row_count + columns) * params.polynomial_size * math.log2(params.polynomial_size) / 2

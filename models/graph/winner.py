@@ -40,7 +40,7 @@ class Contest:
         return 2.0 ** -(self.classes.bit_length() + 1)
 
     def output(self, builder: GraphBuilder, scores: Sequence[Row]) -> Indices:
-        """The number of the class that wins over every other; the first of equal ones."""
+        """Returns the number of the class that wins over every other; the first of equal ones."""
         rows = [_difference(scores[a], scores[b], float(self.leads[a, b])) for a, b in self.pairs]
         sign = np.repeat(
             [0.5, -0.5], 1 << (self.plan.windows[-1] - 1)

@@ -19,7 +19,7 @@ def client_ranges(
     margin: float,
     known: tuple[Reals, Reals] | None = None,
 ) -> tuple[Reals, Reals]:
-    """[features] each: as given, else as known, else what the samples show, widened by the margin and rounded outwards to round numbers.
+    """Returns [features] each: as given, else as known, else what the samples show, widened by the margin and rounded outwards to round numbers.
 
     Args:
         samples: [samples, features]; None: all ranges are given.

@@ -127,7 +127,7 @@ def compile_linear(
 
 
 def _chosen_set(options: Options) -> ParameterSet:
-    """The set that is named, or the usual one. ParameterError for one that was not asked for."""
+    """Returns the set that is named, or the usual one. ParameterError for one that was not asked for."""
     usual = ARGMAX_CANDIDATES[0] if options.tell == "labels" else STRUCTURED_SET if options.structured else DEFAULT_SET
     sets = named_sets((usual,) if options.sets is None else options.sets, options.structured)
     if len(sets) != 1:
@@ -136,7 +136,7 @@ def _chosen_set(options: Options) -> ParameterSet:
 
 
 def _warn_of_samples(rescale: Rescale, features: Reals, names: Sequence[str]) -> str:
-    """One CalibratedRangeWarning where calibration samples lie outside of ranges that were given; the same as part of a message."""
+    """Returns one CalibratedRangeWarning where calibration samples lie outside of ranges that were given; the same as part of a message."""
     beyond, report = rescale.outside(features), RangeReport()
     report.add(beyond, tuple(names))
     report.warn(OPTION, "the range that was given")
@@ -153,7 +153,7 @@ def _bits(quantised: LinearQuantisation) -> str:
 
 
 def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], made: str, accuracy: float) -> None:
-    """CompileError where the quantised model is another than the one in clear; where any accuracy will do, an AccuracyWarning.
+    """Raises CompileError where the quantised model is another than the one in clear; where any accuracy will do, an AccuracyWarning.
 
     Args:
         made: how, for the message.

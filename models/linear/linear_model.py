@@ -60,7 +60,7 @@ class LinearModel(ScoredModel):
         return replace(self, coefficients=coefficients, intercept=self.intercept - coefficients @ step.offset)
 
     def scores(self, x: ArrayLike) -> Reals:
-        """[samples, outputs] for samples [samples, features]."""
+        """Returns [samples, outputs] for samples [samples, features]."""
         table = feature_table(x, self.features, self.feature_names, missing=False)
         result: Reals = table @ self.coefficients.T + self.intercept
         return result

@@ -1,4 +1,4 @@
-"""What a service has to know of an index that it offers: sizes, keys, what its clients are told."""
+"""Facts of an index that a service needs: sizes, keys, the client's specification."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloakwork.models.neighbours.index import NeighbourIndex
 
 
 def index_facts(index: NeighbourIndex) -> dict[str, Any]:
-    """Plain JSON, in the words that facts of programs use (`cloakwork.models.repository`)."""
+    """Returns plain JSON, in the words that facts of programs use (`cloakwork.models.repository`)."""
     client, keys = index.client, index.client.key_shape
     cells, features = client.cells, len(client.centre)
     return {

@@ -101,7 +101,7 @@ class NeighbourIndex:
         return NeighbourScorer(self.prepared(threads, device, progress), keys, threads, device)
 
     def prepared(self, threads: int = 1, device: str = "cpu", progress: Progress = None) -> PreparedTable:
-        """The table where it scores, for keys of any client."""
+        """Returns the table where it scores, for keys of any client."""
         return PreparedTable(self.client, self.integers, self.offsets, threads, device, progress)
 
     def save(self, path: PathLike) -> None:
@@ -111,7 +111,7 @@ class NeighbourIndex:
     # --- in clear ---
 
     def scores(self, queries: Integers) -> Integers:
-        """[samples, rows] of quantised queries: what encrypted ones decrypt to, `UNSEEN` of rows in cells that they do not ask for."""
+        """Returns [samples, rows] of quantised queries: what encrypted ones decrypt to, `UNSEEN` of rows in cells that they do not ask for."""
         found = self.exhaustive_scores(queries)
         if self.client.cells is not None:
             for row, query in zip(found, queries, strict=True):
@@ -119,7 +119,7 @@ class NeighbourIndex:
         return found
 
     def exhaustive_scores(self, queries: Integers) -> Integers:
-        """[samples, rows] of quantised queries, whatever cells rows are in."""
+        """Returns [samples, rows] of quantised queries, whatever cells rows are in."""
         found = np.empty((len(queries), len(self.integers)), dtype=np.int64)
         asked = queries.astype(np.float64)  # products of integers below 2^53 are exact
         for part in row_ranges(self.integers.shape):
@@ -135,7 +135,7 @@ class NeighbourIndex:
         threads: int = 1,
         device: str = "cpu",
     ) -> NDArray[Any]:
-        """Labels or values. "encrypted" encrypts every query, scores it and decrypts the answer, all in this process; "simulate" is as "clear", as
+        """Returns labels or values. "encrypted" encrypts every query, scores it and decrypts the answer, all in this process; "simulate" is as "clear", as
         nothing is approximate.
 
         Args:

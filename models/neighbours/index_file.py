@@ -28,7 +28,7 @@ DEFAULT_MAX_BYTES: Final = 1 << 34
 
 
 def is_index_file(path: PathLike) -> bool:
-    """By its first bytes."""
+    """Whether bytes are the file of an index, by its first bytes."""
     with Path(path).open("rb") as stream:
         return stream.read(len(MAGIC)) == MAGIC
 

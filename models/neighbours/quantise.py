@@ -25,7 +25,7 @@ def score_factor(metric: Metric) -> int:
 
 
 def row_ranges(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Parts of a table [rows, features]."""
+    """Yields parts of a table [rows, features]."""
     step = max(1, _NUMBERS_AT_ONCE // shape[1])
     for first in range(0, shape[0], step):
         yield slice(first, min(first + step, shape[0]))
@@ -124,7 +124,7 @@ def quantised(rows: ScaledRows, bits: int, progress: Progress = None) -> Quantis
 
 
 def row_sums(integers: SmallIntegers) -> tuple[Integers, Integers]:
-    """Sums absolute values and squares, [rows] each."""
+    """Returns sums absolute values and squares, [rows] each."""
     absolute = np.empty(len(integers), dtype=np.int64)
     squares = np.empty_like(absolute)
     for part in row_ranges(integers.shape):

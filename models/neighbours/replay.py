@@ -34,7 +34,7 @@ def require_index(file: AuditFile, digest: str) -> None:
 def replay_index(
     file: AuditFile, scorer: NeighbourScorer, key_id: bytes, progress: Progress = None
 ) -> Iterator[Replayed]:
-    """Each answer once more; nothing of them is random.
+    """Yields each answer once more; nothing of them is random.
 
     Args:
         scorer: with the file's evaluation keys, which are `key_id`'s.

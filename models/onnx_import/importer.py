@@ -1,4 +1,4 @@
-"""From an ONNX model (opset 11 or newer) to a graph of Input, Linear and Lookup nodes."""
+"""The importer of ONNX models (opset 11 or newer): a graph of Input, Linear and Lookup nodes."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def is_table_model(model: onnx.ModelProto) -> bool:
 
 
 def load_onnx(model: onnx.ModelProto | str | Path | bytes) -> onnx.ModelProto:
-    """The model of a proto, a path or the bytes of a file. CompileError: no ONNX model."""
+    """Returns the model of a proto, a path or the bytes of a file. CompileError: no ONNX model."""
     if isinstance(model, onnx.ModelProto):
         return model
     if isinstance(model, bytes):

@@ -31,7 +31,7 @@ Constants = Mapping[str, NDArray[Any]]
 def with_integer_biases(
     nodes: Sequence[NodeProto], constants: Constants
 ) -> tuple[list[NodeProto], dict[str, NDArray[Any]]]:
-    """Nodes, in order, with a dequantiser before each such layer, and the constants that these read."""
+    """Returns nodes, in order, with a dequantiser before each such layer, and the constants that these read."""
     producer = {name: node for node in nodes for name in node.output}
     readers: defaultdict[str, list[NodeProto]] = defaultdict(list)
     for node in nodes:

@@ -55,7 +55,7 @@ def bound_ranges(graph: Graph, calibration: ArrayLike | Calibration, margin: flo
 
 
 def room_for_answers(graph: Graph, samples: Reals | None = None) -> Graph:
-    """Ranges of outputs with room on either side: no table holds them at their end, and an answer too far outside comes back on the other side.
+    """Adds room to ranges of outputs on either side: no table holds them at their end, and an answer too far outside comes back on the other side.
 
     An output gets one and a half times its range, and as many times what its terms make when they are at their ends independently of each other,
     no more than interval arithmetic allows; and all that it reaches for inputs far from the samples, where terms that have to do with each other
@@ -65,7 +65,7 @@ def room_for_answers(graph: Graph, samples: Reals | None = None) -> Graph:
 
 
 def room_for_far_answers(graph: Graph, samples: Reals | None = None) -> Graph:
-    """Ranges of outputs with all that they reach for inputs far from the samples."""
+    """Returns ranges of outputs with all that they reach for inputs far from the samples."""
     low, high = np.full(graph.wire_count + 1, np.inf), np.full(graph.wire_count + 1, -np.inf)
     low[graph.output.reshape(-1)], high[graph.output.reshape(-1)] = far_answers(graph, samples)
 
@@ -102,7 +102,7 @@ def _with_room(graph: Graph, node: Linear) -> tuple[Reals, Reals]:
 
 
 def of_blocks(node: Linear, low: Reals, high: Reals) -> tuple[Reals, Reals]:
-    """Ranges [wires of the node] that all positions of a block share."""
+    """Returns ranges [wires of the node] that all positions of a block share."""
     least, most = np.full(node.bias.shape, np.inf), np.full(node.bias.shape, -np.inf)
     np.minimum.at(least, node.block, low.reshape(len(node.gather), -1))
     np.maximum.at(most, node.block, high.reshape(len(node.gather), -1))
@@ -110,7 +110,7 @@ def of_blocks(node: Linear, low: Reals, high: Reals) -> tuple[Reals, Reals]:
 
 
 def _independent(node: Linear, half: Reals) -> Reals:
-    """[P, R]: root of the sum of squares of what the terms of each row reach. Args: half: half ranges [wires]."""
+    """Returns [P, R]: root of the sum of squares of what the terms of each row reach. Args: half: half ranges [wires]."""
     square = np.square(np.append(half, 0.0))[node.gather]
     result = np.empty((len(node.gather), node.weights.shape[1]))
     for block in np.unique(node.block):
@@ -143,7 +143,7 @@ def _linear_bounds(
 
 
 def interval(node: Linear, lower: Reals, upper: Reals) -> tuple[Reals, Reals]:
-    """Least and largest values [P, R] for values of the wires between lower and upper [wires]."""
+    """Returns least and largest values [P, R] for values of the wires between lower and upper [wires]."""
     low, high = np.empty((2, len(node.gather), node.weights.shape[1]))
     below, above = np.append(lower, 0.0)[node.gather], np.append(upper, 0.0)[node.gather]
     for block in range(len(node.weights)):

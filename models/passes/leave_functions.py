@@ -71,7 +71,7 @@ def _left(functions: WireFunctions, wanted: Indices) -> tuple[Indices, Functions
 
 
 def _common_end(graph: Graph, wanted: Indices) -> tuple[Indices, Functions] | None:
-    """The same with the last look-ups that are one function of all numbers; None where these are affine, or none."""
+    """Returns the same with the last look-ups that are one function of all numbers; None where these are affine, or none."""
     owners, read, steps = graph.owners(), wanted, tuple[Step, ...]()
     while True:
         found = np.unique(owners[read])
@@ -92,7 +92,7 @@ def _common_end(graph: Graph, wanted: Indices) -> tuple[Indices, Functions] | No
 
 
 def _within_domain(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """A program that has values where noise carries a root's or logarithm's argument below 0, and no others elsewhere."""
+    """Returns a program that has values where noise carries a root's or logarithm's argument below 0, and no others elsewhere."""
     if not is_chain(steps):
         ends = [_least_argument(step) for i, step in enumerate(steps) if step.reads == (i + 1,)]
         known = [end for end in ends if end is not None]

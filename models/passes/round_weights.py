@@ -27,7 +27,7 @@ def compensated(width: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Compensation:
-    """What the columns of a row have to do with each other: those that vary, in the order in which they are rounded, and U for them."""
+    """Correlation of a row's columns: those that vary, in the order in which they are rounded, and U for them."""
 
     order: Indices
     factor: Reals
@@ -48,7 +48,7 @@ class Compensation:
 
 
 def rounded(weights: Reals, steps: Reals, compensation: Compensation | None) -> Indices:
-    """Integers [R, K], at most 8 bits each, for real weights [R, K] with the step [R, K] of an integer. None: to the nearest."""
+    """Rounds to integers [R, K], at most 8 bits each, for real weights [R, K] with the step [R, K] of an integer. None: to the nearest."""
     result = _nearest(weights / steps)
     if compensation is None:
         return result

@@ -28,7 +28,7 @@ from cloakwork.models.passes.rescale_input import (
 
 
 def quantise_inputs(graph: Graph) -> tuple[Graph, Tensors]:
-    """The graph on inputs that the client has rounded where the model rounds them in one way, and the client's step. Args: graph: as imported."""
+    """Returns the graph on inputs that the client has rounded where the model rounds them in one way, and the client's step. Args: graph: as imported."""
     found: list[tuple[Quantise, ...]] = []
     for place in places(graph.inputs):
         first, last = graph.input.first_wire + place.start, graph.input.first_wire + place.stop
@@ -61,7 +61,7 @@ class Rescaled:
 
 
 def input_bounds(step: Tensors) -> tuple[Reals, Reals]:
-    """Least and largest values of every number of the input, from quantisers. CompileError: an input has none."""
+    """Returns least and largest values of every number of the input, from quantisers. CompileError: an input has none."""
     without = [name for name, own in zip(step.names, step.steps, strict=True) if not own]
     if without:
         raise CompileError(

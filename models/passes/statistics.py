@@ -1,4 +1,4 @@
-"""What typical inputs show of a graph beyond its ranges: moments of what linear nodes read, and how much every wire matters to the output.
+"""Statistics of a graph on typical inputs, beyond its ranges: moments of linear nodes' inputs, and the effect of each wire on the output.
 
 The quantiser weighs errors by them: an error e of wire w changes the output by about sensitivity[w] e (root mean square over outputs and
 samples), which is what a backward pass with random signs at the output estimates.
@@ -39,7 +39,7 @@ class Together:
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Of a bounded graph: `sensitivity` [wires], and `values` [samples, wires + 1] (the last is the zero wire) where samples were given."""
+    """Statistics of a bounded graph: `sensitivity` [wires], and `values` [samples, wires + 1] (the last is the zero wire) where samples were given."""
 
     sensitivity: Reals
     values: NDArray[np.float32] | None
@@ -80,7 +80,7 @@ class Statistics:
         return Compensation.of(seen)
 
     def column_moments(self, graph: Graph, node: Linear) -> tuple[Reals, Reals]:
-        """Mean and variance [G, K] of what the columns of a node's blocks read, over samples and positions. The same node, the same answer."""
+        """Returns mean and variance [G, K] of what the columns of a node's blocks read, over samples and positions. The same node, the same answer."""
         if node.first_wire not in self._moments:
             self._moments[node.first_wire] = self._column_moments(graph, node)
         return self._moments[node.first_wire]
@@ -106,7 +106,7 @@ class Statistics:
         return np.asarray(np.square(self.values.astype(np.float64)).mean(axis=0))
 
     def row_sensitivity(self, node: Linear) -> Reals:
-        """[G, R]: of all positions of a block together (root of the sum of squares)."""
+        """Returns [G, R]: of all positions of a block together (root of the sum of squares)."""
         square = np.square(self.sensitivity[wires(node)]).reshape(len(node.gather), -1)
         total = np.zeros(node.bias.shape)
         np.add.at(total, node.block, square)
@@ -135,14 +135,14 @@ def _by_ranges(graph: Graph) -> Reals:
 
 
 def _of_ranges(graph: Graph) -> tuple[Reals, Reals]:
-    """Means and mean squares [wires + 1] of values spread evenly."""
+    """Returns means and mean squares [wires + 1] of values spread evenly."""
     assert graph.lower is not None and graph.upper is not None
     low, high = np.append(graph.lower, 0.0), np.append(graph.upper, 0.0)
     return (low + high) / 2, (low**2 + low * high + high**2) / 3
 
 
 def output_weights(graph: Graph, values: Reals) -> Reals:
-    """[numbers]: how much an error of an output counts. Each of several outputs in units of its own spread; 1 where there is one.
+    """Returns [numbers]: how much an error of an output counts. Each of several outputs in units of its own spread; 1 where there is one.
 
     Args:
         values: of the outputs [samples, numbers].
@@ -155,7 +155,7 @@ def output_weights(graph: Graph, values: Reals) -> Reals:
 
 
 def _sensitivity(graph: Graph, values: Reals) -> Reals:
-    """[wires]: root mean square of the gradient of an output, by backward passes with random signs."""
+    """Returns [wires]: root mean square of the gradient of an output, by backward passes with random signs."""
     values = values[:_BACKWARD_SAMPLES]
     random = np.random.default_rng(_SEED)
     slope = {node.first_wire: slopes(graph, node, values).T for node in graph.lookups}
@@ -182,7 +182,7 @@ def _sensitivity(graph: Graph, values: Reals) -> Reals:
 
 
 class _Backward:
-    """From the gradient [wires + 1, samples] of a node's results to that of what it reads."""
+    """Backward propagation from the gradient [wires + 1, samples] of a node's results to that of its inputs."""
 
     def __init__(self, node: Linear | Lookup, slopes: Reals | None) -> None:
         """Args: slopes: [outputs, samples], of a look-up."""
@@ -221,7 +221,7 @@ class _Added:
 
 
 def slopes(graph: Graph, node: Lookup, values: NDArray[Any]) -> Reals:
-    """[samples, outputs] of the functions of a look-up without shifts, over a little of their range. Args: values: [samples, wires + 1]."""
+    """Returns [samples, outputs] of the functions of a look-up without shifts, over a little of their range. Args: values: [samples, wires + 1]."""
     assert graph.lower is not None and graph.upper is not None
     step = np.maximum(_REACH * (graph.upper - graph.lower)[node.gather], 1e-12)
     x = values[:, node.gather]

@@ -1,4 +1,4 @@
-"""What the owner of the data needs to know of a compiled model: how to encrypt an input and how to read the result."""
+"""The client specification of a compiled model, for the owner of the data: how to encrypt an input and how to read the result."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class ClientSpecification:
         )
 
     def to_json(self) -> str:
-        """All that a client needs beside its key; holds no weights of the model."""
+        """Returns all that a client needs beside its key; holds no weights of the model."""
         tail = tail_to_fields(self.output_steps)
         fields = {
             "cloakwork_client": _VERSION,
@@ -162,7 +162,7 @@ class ClientSpecification:
         return result.checked()
 
     def checked(self) -> ClientSpecification:
-        """The specification itself, when it is what `of` makes of a compiled program.
+        """Returns the specification itself, when it is what `of` makes of a compiled program.
 
         Raises:
             SerializationError: its numbers, shapes and steps do not fit each other.
@@ -226,11 +226,11 @@ class ClientSpecification:
             return run_on_no_samples(self.input_steps, first, sizes), sizes
 
     def check_size(self, x: Any) -> None:
-        """ShapeError for samples of which the input steps, which a stranger may have written, would make far more numbers than these have."""
+        """Raises ShapeError for samples of which the input steps, which a stranger may have written, would make far more numbers than these have."""
         self._tried[1].check(x)
 
     def inputs(self, x: Any, *, refuse: bool = False) -> Reals:
-        """Samples as the numbers [samples, *input_shape] that are encrypted; what every mode of `predict` starts from.
+        """Returns samples as the numbers [samples, *input_shape] that are encrypted; what every mode of `predict` starts from.
 
         Of a model of several inputs x is a dict of arrays by name, or a tuple of them in the model's order.
 
@@ -265,7 +265,7 @@ class ClientSpecification:
         return np.clip(array, low, high)
 
     def phases(self, x: Any, *, refuse: bool = False) -> Reals:
-        """`inputs` as fractions of the torus [samples, numbers]."""
+        """Returns `inputs` as fractions of the torus [samples, numbers]."""
         values = self.inputs(x, refuse=refuse)
         # Ends of the range may be beyond what is encrypted, by rounding.
         return np.clip(values.reshape(len(values), -1) * self.input_scale, -_MOST_PHASE, _MOST_PHASE)
@@ -281,7 +281,7 @@ class ClientSpecification:
         return self.encrypt_phases(_engine_key(key), self.phases(x))
 
     def encrypt_phases(self, key: ClientKey, phases: Reals) -> SeededPackedCiphertexts:
-        """[samples, numbers]; of sets with r lanes r samples to a row of ciphertexts, copies of the last one where it is not full."""
+        """Returns [samples, numbers]; of sets with r lanes r samples to a row of ciphertexts, copies of the last one where it is not full."""
         packed = key.encrypt_packed(laid_in_lanes(key.parameters, phases), encoding=Encoding.TORUS)
         return packed.with_purpose(self.program)
 
@@ -292,7 +292,7 @@ class ClientSpecification:
         until: Stage = "labels",
         samples: int | None = None,
     ) -> Any:
-        """The model's output, the final steps (softmax, arg-max) included: an array, of several outputs a dict of arrays by name.
+        """Decrypts the model's output, the final steps (softmax, arg-max) included: an array, of several outputs a dict of arrays by name.
 
         Args:
             until: see `finish`.
@@ -309,7 +309,7 @@ class ClientSpecification:
         return self.output(taken_from_lanes(key.parameters, phases, samples), until)
 
     def output(self, phases: Reals, until: Stage = "labels") -> Any:
-        """Phases [samples, numbers] as the model's output [samples, ..]. ShapeError: the numbers are not this model's."""
+        """Returns phases [samples, numbers] as the model's output [samples, ..]. ShapeError: the numbers are not this model's."""
         if phases.ndim == 0 or phases.size != len(phases) * self.output_scale.size:
             raise ShapeError(
                 f"output: expected an array of shape ['samples', {self.output_scale.size}], got {list(phases.shape)}; it is of another model"
@@ -318,7 +318,7 @@ class ClientSpecification:
         return self.finish(shaped / self.output_scale + self.output_offset, until)
 
     def finish(self, values: Reals, until: Stage = "labels") -> Any:
-        """Values of the graph's output as the model's. Args: until: models of tables can stop at "scores" or "probabilities"."""
+        """Returns values of the graph's output as the model's. Args: until: models of tables can stop at "scores" or "probabilities"."""
         if self.output_unit > 0:
             multiples = np.rint((values - self.output_offset) * (self.output_scale / self.output_unit))
             values = multiples * (self.output_unit / self.output_scale) + self.output_offset
@@ -331,7 +331,7 @@ def _engine_key(key: SecretKey) -> ClientKey:
 
 
 def _check_parameters(name: str, digest: str) -> None:
-    """KeyMismatchError for a set that does not exist here, or has another row."""
+    """Raises KeyMismatchError for a set that does not exist here, or has another row."""
     try:
         found = parameter_digest(parameter_set(name)).hex()
     except ParameterError as error:
@@ -343,7 +343,7 @@ def _check_parameters(name: str, digest: str) -> None:
 
 
 def _brief(error: Exception) -> str:
-    """One line of bounded length: the text may quote the file."""
+    """Returns one line of bounded length: the text may quote the file."""
     line = " ".join(str(error).split())
     return f"the field {line[:200]} is missing" if isinstance(error, KeyError) else line[:200]
 

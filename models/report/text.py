@@ -112,7 +112,7 @@ _KEPT: Final[Mapping[Measure, str]] = {
 
 
 def _tensors(fields: dict[str, Any]) -> list[str]:
-    """Several inputs and outputs, and what the client does to each output."""
+    """Returns several inputs and outputs, and what the client does to each output."""
     lines = []
     if fields["input_tensors"]:
         unused = f"; nothing depends on {some(fields['unused_inputs'])}" if fields["unused_inputs"] else ""
@@ -181,7 +181,7 @@ def _risks(found: Report) -> list[str]:
 
 
 def _power(log2: float) -> str:
-    """A probability; of what never happens a bound."""
+    """Returns a probability; of what never happens a bound."""
     return f"2^{log2:.1f}" if log2 >= -_NEVER else f"never (below 2^-{_NEVER})"
 
 
@@ -202,7 +202,7 @@ def _asked(check: CheckFacts) -> str:
 
 
 def _bits(layer: Layer) -> str:
-    """The truth about a layer: its rows differ."""
+    """Returns the truth about a layer: its rows differ."""
     rows = layer.row_bits
     empty = f", {rows.empty} rows empty" if rows.empty else ""
     return f"{layer.weight_bits} bits (median row {rows.median}, worst {rows.worst}{empty})"

@@ -49,7 +49,7 @@ def _with_thresholds(tree: Tree, nodes: Indices, thresholds: Reals) -> Tree:
 
 
 def _placed(thresholds: Reals, grid: FeatureGrid, column: Reals, ensemble: TreeEnsemble) -> tuple[Reals, int]:
-    """The point of each threshold, and how many comparisons of the column change."""
+    """Returns the point of each threshold, and how many comparisons of the column change."""
     points = grid.points
     known = grid.values if len(grid.values) else column
     wanted, there = _holding(thresholds, known, ensemble), _holding(points, known, ensemble)

@@ -1,4 +1,4 @@
-"""What recipes share: data, seed, training, files."""
+"""Code that recipes share: data, seed, training, files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Trained:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """What is trained inside is the same every time on the same machine."""
+    """Seeds training inside the block, so that it repeats exactly on the same machine."""
     before = torch.get_num_threads()
     torch.manual_seed(seed)
     torch.set_num_threads(CPU_THREADS)

@@ -27,7 +27,7 @@ class Teacher:
 
 @dataclass(frozen=True)
 class TunedRecipe:
-    """Of a network of the zoo that `prepare` makes ready for a parameter set."""
+    """The recipe of a network of the zoo that `prepare` makes ready for a parameter set."""
 
     name: str
     data: str  # "mnist" or "cifar10"
@@ -82,7 +82,7 @@ def tuned(
     teacher: torch.nn.Module | None = None,
     structured: bool = False,
 ) -> Prepared:
-    """The network, trained on under the noise of a set, where it is; in evaluation mode.
+    """Returns the network, trained on under the noise of a set, where it is; in evaluation mode.
 
     Args:
         teacher: as in `fit`.
@@ -96,5 +96,5 @@ def tuned(
 
 
 def accuracy(model: torch.nn.Module, images: Images, labels: Labels, *, simulated: bool) -> float:
-    """Share of right answers."""
+    """Returns share of right answers."""
     return float((scores(model, images, simulated).argmax(axis=1) == labels).mean())

@@ -1,4 +1,4 @@
-"""What an administrator changes. Each action is one line of the log: who, what, and whether it was done."""
+"""Actions of an administrator. Each is one line of the log: who, what, and whether it was done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(AUDIT)
 
 @dataclass(frozen=True)
 class Administrator:
-    """Who asks: the tenant, the public part of the API key (None with `insecure_local`), and the request."""
+    """The administrator who calls: the tenant, the public part of the API key (None with `insecure_local`), and the request."""
 
     tenant: str
     api_key: str | None
@@ -42,7 +42,7 @@ class Actions:
         self._disk = disk
 
     async def load(self, who: Administrator, model: str) -> list[str]:
-        """The versions in service afterwards."""
+        """Loads a model and returns the versions in service afterwards."""
         with _audited(who, "load model", model):
             await self._models.load(model)
             return [each.version for each in self._models.versions(model)]
@@ -56,7 +56,7 @@ class Actions:
             await self._jobs.cancel(identity)
 
     async def delete_key(self, who: Administrator, identity: str) -> None:
-        """From the disk, the memory and the devices; its tenant can upload it again."""
+        """Deletes a key from the disk, the memory and the devices; its tenant can upload it again."""
         with _audited(who, "delete key", identity):
             await self._uploads.discard(await self._keys.find(identity))
 
@@ -77,7 +77,7 @@ class Actions:
                 raise UnknownApiKeyError(str(error)) from None
 
     async def change_tenant(self, who: Administrator, name: str, terms: Mapping[str, Any]) -> None:
-        """`terms` as in `Terms`, those that change.
+        """Changes a tenant. `terms` as in `Terms`, those that change.
 
         Raises:
             ConflictError: the tenant that asks would be suspended, so that nobody locks himself out.

@@ -14,7 +14,7 @@ ON CONFLICT (level, tenant) DO UPDATE SET clock = GREATEST(turns.clock, CAST(:st
 
 
 def level_of(priority: int) -> int:
-    """As `Work.level`: jobs above the default priority go before what others have."""
+    """Works as `Work.level`: jobs above the default priority go before what others have."""
     return priority if 5 < priority < 10 else 0
 
 
@@ -28,7 +28,7 @@ async def clocks_of(connection: AsyncConnection, heads: list[Head]) -> Clocks:
 def with_time(
     charges: dict[tuple[int, str], tuple[float, float]], heads: list[Head], clocks: Clocks
 ) -> dict[tuple[int, str], tuple[float, float]]:
-    """The time of all is the earliest clock of those that wait: nobody who waits falls behind it."""
+    """Returns the time of all, the earliest clock of those that wait: nobody who waits falls behind it."""
     times: dict[tuple[int, str], tuple[float, float]] = {}
     for level in {level for level, _ in charges}:
         time = clocks.get((level, ""), 0.0)

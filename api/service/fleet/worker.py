@@ -81,7 +81,7 @@ class Worker:
         self._bell.set()
 
     def dropped(self, identity: str) -> None:
-        """Nobody wants this call or job any more."""
+        """Reports that nobody wants this call or job any more."""
         call = self._calls.get(identity)
         if self._dispatcher.cancel(identity) and call is not None:
             self._calls.pop(identity, None)
@@ -124,7 +124,7 @@ class Worker:
         return self._dispatcher.places - self._in_hand() - self._long_coming()
 
     def _long_coming(self) -> int:
-        """Long runs that no engine has begun."""
+        """Returns long runs that no engine has begun."""
         rows: tuple[Call | Job, ...] = (*self._calls.values(), *self._starting.values())
         coming = [row.id for row in rows if self._is_long(row.seconds) and row.id not in self._ended_calls]
         return self._dispatcher.long_waiting + sum(not self._dispatcher.knows(each) for each in coming)

@@ -1,4 +1,4 @@
-"""Whether the bytes of an upload are the evaluation keys that were announced."""
+"""Checks that the bytes of an upload are the evaluation keys that were announced."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def known_parameters(digest: str, structured: bool, models: TenantModels) -> Key
 
 
 def known_set(digest: str) -> ParameterSet | None:
-    """The set of look-ups of this digest."""
+    """Returns the set of look-ups of this digest."""
     return next((params for params in parameter_sets() if parameter_digest(params).hex() == digest), None)
 
 
 @dataclass(frozen=True)
 class KeysHeader:
-    """What the first bytes of evaluation keys say, and how their words are checked."""
+    """The header of evaluation keys, and the check of their words."""
 
     set_name: str
     digest: str
@@ -140,7 +140,7 @@ def _starts(stream: BinaryIO, size: int) -> list[bytes]:
 
 
 def verify(path: Path, record: KeyRecord) -> tuple[bytes, str]:
-    """Header, SHA-256 (the announced one, if one was), the object's own checksum, and that every word is below its modulus, in a few megabytes
+    """Verifies header, SHA-256 (the announced one, if one was), the object's own checksum, and that every word is below its modulus, in a few megabytes
     of memory. Returns the secret key's id and the SHA-256."""
     inner, size = hashlib.sha256(), path.stat().st_size
     with path.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""Which versions of models there are, in which state: what requests ask about."""
+"""The catalogue of models: versions and their state."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Catalogue:
         return sorted(self._versions)
 
     def require_read(self) -> None:
-        """UnavailableError: they are not."""
+        """Raises UnavailableError: they are not."""
         if not self._read:
             raise UnavailableError("the service is starting: it reads its models", retry_after=1)
 
     def versions(self, name: str) -> list[Model]:
-        """Loaded versions, oldest first."""
+        """Returns loaded versions, oldest first."""
         known = self._versions.get(name)
         self.require_read()
         if known is None:
@@ -42,7 +42,7 @@ class Catalogue:
         return [model for version, model in ordered(known.items()) if self._state(name, version) == LOADED]
 
     def find(self, name: str, version: str | None = None) -> Model:
-        """The newest loaded version, or a given one."""
+        """Returns the newest loaded version, or a given one."""
         loaded = self.versions(name)
         if version is None:
             if not loaded:
@@ -75,7 +75,7 @@ class Catalogue:
         return found if found is not None else self.find(name, version)
 
     def index(self) -> list[dict[str, str]]:
-        """Every version with its state, as the repository extension of the Open Inference Protocol has it; also those that are not in the
+        """Returns every version with its state, as the repository extension of the Open Inference Protocol has it; also those that are not in the
         folder, whose numbers are taken."""
         states = {(model.name, model.version): state for model, state in self.every()}
         states |= {place: fault.reason for place, fault in self.faults()}
@@ -94,7 +94,7 @@ class Catalogue:
         ]
 
     def every(self) -> list[tuple[Model, str]]:
-        """Every version of the folder with its state, by name and version."""
+        """Returns every version of the folder with its state, by name and version."""
         return [
             (model, self._state(name, version))
             for name in self.names()
@@ -118,7 +118,7 @@ class Catalogue:
         return LOADED if row is None else row.state
 
     def faults(self) -> list[tuple[Place, Fault]]:
-        """Versions that should be in service and cannot be."""
+        """Returns versions that should be in service and cannot be."""
         return [(place, fault) for place, fault in sorted(self._faults.items()) if self._stored_state(*place) == LOADED]
 
     def fault(self, place: Place) -> Fault | None:

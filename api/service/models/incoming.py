@@ -56,7 +56,7 @@ class Incoming:
             )
 
     def set_aside(self, name: str, version: str) -> None:
-        """The file of a version that cannot be served makes room for one that can."""
+        """Moves the file of a version that cannot be served aside, to make room for one that can."""
         path = artefact_of(self._repository, name, version)
         if path is not None:
             path.replace(path.with_name(path.name + DAMAGED))

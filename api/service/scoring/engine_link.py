@@ -70,7 +70,7 @@ class EngineLink:
         return 0.0 if self.up or self._transport is None else time.monotonic() - self._began
 
     def kill(self) -> None:
-        """One that hangs. Its connection is given up, so that nothing waits for a process that no signal ends."""
+        """Kills an engine that hangs. Its connection is given up, so that nothing waits for a process that no signal ends."""
         self._killed = True
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):

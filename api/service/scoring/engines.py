@@ -69,7 +69,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Events:
-    """What is called when an engine is ready, says something of a work, has died."""
+    """Callbacks for an engine that is ready, reports on a run, or has died."""
 
     up: Callable[[], None]
     heard: Callable[[Engine, Message, bytes], None]
@@ -127,7 +127,7 @@ class Engine:
         self._events.lost(self)
 
     def may_have(self, work: Work) -> bool:
-        """Not beside another of a run with which an engine died: one of them may have been the reason."""
+        """Whether an engine may have this run: not beside another of a run with which an engine died: one of them may have been the reason."""
         if work.lost_with is None:
             return True
         return all(other.lost_with is not work.lost_with for run in self.runs for other in run.works.values())
@@ -166,7 +166,7 @@ class Engines:
                 self._watches.append(asyncio.create_task(watch.keep(), name="watch"))
 
     def make(self, devices: tuple[str, ...]) -> None:
-        """One for each; what is the process's own, memory and CPU threads, is shared among them."""
+        """Makes one for each; what is the process's own, memory and CPU threads, is shared among them."""
         processors, given = max(1, devices.count("cpu")), self._options
         cpu_key_bytes = given.device_key_bytes if given.cpu_key_bytes is None else given.cpu_key_bytes // processors
         for number, device in enumerate(devices):
@@ -318,7 +318,7 @@ def _slowness(engines: list[Engine], work: Work) -> dict[Engine, int]:
 
 
 async def _usable_devices() -> tuple[str, ...]:
-    """Every usable GPU, or the CPU. Looked for in a process that ends: looking takes memory on a GPU, and a driver may crash."""
+    """Returns every usable GPU, or the CPU. Looked for in a process that ends: looking takes memory on a GPU, and a driver may crash."""
     if not has_cuda():
         return ("cpu",)
     failures = 0

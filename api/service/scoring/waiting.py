@@ -1,4 +1,4 @@
-"""How long a request waits for a worker, about: from what is left of the runs there, and from what goes before it."""
+"""Estimates of a request's waiting time: from the rest of current runs, and from the work before it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Place(NamedTuple):
 
     @classmethod
     def of_run(cls, seconds: float, had: float, long: bool) -> Place:
-        """One that was estimated, and has been computed for some of it."""
+        """Returns one that was estimated, and has been computed for some of it."""
         return cls(max(seconds - had, _OVERDUE * had), long)
 
 
 @dataclass
 class Seconds:
-    """Of work, by whether its runs are long."""
+    """Seconds of work, in long runs and in short ones."""
 
     short: float = 0.0
     long: float = 0.0
@@ -55,7 +55,7 @@ def ahead_of(mine: float, seconds: float, others: Iterable[Seconds], first: Seco
 
 
 def wait_seconds(workers: int, places: Sequence[Place], ahead: Seconds, long: bool) -> float:
-    """Until a run can begin.
+    """Estimates the seconds until a run can begin.
 
     Args:
         workers: that there are.

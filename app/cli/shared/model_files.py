@@ -36,7 +36,7 @@ ModelOption = Annotated[
 
 
 def find_any_model(text: str) -> CompiledModel | BatchModel | NeighbourIndex:
-    """As `find_model`, also of indices of nearest neighbours and models for batches."""
+    """Works as `find_model`, also of indices of nearest neighbours and models for batches."""
     path = Path(text)
     if not path.is_file() or not (is_index_file(path) or is_batch_file(path)):
         return find_model(text)
@@ -45,7 +45,7 @@ def find_any_model(text: str) -> CompiledModel | BatchModel | NeighbourIndex:
 
 
 def find_model(text: str) -> CompiledModel:
-    """A wrong call when there is neither such a file nor such a model; an ONNX file is not compiled here."""
+    """Finds a file or a model of the zoo: a wrong call when there is neither such a file nor such a model; an ONNX file is not compiled here."""
     path = Path(text)
     if path.is_file():
         with path.open("rb") as stream:

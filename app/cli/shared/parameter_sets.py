@@ -50,7 +50,7 @@ def find_agreed_set(name: str, structured: bool, two_bodies: bool | None = None)
 
 
 def key_sizes(parameters: ParameterSet) -> dict[str, int]:
-    """Bytes of the evaluation keys: expanded in memory (masks included), and as uploaded (seeded, one file)."""
+    """Returns bytes of the evaluation keys: expanded in memory (masks included), and as uploaded (seeded, one file)."""
     return {
         "bootstrap_key_bytes": expanded_bootstrap_key_bytes(parameters),
         "keyswitch_key_bytes": expanded_keyswitch_key_bytes(parameters),

@@ -1,4 +1,4 @@
-"""Whether the service can be started, its libraries being an extra, and whether its folder is there."""
+"""Checks that the service's libraries (an extra) are installed and that its folder exists."""
 
 from __future__ import annotations
 
