@@ -24,7 +24,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class Recent:
-    """Whole steps, the oldest first: requests, of which refused (4xx) and failed (5xx); and how often each error came in all of them."""
+    """Counts of whole steps, the oldest first: requests, of which refused (4xx) and failed (5xx); and how often each error came in all of them."""
 
     requests: list[int]
     refused: list[int]

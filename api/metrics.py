@@ -96,7 +96,7 @@ class Metrics:
                 self._seen[engine, name] = count
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Args: of bounded number: methods that HTTP has, templates of routes."""
+        """Counts an answer. Args: of bounded number: methods that HTTP has, templates of routes."""
         self.requests_answered += 1
         self.by_route.labels(method, route, str(status)).inc()
         self.duration.labels(method, route).observe(seconds)

@@ -276,8 +276,10 @@ class Settings(BaseSettings):
 
 
 def load_settings(**flags: Any) -> Settings:
-    """Raises:
-    ParameterError: a value out of its domain, or a file that cannot be used; one line for all of them.
+    """Loads the settings.
+
+    Raises:
+        ParameterError: a value out of its domain, or a file that cannot be used; one line for all of them.
     """
     file = os.environ.get(FILE_VARIABLE)
     if file and not Path(file).is_file():

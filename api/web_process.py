@@ -68,7 +68,7 @@ def serve(settings: Settings) -> int:
 
 
 def _about(settings: Settings) -> dict[str, object]:
-    """What runs, and how it is set: without secrets."""
+    """Returns what runs, and how it is set: without secrets."""
     return {
         "version": release(),
         "python": platform.python_version(),

@@ -37,7 +37,8 @@ def most_zero_words(words: int, word_bits: float) -> int:
 
 
 def check_masks(ciphertexts: Ciphertexts) -> None:
-    """Raises: SerializationError: a mask has more zero words than uniform ones have, or as many words as have 128 bits in common with another's."""
+    """Checks the masks of an answer. Raises: SerializationError: a mask has more zero words than uniform ones have, or as many words as have 128
+    bits in common with another's."""
     params = ciphertexts.parameters
     rows = np.ascontiguousarray(on_host(ciphertexts.words)).reshape(-1, params.large_words)
     masks = rows[:, : params.large_dimension]

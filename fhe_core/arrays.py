@@ -24,7 +24,7 @@ Progress: TypeAlias = Callable[[int, int], bool | None] | None
 
 
 def report(progress: Progress, done: int, total: int) -> None:
-    """Raises: CancelledError: progress returned False."""
+    """Reports progress. Raises: CancelledError: progress returned False."""
     if progress is not None and progress(done, total) is False:
         raise CancelledError(f"cancelled by progress after {done} of {total}")
 

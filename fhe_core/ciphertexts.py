@@ -370,7 +370,8 @@ class Ciphertexts(_CiphertextArray):
     # --- places ---
 
     def to_device(self, device: str = "cuda") -> Ciphertexts:
-        """Copies to the device: on a GPU (`cuda:N`), or contiguous shares of the first axis on several (`cuda:N,M,..`); itself when it is there already."""
+        """Copies to the device: on a GPU (`cuda:N`), or contiguous shares of the first axis on several (`cuda:N,M,..`); itself when it is there
+        already."""
         if isinstance(self._words, DeviceWords):
             return self._moved(self._words.to_device(device))
         return self._moved(DeviceWords.upload(self._parameters, self._words, device))

@@ -158,7 +158,8 @@ class ClientKey:
     def encrypt_packed(
         self, values: ArrayLike, *, seeded: bool = True, encoding: Encoding | None = None
     ) -> PackedCiphertexts | SeededPackedCiphertexts:
-        """Returns N values of a lane to a GLWE ciphertext: one word each when seeded, k / r + 1 when not. `Session.extract` makes LWE ciphertexts of them."""
+        """Returns N values of a lane to a GLWE ciphertext: one word each when seeded, k / r + 1 when not. `Session.extract` makes LWE ciphertexts
+        of them."""
         chosen = default_encoding(self.parameters) if encoding is None else encoding
         words = encode(self.parameters, values, chosen)
         shape = ciphertext_shape(self.parameters, words.shape)

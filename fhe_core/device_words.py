@@ -192,7 +192,8 @@ class DeviceWords:
         return DeviceWords(self._params, self._base, rows.shape, rows)
 
     def leading(self, count: int) -> Callable[[], Words]:
-        """Returns the first words of every ciphertext: enqueues their copy and returns what waits for it and gives them, [.., count], in host memory."""
+        """Returns the first words of every ciphertext: enqueues their copy and returns what waits for it and gives them, [.., count], in host
+        memory."""
         copies = [part.leading_columns(count) for part in self._parts]
         shape, rows = (*self.shape[:-1], count), self._rows
 

@@ -100,7 +100,7 @@ class ExpandedKey:
 
     @property
     def nbytes(self) -> int:
-        """On all devices together."""
+        """Bytes on all devices together."""
         return sum(key.nbytes for key in self.engine_keys)
 
     def __repr__(self) -> str:

@@ -36,7 +36,8 @@ def atomic_writer(path: PathLike, mode: int = PUBLIC_MODE) -> Iterator[BinaryIO]
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Locks a folder: nobody else who asks for it has the folder, in this process or another. A lock of the kernel, which ends with the process that holds it.
+    """Locks a folder: nobody else who asks for it has the folder, in this process or another. A lock of the kernel, which ends with the process
+    that holds it.
 
     Network file systems without locks for folders give none: what must hold there too is done with names that appear once (`os.link`).
     """

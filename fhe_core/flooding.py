@@ -93,7 +93,8 @@ class Leakage:
         return self.total + 2 * math.sqrt(self.largest * self.total * tail) + 2 * self.largest * tail
 
     def bits_lost(self, security_bits: float) -> float:
-        """Bounds the bits that an attack which searches for something gains at most; all of them where S is too large for the bound to say anything."""
+        """Bounds the bits that an attack which searches for something gains at most; all of them where S is too large for the bound to say
+        anything."""
         loss = self.square_sum / 2 * math.log2(math.e)
         return security_bits if loss >= security_bits else 2 * math.sqrt(security_bits * loss) - loss
 

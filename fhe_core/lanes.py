@@ -68,7 +68,8 @@ def ciphertexts_of(params: ParameterSet, samples: int) -> int:
 
 
 def laid_in_lanes(params: ParameterSet, samples: Reals) -> Reals:
-    """Lays samples [S, F] into lanes for encryption: [ceil(S / r), F, r], sample s in lane s mod r, copies of the last one in lanes left over; r = 1: themselves."""
+    """Lays samples [S, F] into lanes for encryption: [ceil(S / r), F, r], sample s in lane s mod r, copies of the last one in lanes left over; r =
+    1: themselves."""
     if params.lane_count == 1:
         return samples
     rows = ciphertexts_of(params, len(samples))

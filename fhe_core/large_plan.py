@@ -152,7 +152,8 @@ def sum_log2(terms: Sequence[float]) -> float:
 
 
 def _rotation_p_fail_log2(plan: Plan, rotation: Rotation, noise: LookupNoise, value: Input) -> float:
-    """Of one look-up: its input is a sum of distinct sources, the value's noise and one output of each removed rotation."""
+    """Returns the rotation failure probability (log2) of one look-up: its input is a sum of distinct sources, the value's noise and one output of
+    each removed rotation."""
     times = 2.0 ** (value.bits - rotation.top)
     squares = (times * value.norm) ** 2 + sum(4.0 ** (plan.rotations[i].scale - rotation.top) for i in rotation.removed)
     offset = noise.offset + (times * value.rounding + 1) / noise.modulus

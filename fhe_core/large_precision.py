@@ -354,7 +354,7 @@ def _phases(params: ParameterSet, values: NDArray[np.uint64], modulus: int) -> P
 
 
 def _share(progress: Progress, number: int, count: int) -> Progress:
-    """Of one of several rotations of the same batch: counts all of them."""
+    """Returns the share of one of several rotations of the same batch: counts all of them."""
     if progress is None:
         return None
     return partial(_forwarded, progress, number, count)

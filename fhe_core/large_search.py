@@ -100,7 +100,8 @@ class _Builder:
 
 
 def _windows(parts: Sequence[_Bits], overlaps: Sequence[bool], depth: int, last_top: int, uses: _Uses) -> list[_Window]:
-    """Returns windows whose bits are taken away from the `depth` windows that follow, the last of which may be a final one that ends at `last_top`."""
+    """Returns windows whose bits are taken away from the `depth` windows that follow, the last of which may be a final one that ends at
+    `last_top`."""
     tops = [end + overlap for (_, end), overlap in zip(parts, overlaps, strict=True)]
     if last_top:
         tops.append(last_top)

@@ -142,7 +142,8 @@ def fresh_variance(params: NoiseParameters) -> float:
 
 
 def public_key_variance(params: NoiseParameters) -> float:
-    """Returns (P kN E[u^2] + 1 + kN E[S^2]) sigma^2 / Q^2: the key's noise times u (centred, as wide as a party's S), e, and e_c times S (section 10).
+    """Returns (P kN E[u^2] + 1 + kN E[S^2]) sigma^2 / Q^2: the key's noise times u (centred, as wide as a party's S), e, and e_c times S (section
+    10).
 
     The noise of a public key of P parties is the sum of theirs.
     Source: [LPR10], [Joy24]; ours has k rows.
@@ -350,7 +351,8 @@ def share_of_steps_taken(params: NoiseParameters) -> float:
 
 
 def blind_rotation_variance(params: NoiseParameters) -> float:
-    """Returns steps * (key units * external product's key noise + rounding units * its rounding + division + transform), independent of the input's noise.
+    """Returns steps * (key units * external product's key noise + rounding units * its rounding + division + transform), independent of the input's
+    noise.
 
     Of each of the nu accumulators where several are one table: each meets the same keys, and its own digits. An NTRU accumulator's entry is one
     external product more, of the digits of a table, which may be three times as large as those of uniform words.
@@ -393,7 +395,7 @@ def rotation_correlation_bound(params: NoiseParameters) -> float:
 
 
 def _rounding_share(params: NoiseParameters) -> float:
-    """Of the variance of a blind rotation: what rounding masks brings, at most."""
+    """Returns the rounding share of the variance of a blind rotation: what rounding masks brings, at most."""
     masks = params.large_dimension * _secret_square(params)
     gadget = step_units(params)[1] * masks * gadget_rounding_variance(params, params.mask_gadget)
     rounding = gadget + share_of_steps_taken(params) * division_variance(params) + transform_variance(params)

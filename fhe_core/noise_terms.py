@@ -310,7 +310,8 @@ def leading_words(words: Words | DeviceWords) -> NDArray[np.uint64]:
 
 
 def packed_leading_words(params: ParameterSet, words: Words) -> NDArray[np.uint64]:
-    """Takes leading words of [G, k + r, N] to [G N, 4]: word i of the mask of coefficient j is coefficient j - i of the first mask, negated below 0."""
+    """Takes leading words of [G, k + r, N] to [G N, 4]: word i of the mask of coefficient j is coefficient j - i of the first mask, negated below
+    0."""
     size = params.polynomial_size
     mask = words[:, 0, :].astype(np.uint64)
     negated = (np.uint64(params.modulus) - mask[:, size - MASK_WORDS + 1 :]) % np.uint64(params.modulus)

@@ -112,7 +112,8 @@ def parameter_sets() -> list[ParameterSet]:
 
 
 def paper_set(name: str) -> ParameterSet:
-    """Returns a publication's own parameters, for measurements alone: `parameter_set`, which all else goes by, refuses them, and so does the wire format.
+    """Returns a publication's own parameters, for measurements alone: `parameter_set`, which all else goes by, refuses them, and so does the wire
+    format.
 
     Raises:
         ParameterError: unknown name.
@@ -213,7 +214,8 @@ def require_structured(params: ParameterSet, structured: bool, how: str = "struc
 
 
 def require_common_mask(params: ParameterSet, common_mask: bool, how: str = "bodies=2") -> None:
-    """Raises ParameterError for a set of several values to a ciphertext that nobody asked for, and for one of a single value where they were asked for."""
+    """Raises ParameterError for a set of several values to a ciphertext that nobody asked for, and for one of a single value where they were asked
+    for."""
     if params.lane_count > 1 and not common_mask:
         raise ParameterError(
             f"parameter set '{params.name}' has {params.lane_count} values to a ciphertext (docs/reference/parameters.md), samples of one client's "

@@ -45,7 +45,8 @@ class PublicKey(WireObject):
         return f"<PublicKey {self.parameters.name}>"
 
     def encrypt(self, values: ArrayLike, *, encoding: Encoding | None = None) -> PackedCiphertexts:
-        """Encrypts values of any shape (with r > 1 lanes [.., r]), N of a lane to a GLWE ciphertext; `Session.extract` makes LWE ciphertexts of them."""
+        """Encrypts values of any shape (with r > 1 lanes [.., r]), N of a lane to a GLWE ciphertext; `Session.extract` makes LWE ciphertexts of
+        them."""
         chosen = default_encoding(self.parameters) if encoding is None else encoding
         return self._packed(encode(self.parameters, values, chosen), chosen, 1.0)
 
@@ -59,7 +60,8 @@ class PublicKey(WireObject):
         )
 
     def encrypt_integers(self, values: ArrayLike, modulus: int) -> PackedCiphertexts:
-        """Encrypts integers modulo q as `ClientKey.encrypt_integers` takes them; the server computes with `ModularIntegers(session.extract(..), modulus)`."""
+        """Encrypts integers modulo q as `ClientKey.encrypt_integers` takes them; the server computes with `ModularIntegers(session.extract(..),
+        modulus)`."""
         modulus = checked_modulus(modulus)
         words = encode_integers(self.parameters, residues_to_encrypt(values, modulus), modulus)
         norm = encryption_norm(self.parameters, modulus, public=True)

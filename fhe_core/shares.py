@@ -1,4 +1,4 @@
-"""What the parties of a joint key send each other: shares of the keys and partial decryptions, as objects of the wire format.
+"""Messages between the parties of a joint key: shares of the keys and partial decryptions, as objects of the wire format.
 
 All of it is public: parties and server may see every share. docs/howto/threshold.md says in which order they are made,
 docs/reference/wire_format.md their bytes.

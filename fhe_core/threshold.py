@@ -94,7 +94,7 @@ class Party:
 
     @property
     def index(self) -> int:
-        """This party's number, from 0."""
+        """The party's number, from 0."""
         return self._key.index
 
     @property
@@ -254,7 +254,8 @@ _TOY_BITS = 132  # what toy sets count with, which have none to lose
 
 
 def combine(ciphertexts: Ciphertexts | SwitchedCiphertexts, partials: Sequence[PartialDecryption]) -> NDArray[Any]:
-    """Combines the values of ciphertexts that every party has partially decrypted, as `ClientKey.decrypt` gives them. Whoever has all parts learns them.
+    """Combines the values of ciphertexts that every party has partially decrypted, as `ClientKey.decrypt` gives them. Whoever has all parts learns
+    them.
 
     Raises:
         ParameterError, KeyMismatchError: as `combined_phases`.

@@ -137,7 +137,7 @@ def _emit_bits(words: Words, form: BitFields, emit: Callable[[bytes], None]) -> 
 
 
 def _words_of(data: bytes, bits: int, count: int) -> NDArray[np.uint64]:
-    """Returns the first `count` words of so many bits, eight of which are as many bytes, taken apart in 64-bit limbs."""
+    """Returns the first `count` words of `bits` bits, eight of which are as many bytes, taken apart in 64-bit limbs."""
     fields = np.zeros((-(-count // 8), bits), dtype=np.uint8)
     fields.reshape(-1)[: len(data)] = np.frombuffer(data, dtype=np.uint8)
     padded = np.zeros((len(fields), 8 * -(-bits // 8)), dtype=np.uint8)
@@ -404,7 +404,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
 
 
 def _word_bits(kind: Kind, seeded: bool, field: bytes) -> int:
-    """Of switched ciphertexts; 0 for other kinds."""
+    """Returns the word bits of switched ciphertexts; 0 for other kinds."""
     if kind is not Kind.SWITCHED_CIPHERTEXTS:
         return 0
     try:

@@ -1,4 +1,4 @@
-"""What the objects of the wire format are made of: kinds, header, sections and their sizes. docs/reference/wire_format.md, tables 1 and 2."""
+"""The layout of objects of the wire format: kinds, header, sections and their sizes. docs/reference/wire_format.md, tables 1 and 2."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What an object is. `shape`, `encoding`, `weight_norm`, `message_bound` and `purpose` belong to ciphertexts.
+    """The header of an object. `shape`, `encoding`, `weight_norm`, `message_bound` and `purpose` belong to ciphertexts.
 
     message_bound: least and largest message, of encoding `message` alone; None: the initial range of `message_bounds`.
     word_bits: log2 of the modulus of switched ciphertexts; 0 for others.
@@ -150,7 +150,7 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Planes:
-    """Words below `bound`, stored as `plane_count` byte planes: plane j holds byte j of every word. With `block_words`, so many words at a time,
+    """Words below `bound`, stored as `plane_count` byte planes: plane j holds byte j of every word. With `block_words`, that many words at a time,
     the last block shorter; without, the section is one block."""
 
     shape: tuple[int, ...]

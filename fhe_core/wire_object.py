@@ -1,4 +1,4 @@
-"""What every object of the wire format can do: bytes and files, both ways."""
+"""The base of objects of the wire format: bytes and files, both ways."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class CompiledModel:
         save_picture(path, self.program)
 
     def _repr_svg_(self) -> str:
-        """What a notebook shows of a model."""
+        """Returns what a notebook shows of a model."""
         return picture_svg(self.program)
 
     def predict(

@@ -62,7 +62,8 @@ _log = logging.getLogger("cloakwork.repository")
 
 
 def facts_of(program: Program) -> dict[str, Any]:
-    """Returns plain JSON: sizes in bytes, counts per sample (with several to a ciphertext: of a row of ciphertexts, which is what a service counts)."""
+    """Returns plain JSON: sizes in bytes, counts per sample (with several to a ciphertext: of a row of ciphertexts, which is what a service
+    counts)."""
     params = program.parameters
     specification = ClientSpecification.of(program)
     costs = Report.of(program)
@@ -167,7 +168,7 @@ def describe_foreign(artefact: Path) -> str | None:
 
 
 def _usable_memory() -> int:
-    """Of a process that reads a model: what is here less what the service has for itself."""
+    """Returns the usable memory of a process that reads a model: what is here less what the service has for itself."""
     return max(_MEMORY_BYTES, memory_bytes() - _OTHERS_BYTES)
 
 

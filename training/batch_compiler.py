@@ -1,4 +1,4 @@
-"""`compile_estimator_batch`: a fitted linear model or support vector machine of scikit-learn, for many encrypted samples at once."""
+"""`compile_estimator_batch` compiles a fitted linear model or support vector machine of scikit-learn, for many encrypted samples at once."""
 
 from __future__ import annotations
 

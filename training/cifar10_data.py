@@ -84,7 +84,7 @@ def cifar10_pixels(part: Part) -> tuple[Pixels, Labels]:
 
 
 def _cached(path: Path, part: str) -> tuple[Pixels, Labels] | None:
-    """What was decoded before; None where nothing was, or what is there is not it."""
+    """Returns what was decoded before; None where nothing was, or what is there is not it."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             pixels, labels = arrays["pixels"], arrays["labels"]

@@ -30,7 +30,7 @@ _FUNCTIONS: Final = {"ReLU": "Relu", "Sigmoid": "Sigmoid", "Tanh": "Tanh", "Iden
 
 
 def to_onnx(model: torch.nn.Sequential, name: str, input_shape: Sequence[int]) -> onnx.ModelProto:
-    """Args: input_shape: without the batch.
+    """Exports a model to ONNX. Args: input_shape: without the batch.
 
     Raises:
         ValueError: a layer that it does not know.
@@ -118,7 +118,8 @@ def ranges_json(model: torch.nn.Sequential, input_range: tuple[float, float] = (
 
 
 def layer_noise(model: torch.nn.Sequential) -> dict[str, float]:
-    """Returns noise by the names of the exported layers: noise in per cent of the half torus at which the compiler gives back the integers as they are.
+    """Returns noise by the names of the exported layers: noise in per cent of the half torus at which the compiler gives back the integers as they
+    are.
 
     The compiler leaves room for rounding, 1/12 for each weight that is not zero, before it chooses the step.
     """

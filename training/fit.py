@@ -125,7 +125,8 @@ def _optimiser(model: torch.nn.Module, schedule: Schedule, device: str) -> torch
 
 
 def shifted(x: Tensor, most: int, random: torch.Generator) -> Tensor:
-    """Returns every image by its own offset of -most .. most pixels either way; what comes in is 0. Args: x [batch, 784] or [batch, channels, side, side]."""
+    """Returns every image by its own offset of -most .. most pixels either way; what comes in is 0. Args: x [batch, 784] or [batch, channels, side,
+    side]."""
     offsets = torch.randint(0, 2 * most + 1, (2, len(x), 1), generator=random, device=x.device)
     planes = x.view(-1, 1, _SIDE, _SIDE) if x.ndim != _OF_IMAGES else x
     padded = functional.pad(planes, (most, most, most, most)).permute(0, 2, 3, 1)

@@ -1,4 +1,5 @@
-"""Instruments of a traced network, where encryption acts on it: modules for it behind the input, around layers, before and behind look-ups, before the client."""
+"""Instruments of a traced network, where encryption acts on it: modules for it behind the input, around layers, before and behind look-ups, before
+the client."""
 
 from __future__ import annotations
 
@@ -185,7 +186,7 @@ class _Instruments:
             )
 
     def _axis_of(self, node: fx.Node) -> int:
-        """Of the channels: the last one behind a linear layer on several positions."""
+        """Returns the axis of the channels: the last one behind a linear layer on several positions."""
         step = self._steps[node]
         if step.role is Role.FUNCTION and step.wire is not node:
             return self._axis_of(step.wire)
@@ -249,7 +250,7 @@ class _Instruments:
         return node in self._steps and self._steps[node].role is not Role.OUTPUT
 
     def _between(self, start: fx.Node) -> set[fx.Node]:
-        """What is behind a node before any layer, look-up or pool."""
+        """Returns what is behind a node before any layer, look-up or pool."""
         found: set[fx.Node] = set()
         waiting = [start]
         while waiting:
@@ -275,7 +276,7 @@ class _Instruments:
                     waiting.append(user)
 
     def _spread(self, source: fx.Node, end: fx.Node) -> float:
-        """How many numbers are averaged to one on the way."""
+        """Returns how many numbers are averaged to one on the way."""
         return max(1.0, math.prod(self._shape(source)) / max(1, math.prod(self._shape(end))))
 
     def _shape(self, node: fx.Node) -> tuple[int, ...]:

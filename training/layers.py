@@ -63,9 +63,11 @@ class SeenByLookup(Simulating):
         return self.noise is not None and self.active
 
     def forward(self, x: Tensor, norms: Tensor | None = None, *, carried: bool = False) -> Tensor:
-        """Args:
-        norms: [channels], of the integer weights on look-ups that made x; None: there were none.
-        carried: x already has the noise of those look-ups; what switching adds is missing.
+        """Applies the noise of a look-up.
+
+        Args:
+            norms: [channels], of the integer weights on look-ups that made x; None: there were none.
+            carried: x already has the noise of those look-ups; what switching adds is missing.
         """
         if self.training:
             self._learn(x)
@@ -283,7 +285,8 @@ class NoisyMaxPool2d(torch.nn.Module):
 
 
 def range_penalty(model: torch.nn.Module) -> Tensor:
-    """Returns mean over what look-ups see of (half range / standard deviation): small when no outlier widens a range, which is noise for the others."""
+    """Returns mean over what look-ups see of (half range / standard deviation): small when no outlier widens a range, which is noise for the
+    others."""
     terms = [part.penalty for part in model.modules() if isinstance(part, SeenByLookup) and part.penalty is not None]
     return torch.stack(terms).mean() if terms else torch.zeros(())
 

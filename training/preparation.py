@@ -73,7 +73,8 @@ class Prepared(torch.nn.Module):
         return cast(Tensor, self.network(x))
 
     def range_penalty(self) -> Tensor:
-        """Returns a penalty for the loss, with a small factor such as 0.003: half range over standard deviation, mean over what look-ups see of the last batch."""
+        """Returns a penalty for the loss, with a small factor such as 0.003: half range over standard deviation, mean over what look-ups see of the
+        last batch."""
         return range_penalty(self)
 
     def plain(self) -> fx.GraphModule:
@@ -171,7 +172,7 @@ def trained_options(model: Prepared | torch.nn.Sequential) -> dict[str, Any]:
 
 
 def _clear(module: torch.nn.Module, x: Tensor) -> NDArray[Any]:
-    """What a module says in evaluation; it stays in the mode in which it is."""
+    """Returns what a module says in evaluation; it stays in the mode in which it is."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:

@@ -26,7 +26,8 @@ Answers = NDArray[Any]
 
 
 def compare(name: str, folder: Path) -> dict[str, Any]:
-    """Returns figures of the zoo's file, as measured now, and of the reproduced one; whether bytes, and for which share of the samples answers, are the same.
+    """Returns figures of the zoo's file, as measured now, and of the reproduced one; whether bytes, and for which share of the samples answers, are
+    the same.
 
     Raises:
         FileNotFoundError: the recipe has not been run with this folder.

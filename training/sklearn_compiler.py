@@ -1,4 +1,4 @@
-"""`compile_estimator`: a fitted estimator or pipeline of scikit-learn, XGBoost or LightGBM as a compiled model."""
+"""`compile_estimator` compiles a fitted estimator or pipeline of scikit-learn, XGBoost or LightGBM."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _transformed(estimator: Any) -> Callable[[Any], Any] | None:
 
 
 def _features(steps: tuple[InputStep, ...], estimator: Any, samples: Any) -> Reals:
-    """What the estimator is given. CompileError for samples with texts and categories that nothing encodes."""
+    """Returns what the estimator is given. CompileError for samples with texts and categories that nothing encodes."""
     if steps:
         return run_input_steps(steps, samples)
     try:
@@ -160,7 +160,7 @@ def _columns(estimator: Any, given: Given, missing: bool = False) -> Columns:
 
 
 def _network_results(estimator: Any) -> tuple[OutputStep, ...]:
-    """What follows the last layer: values, one label of several, or several labels that may hold together."""
+    """Returns what follows the last layer: values, one label of several, or several labels that may hold together."""
     transform = OUTPUTS[estimator.out_activation_]
     if transform == "sigmoid" and estimator.n_outputs_ > 1:
         return Transform(transform), Indicators()

@@ -61,7 +61,7 @@ RECIPES: Final = (
 
 
 def build(recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """Returns fits, compiles and writes one model; returns the facts of its card."""
+    """Fits, compiles and writes one model; returns the facts of its card."""
     data = load_tabular(recipe.data)
     estimator = recipe.estimator().fit(data.train_x, data.train_y)
     clear = estimator.predict(data.test_x)

@@ -75,8 +75,10 @@ class Database:
             await connection.close()
 
     async def require_whole(self) -> None:
-        """Raises:
-        ParameterError: a damaged file; it opens, and would lose rows one by one.
+        """Requires a complete database.
+
+        Raises:
+            ParameterError: a damaged file; it opens, and would lose rows one by one.
         """
         if not self.is_sqlite:
             return

@@ -24,8 +24,10 @@ def pack(message: Message, body: bytes = b"") -> bytes:
 
 
 async def receive(reader: asyncio.StreamReader) -> tuple[Message, bytes]:
-    """Raises:
-    asyncio.IncompleteReadError: the other side is gone.
+    """Receives a message and its bytes.
+
+    Raises:
+        asyncio.IncompleteReadError: the other side is gone.
     """
     text_bytes, body_bytes = _PREFIX.unpack(await reader.readexactly(_PREFIX.size))
     message = json.loads(await reader.readexactly(text_bytes))

@@ -211,7 +211,7 @@ def _is_of_one(error: BaseException) -> bool:
 
 
 def _told(error: BaseException) -> Message:
-    """What whoever asked hears: of our own errors the text, of others their class at most."""
+    """Returns what whoever asked hears: of our own errors the text, of others their class at most."""
     if isinstance(error, FheError):
         lost = {"key_damaged": True} if isinstance(error, DamagedKeyError) else {}
         lost |= {"model_damaged": True} if isinstance(error, DamagedModelError) else {}

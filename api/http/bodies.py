@@ -29,7 +29,8 @@ def content_length(request: Request) -> int:
 
 
 async def chunks(request: Request, limit: int, idle_seconds: float) -> AsyncIterator[bytes]:
-    """Yields the body as it comes, at most `limit` bytes. Only the time in which the client is waited for counts, not what the service does between."""
+    """Yields the body as it comes, at most `limit` bytes. Only the time in which the client is waited for counts, not what the service does
+    between."""
     received, waited, stream = 0, 0.0, request.stream().__aiter__()
     while True:
         began = time.monotonic()

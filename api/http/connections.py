@@ -45,7 +45,7 @@ class Connection:
 
 
 class Connections:
-    """`address_limit` 0: none."""
+    """Connections of the service. `address_limit` 0: none."""
 
     def __init__(self, limit: int, address_limit: int, tenant_limit: int) -> None:
         self._limit, self._address_limit, self._tenant_limit = limit, address_limit, tenant_limit
@@ -119,8 +119,10 @@ class Connections:
 
 
 def refuse_spare(connection: Connection) -> None:
-    """Raises:
-    TooManyConnectionsError: the connection is beyond the limit.
+    """Refuses a request on a spare connection.
+
+    Raises:
+        TooManyConnectionsError: the connection is beyond the limit.
     """
     if connection.spare:
         raise TooManyConnectionsError(
@@ -129,7 +131,7 @@ def refuse_spare(connection: Connection) -> None:
 
 
 def _network(address: str) -> str:
-    """What is counted as one address."""
+    """Returns what is counted as one address."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:

@@ -64,8 +64,10 @@ def has_body(headers: Headers) -> bool:
 
 
 def bearer_token(headers: Headers) -> str:
-    """Raises:
-    UnauthorisedError: there is none.
+    """Returns the token of a request.
+
+    Raises:
+        UnauthorisedError: there is none.
     """
     scheme, _, token = next(iter(values_of(headers, b"authorization")), b"").decode("latin-1").partition(" ")
     if scheme.lower() != "bearer" or not token:

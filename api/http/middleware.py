@@ -1,4 +1,4 @@
-"""Around every request: the gate, an identifier, security headers, what is kept of it, and patience with clients that still send."""
+"""Middleware around every request: the gate, an identifier, security headers, what is kept of it, and patience with clients that still send."""
 
 from __future__ import annotations
 

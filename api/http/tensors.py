@@ -28,7 +28,8 @@ _LISTED: Final = 16  # inputs and outputs, so that all errors fit a message
 
 
 class _Part(BaseModel):
-    """A tensor of a request. Fields that are not named here mean nothing to a stateless run and are ignored: priorities, time-outs, a client's own parameters."""
+    """A tensor of a request. Fields that are not named here mean nothing to a stateless run and are ignored: priorities, time-outs, a client's own
+    parameters."""
 
     model_config = ConfigDict(extra="ignore")
 

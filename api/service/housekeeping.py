@@ -99,7 +99,7 @@ class Housekeeping:
 
     @property
     def unknown_objects(self) -> int:
-        """Without a row, when it last looked."""
+        """Objects without a row, at the last look."""
         return self._sweeper.unknown
 
     async def end(self) -> None:

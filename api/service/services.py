@@ -370,8 +370,10 @@ async def prepare(settings: Settings, node: str, storage: Storage) -> None:
 
 
 async def require_pair(settings: Settings, node: str, database: Database, storage: Storage) -> None:
-    """Raises:
-    ParameterError: the storage belongs to another database, or cannot be asked.
+    """Requires the storage that belongs to the database.
+
+    Raises:
+        ParameterError: the storage belongs to another database, or cannot be asked.
     """
     calls = None
     if settings.shared:
@@ -409,6 +411,6 @@ def _place(url: str) -> str:
 
 
 def _reason(url: str, error: Exception) -> str:
-    """What SQLite says of a file; of a server's error the class, because its text may hold a password."""
+    """Returns what SQLite says of a file; of a server's error the class, because its text may hold a password."""
     said = str(getattr(error, "orig", error)) if url.startswith("sqlite") else ""
     return " ".join(said.split()) or type(error).__name__

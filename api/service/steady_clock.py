@@ -45,7 +45,7 @@ class SteadyClock:
             return min(offset, self._offset) + moment
 
     def latest(self) -> float:
-        """The later of both times while a step is doubted: for rights that end, which no clock that is set back gives again."""
+        """Returns the later of both times while a step is doubted: for rights that end, which no clock that is set back gives again."""
         self.now()
         return max(self._wall(), self._offset + self._moment())
 

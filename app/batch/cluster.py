@@ -62,7 +62,8 @@ def room(ray: Any, options: BatchOptions) -> int:
 
 
 def worker_count(options: BatchOptions, found: int) -> int:
-    """
+    """Counts the workers of a cluster.
+
     Raises:
         ParameterError: more than there is room for.
     """

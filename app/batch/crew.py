@@ -36,7 +36,7 @@ class Crew(Protocol):
     def submit(self, worker: int, task: Sequence[Piece]) -> None: ...
 
     def wait(self, seconds: float) -> list[Event]:
-        """Returns the events since the last call, at the latest after so many seconds."""
+        """Returns the events since the last call, at the latest after a number of seconds."""
 
     def dismiss(self, worker: int) -> None:
         """Ends a worker that was lost or is not needed; nothing more is heard of it but the tasks it had."""

@@ -31,8 +31,10 @@ class PlaceError(StoreError, ParameterError):
 
 
 def require_batch() -> None:
-    """Raises:
-    BatchError: a library of the extra is missing; the message says how to install it.
+    """Requires the extra `batch`.
+
+    Raises:
+        BatchError: a library of the extra is missing; the message says how to install it.
     """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:

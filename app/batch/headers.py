@@ -47,7 +47,7 @@ def result_samples(result: bytes) -> int:
 
 
 def check_result(result: bytes, program: Program, key_id: bytes | None, samples: int) -> None:
-    """Checks that an object is a whole result of this program and key for so many samples.
+    """Checks that an object is a whole result of this program and key for this number of samples.
 
     Raises:
         FheError: it is not.

@@ -33,7 +33,7 @@ class Ledger:
 
     @property
     def failures(self) -> list[dict[str, Any]]:
-        """In order of names and rows."""
+        """Failures in order of names and rows."""
         every = sorted(self._failures.items())
         return [
             {"input": name, "reason": reason} if row < 0 else {"input": name, "row": row, "reason": reason}

@@ -41,7 +41,7 @@ class Piece:
 
     @property
     def part(self) -> str:
-        """Of rows: the object that holds their results until the table is finished."""
+        """The object that holds the results of rows until the table is finished."""
         return part_name(self.name, self.group, self.first)
 
 

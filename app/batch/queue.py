@@ -34,7 +34,7 @@ class WorkQueue:
 
     @property
     def first(self) -> Piece:
-        """What the next task begins with."""
+        """The piece that the next task begins with."""
         return self._waiting[0][2]
 
     def put(self, piece: Piece) -> None:
@@ -43,7 +43,7 @@ class WorkQueue:
         self._left += piece.samples
 
     def measured(self, samples: int, seconds: float) -> None:
-        """Records that one worker took so long for so many samples."""
+        """Records the seconds that one worker took for a number of samples."""
         self._samples += samples
         self._seconds += seconds
 

@@ -1,4 +1,4 @@
-"""`score_batch`: a folder or bucket of ciphertexts to one of encrypted results."""
+"""`score_batch` scores a folder or bucket of ciphertexts into one of encrypted results."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Entry:
 
 
 class Store:
-    """Raises `StoreError` where the store does not answer, FileNotFoundError where an object is missing."""
+    """A store of objects. Raises `StoreError` where the store does not answer, FileNotFoundError where an object is missing."""
 
     def __init__(self, place: str, *, make: bool = False) -> None:
         """place: as `absolute_place` gives it. make: a folder that is not there."""
@@ -57,7 +57,7 @@ class Store:
         return bytes(self._tried(name, lambda: self._obstore.get(self._store, name).bytes()))
 
     def read_start(self, name: str, byte_count: int) -> bytes:
-        """Reads at most so many bytes; `byte_count` is not above the object's."""
+        """Reads the first bytes of an object, at most `byte_count`, which is not above the object's."""
         return bytes(self._tried(name, partial(self._obstore.get_range, self._store, name, start=0, end=byte_count)))
 
     def reader(self, name: str) -> io.BufferedReader:

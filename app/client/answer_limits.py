@@ -79,7 +79,7 @@ class Body:
         return True
 
     def response(self, status: int, headers: Mapping[str, str]) -> Response:
-        """The answer with what has come."""
+        """Returns the answer with what has come."""
         content = b"" if self._is_error and self._encoded else bytes(self._content)
         return Response(status, headers, content[:LONGEST_ERROR] if self._is_error else content)
 

@@ -29,8 +29,10 @@ class Recorder:
     _audit_key: str = field(default="", init=False)
 
     def take(self, request: bytes, answer: bytes, headers: Mapping[str, str]) -> None:
-        """Raises:
-        ServiceError: the server does not say its audit key, or another one than before.
+        """Records an exchange.
+
+        Raises:
+            ServiceError: the server does not say its audit key, or another one than before.
         """
         audit_key = headers.get(AUDIT_KEY_HEADER, "")
         if not audit_key:

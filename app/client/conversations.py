@@ -137,7 +137,8 @@ def _index_client(text: str) -> NeighbourClient:
 def upload_keys(
     path: Path, digest: str, progress: Progress, sha256: str | None = None
 ) -> Conversation[tuple[str, int]]:
-    """Uploads evaluation keys: the server's name of the evaluation keys in a file, and the bytes sent for it: none when it has them, the rest when it has a part.
+    """Uploads evaluation keys: the server's name of the evaluation keys in a file, and the bytes sent for it: none when it has them, the rest when
+    it has a part.
 
     Args:
         digest: of what they are of (`KeyKind`).
@@ -331,7 +332,7 @@ def _job_result(name: str, most_bytes: int, seconds: float, progress: Progress) 
 
 
 def _steps(data: Mapping[str, Any]) -> tuple[int, int] | None:
-    """How many are done, of how many; None: the server says no such numbers."""
+    """Returns how many are done, of how many; None: the server says no such numbers."""
     done, total = data.get("done", 0), data.get("total", 1)
     if type(done) is not int or type(total) is not int or not 0 <= done <= _MOST_STEPS or not 0 <= total <= _MOST_STEPS:
         return None

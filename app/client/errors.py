@@ -39,7 +39,7 @@ class ServiceError(FheError):
 
 
 class ConnectionLostError(ServiceError):
-    """No answer, or half of one; whether the request was carried out is not known."""
+    """The server gave no answer, or half of one; whether the request was carried out is not known."""
 
     code = "connection_lost"
 
@@ -64,7 +64,7 @@ class WeakPassphraseError(ParameterError):
 
 
 class UntrustedError(ServiceError):
-    """Somebody answered who has no certificate for this address that is trusted here, or speaks no TLS; nothing was sent."""
+    """The server has no certificate for this address that is trusted here, or speaks no TLS; nothing was sent."""
 
     code = "untrusted"
 

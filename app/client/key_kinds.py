@@ -35,7 +35,7 @@ class KeyKind(Protocol[Key]):
 
     @property
     def name(self) -> str:
-        """Of the secret key's file: names what it depends on, so that something else gets a new key."""
+        """The name of the secret key's file: it names what the key depends on, so that something else gets a new key."""
 
     @property
     def evaluation_name(self) -> str:
@@ -43,11 +43,11 @@ class KeyKind(Protocol[Key]):
 
     @property
     def digest(self) -> str:
-        """What a server knows the evaluation keys by, in hexadecimal."""
+        """The digest of the evaluation keys' parameters, in hexadecimal."""
 
     @property
     def upload_bytes(self) -> int:
-        """Of the evaluation keys."""
+        """Bytes of the evaluation keys."""
 
     def generate(self) -> Key: ...
     def load(self, path: Path, passphrase: str) -> Key: ...

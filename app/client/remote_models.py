@@ -75,7 +75,7 @@ class RemoteModel(ABC):
 
     @abstractmethod
     def answer_bytes(self, samples: int) -> int:
-        """Returns the most that an answer has for so many samples of one request."""
+        """Returns the most bytes that an answer to `samples` samples of one request has."""
 
     def samples_together(self, most: int) -> int:
         """Returns the number of samples in one request. Args: most: all samples."""
@@ -262,7 +262,7 @@ class RemoteBatchProgram(RemoteProgram):
 
 
 def _digest_of_file(name: str, facts: Mapping[str, Any]) -> bytes:
-    """Of the model's file, as the server says. Raises: ServiceError: it says none."""
+    """Returns the digest of the model's file, as the server says. Raises: ServiceError: it says none."""
     try:
         return bytes.fromhex(facts["program_digest"])
     except (KeyError, TypeError, ValueError) as error:

@@ -21,7 +21,7 @@ class Scores:
 
     @property
     def samples(self) -> int:
-        """How many were scored."""
+        """The count of scored samples."""
         several = isinstance(self.predictions, dict)
         return len(next(iter(self.predictions.values())) if several else self.predictions)
 

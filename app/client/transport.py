@@ -244,7 +244,7 @@ class AsyncTransport:
         await self._http.aclose()
 
     async def carry_out(self, conversation: Conversation[T]) -> T:
-        """As SyncTransport; encryption and decryption, which happen inside the generator, run in a thread."""
+        """Carries out a conversation as SyncTransport does; encryption and decryption, which happen inside the generator, run in a thread."""
         step: Callable[[], Request] = partial(next, conversation)
         while True:
             request = await asyncio.to_thread(_advance, step)
@@ -299,7 +299,7 @@ class AsyncTransport:
 
 
 def _last(request: Request, response: Response | None, lost: ConnectionLostError | None) -> Response:
-    """What the last attempt gave."""
+    """Returns what the last attempt gave."""
     if response is not None:
         return _checked(request, response)
     assert lost is not None

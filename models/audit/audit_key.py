@@ -65,8 +65,10 @@ class AuditKey:
 
 
 def load_audit_key(path: Path) -> AuditKey:
-    """Raises:
-    ParameterError: there is no such file, or it is none of an audit key.
+    """Loads an audit key from its file.
+
+    Raises:
+        ParameterError: there is no such file, or it is none of an audit key.
     """
     try:
         with path.open("rb") as stream:

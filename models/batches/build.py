@@ -1,4 +1,4 @@
-"""`compile_batch`: a linear or kernel model for many encrypted samples, one a slot or one a ciphertext, whichever costs less."""
+"""`compile_batch` compiles a linear or kernel model for many encrypted samples, one a slot or one a ciphertext, whichever costs less."""
 
 from __future__ import annotations
 

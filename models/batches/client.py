@@ -271,7 +271,7 @@ class BatchClient:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> BatchClient:
-        """Raises: CompileError: not what `to_json` wrote."""
+        """Parses a specification. Raises: CompileError: not what `to_json` wrote."""
         try:
             check_text(text if isinstance(text, str) else text.decode())
             fields = typed.parsed_object(text)

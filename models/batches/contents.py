@@ -34,7 +34,7 @@ class Alternative:
 
 @dataclass(frozen=True, eq=False)
 class BatchContents:
-    """Attributes as of `BatchModel`.
+    """Content of a model's file; attributes as of `BatchModel`.
 
     Attributes:
         program: of one ciphertext a sample by look-ups' arithmetic; None if another packing was chosen.

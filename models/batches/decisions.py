@@ -66,7 +66,7 @@ class Votes:
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Votes:
-        """Raises: KeyError, TypeError, ValueError."""
+        """Parses what `fields` gave. Raises: KeyError, TypeError, ValueError."""
         return cls(typed.labels(fields["labels"]), typed.flag(fields["break_ties"]), typed.flag(fields["pairs"]))
 
 
@@ -117,6 +117,6 @@ class Radial:
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Radial:
-        """Raises: KeyError, TypeError, ValueError."""
+        """Parses what `fields` gave. Raises: KeyError, TypeError, ValueError."""
         reals = (typed.reals(fields[name]) for name in ("squares", "dual", "intercept"))
         return cls(typed.real(fields["gamma"]), *reals)

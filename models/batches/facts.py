@@ -52,6 +52,6 @@ def _levelled_facts(model: BatchModel) -> dict[str, Any]:
 
 
 def _query_seconds(model: BatchModel) -> float:
-    """Of the server, as foreseen: costs are of a sample among `model.batch`."""
+    """Returns the query seconds of the server, as foreseen: costs are of a sample among `model.batch`."""
     queries = -(-model.batch // model.client.samples_at_once)
     return model.plan.cost.server_ms / 1000 * model.batch / queries

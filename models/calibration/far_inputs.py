@@ -32,7 +32,8 @@ def far_answers(graph: Graph, samples: Reals | None) -> tuple[Reals, Reals]:
 
 
 def far_inputs(graph: Graph, samples: Reals | None) -> Reals:
-    """Returns [inputs, numbers]: every number at either end of the range, by chance; samples moved away from their mean, as far as the range lets them."""
+    """Returns [inputs, numbers]: every number at either end of the range, by chance; samples moved away from their mean, as far as the range lets
+    them."""
     assert graph.lower is not None and graph.upper is not None
     own, random = wires(graph.input), np.random.default_rng(_SEED)
     low, high = graph.lower[own], graph.upper[own]
@@ -47,8 +48,8 @@ def far_inputs(graph: Graph, samples: Reals | None) -> Reals:
 
 
 def mixed_inputs(samples: Reals) -> Reals:
-    """Returns [inputs, ..]: numbers of several samples together; and samples with some numbers at either end of what that number has. Each number is one of
-    the samples', and what they are together is unlike any."""
+    """Returns [inputs, ..]: numbers of several samples together; and samples with some numbers at either end of what that number has. Each number
+    is one of the samples', and what they are together is unlike any."""
     random = np.random.default_rng(_SEED)
     rows = samples[random.permutation(len(samples))[:_MIXED]]
     ends = np.where(random.random(rows.shape) < 0.5, samples.min(axis=0), samples.max(axis=0))

@@ -54,7 +54,7 @@ class Codes:
 
     @classmethod
     def of(cls, known: Sequence[Any], numbers: Iterable[float], unseen: float | str, size: int = 0) -> Codes:
-        """Args: known: as an encoder has them; numbers: NaN leaves a missing value. UnsupportedNode for other categories."""
+        """Numbers categories. Args: known: as an encoder has them; numbers: NaN leaves a missing value. UnsupportedNode for other categories."""
         values = [category.item() if isinstance(category, np.generic) else category for category in known]
         plain = tuple(None if is_missing(value) else value for value in values)
         strange = any(not isinstance(value, str | bool | int | float | None) for value in plain)
@@ -268,7 +268,7 @@ class ColumnFlow:
     # --- steps ---
 
     def finish(self, recipe: Recipe, missing: bool = False) -> tuple[InputStep, ...]:
-        """Args: missing: the model takes missing values, so that those which no step fills stay."""
+        """Writes the flow as steps. Args: missing: the model takes missing values, so that those which no step fills stay."""
         sources, tail = self._written(recipe)
         made = list(self._made)
         while made and np.array_equal(sources, np.arange(made[-1].first, made[-1].first + made[-1].count)):

@@ -67,7 +67,8 @@ class Standardise:
 
 @dataclass(frozen=True, eq=False)
 class Divide:
-    """Division: (x - offset) / divisor, column by column, to the last bit what scalers of scikit-learn make, which trees compare with values so made."""
+    """Division: (x - offset) / divisor, column by column, to the last bit what scalers of scikit-learn make, which trees compare with values so
+    made."""
 
     offset: Reals
     divisor: Reals

@@ -121,8 +121,8 @@ def _of_logarithm(logarithm: Reals, exponent: float) -> Reals:
 
 @dataclass(frozen=True, eq=False)
 class Quantiles:
-    """The quantile of a value, the share of the training data below it: interpolated between its quantiles, as that share or as the normal distribution's
-    value for it. Missing values stay."""
+    """The quantile of a value, the share of the training data below it: interpolated between its quantiles, as that share or as the normal
+    distribution's value for it. Missing values stay."""
 
     quantiles: Reals  # [references, columns], ascending
     references: Reals  # shares
@@ -169,7 +169,7 @@ ZERO_IS_MISSING: Final = "zero is missing"
 
 
 def _missing_for_zero(x: Reals) -> Reals:
-    """What is absent from a sparse matrix."""
+    """Returns what is absent from a sparse matrix."""
     return np.where(x == 0, np.nan, x)
 
 
@@ -296,7 +296,7 @@ class Binarise(Refusing):
 
 @dataclass(frozen=True, eq=False)
 class Present(Refusing):
-    """No missing values from here on."""
+    """A check that no values are missing from here on."""
 
     def __call__(self, x: Reals, unfit: Unfit = REFUSED) -> Reals:
         return without_missing(x, "the model", unfit)

@@ -149,5 +149,5 @@ def _one_hot(step: OneHot, ends: _Ends) -> _Ends:
 
 
 def _width_after(step: InputStep, width: int) -> int:
-    """How many columns a step makes of so many."""
+    """Returns how many columns a step makes of `width`."""
     return int(step(np.zeros((0, width))).shape[1])

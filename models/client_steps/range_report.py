@@ -24,7 +24,7 @@ class RangeReport:
         self._columns: dict[str, None] = {}  # a set in order
 
     def add(self, outside: NDArray[np.bool_], labels: tuple[str, ...] | None) -> None:
-        """Args: outside [samples, ..]; labels: of the columns of a table, None for what is no table."""
+        """Adds values outside their ranges. Args: outside [samples, ..]; labels: of the columns of a table, None for what is no table."""
         if not outside.any():
             return
         outside = np.atleast_1d(outside)
@@ -41,7 +41,8 @@ class RangeReport:
         self.tell(f"values beyond {beyond}", "they count as its end", CalibratedRangeWarning, what, count)
 
     def tell(self, which: str, then: str, category: type[Warning], what: str = "input", count: str = "") -> None:
-        """Gives one warning, when anything was added. Args: which: the values; then: what becomes of them; count: how many there are, if that is told."""
+        """Gives one warning, when anything was added. Args: which: the values; then: what becomes of them; count: how many there are, if that is
+        told."""
         if self._samples is None:
             return
         names = [f"'{name}'" for name in self._columns]

@@ -31,7 +31,8 @@ FROM_SCORES: Final = (Labels, LabelGroups, Indicators)
 def run_input_steps(
     steps: Sequence[InputStep], x: Any, report: RangeReport | None = None, unfit: Unfit = REFUSED
 ) -> Reals:
-    """Args: report: takes what lies beyond a calibrated range; unfit: what becomes of values that a step does not take."""
+    """Runs the steps before encryption. Args: report: takes what lies beyond a calibrated range; unfit: what becomes of values that a step does not
+    take."""
     with np.errstate(all="ignore"):  # what overflows is beyond every range; what becomes of NaN follows the steps
         for i, step in enumerate(steps):
             if report is not None and isinstance(step, Saturate | Quantise | Rescale):
@@ -44,7 +45,7 @@ def run_input_steps(
 
 
 def _after(step: InputStep, before: Sequence[InputStep], x: Any, unfit: Unfit) -> Any:
-    """What a step makes of x. Args: before: the steps that made x, which say what its columns are called."""
+    """Returns what a step makes of x. Args: before: the steps that made x, which say what its columns are called."""
     if isinstance(step, Append):
         part, path = step.part(x), (*before, Select(step.columns))
         for inner in step.steps:

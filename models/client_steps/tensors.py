@@ -52,7 +52,7 @@ class Tensors(Refusing):
 
     @classmethod
     def of(cls, parts: Sequence[Part], unused: tuple[str, ...], steps: StepsOfEach | None = None) -> Tensors:
-        """Args: steps: of each input; None: none."""
+        """Joins inputs into one step. Args: steps: of each input; None: none."""
         shapes = tuple(part.shape for part in parts)
         return cls(tuple(part.name for part in parts), shapes, steps or tuple(() for _ in parts), unused)
 
@@ -202,7 +202,7 @@ def _labels_of(name: str, array: Reals) -> tuple[str, ...]:
 
 
 def _labels(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Of the numbers of a tensor: columns of a table by number, others by the tensor's name alone."""
+    """Returns the labels of the numbers of a tensor: columns of a table by number, others by the tensor's name alone."""
     if len(shape) == 1:
         return tuple(f"{name}[{column}]" for column in range(shape[0]))
     return (name,) * math.prod(shape)

@@ -22,7 +22,7 @@ _TEXT: Final = ("S", "U", "T")  # kinds of arrays of texts
 
 
 class Unfit:
-    """Refuses."""
+    """A rule that refuses values."""
 
     def numbers(self, x: Any) -> Reals:
         """Returns [..] in float64. Raises: ShapeError."""
@@ -41,18 +41,19 @@ class Unfit:
         return x
 
     def at(self, labels: Callable[[Reals], Labels | None]) -> None:
-        """Args: labels: what to call the columns of an array that is looked at next; None: nothing."""
+        """Names the columns of the next array. Args: labels: what to call the columns of an array that is looked at next; None: nothing."""
 
 
 class Replaced(Unfit):
-    """Refuses no value: takes the nearest one in its place, or 0 for a missing one, and says where."""
+    """A rule that replaces values by the nearest valid one, or 0 for a missing one, and reports where."""
 
     def __init__(self) -> None:
         self._report = RangeReport()
         self._labels: Callable[[Reals], Labels | None] = lambda x: None
 
     def numbers(self, x: Any) -> Reals:
-        """Replaces cells that are no numbers by NaN, whole numbers that are too large by the largest. ShapeError: for arrays by their shape or type alone."""
+        """Replaces cells that are no numbers by NaN, whole numbers that are too large by the largest. ShapeError: for arrays by their shape or type
+        alone."""
         if getattr(getattr(x, "dtype", None), "kind", "") in _TEXT:
             raise ShapeError(
                 "input: expected numbers, got an array of texts; encode them as the model was trained with"

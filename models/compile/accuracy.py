@@ -74,7 +74,7 @@ class Check:
 
     @property
     def verdict(self) -> Verdict:
-        """On the worst output."""
+        """The verdict on the worst output."""
         return self.outputs[self.worst]
 
     @property
@@ -148,7 +148,7 @@ class Head:
     unshown: int = 0
 
     def verdict(self, outputs: Reals, clear: Reals) -> Verdict:
-        """Args: outputs, clear: numbers of this output [samples, numbers], as they are decrypted."""
+        """Judges one output. Args: outputs, clear: numbers of this output [samples, numbers], as they are decrypted."""
         judge: dict[Task, Judge] = {
             "classification": self._decisions,
             "regression": lambda *values: closeness(*map(self.answers_of, values)),
@@ -225,11 +225,13 @@ class Reference:
         unseen: NDArray[np.bool_] | None = None,
         most_lookups: int = _MOST_LOOKUPS,
     ) -> Reference:
-        """Args:
-        task: what the output is for, or each by its name; None: see `task_of`.
-        accuracy: that the samples are to show.
-        unseen: of the samples, those that ranges and roundings do not see; None: they see all.
-        most_lookups: of one check, if it has more than 200 samples.
+        """Makes the reference.
+
+        Args:
+            task: what the output is for, or each by its name; None: see `task_of`.
+            accuracy: that the samples are to show.
+            unseen: of the samples, those that ranges and roundings do not see; None: they see all.
+            most_lookups: of one check, if it has more than 200 samples.
         """
         tasks = _tasks(graph, task)
         held = np.zeros(len(samples), dtype=bool) if unseen is None else unseen
@@ -333,7 +335,8 @@ def _example(check: Check, reference: Reference, outputs: Reals) -> str:
 
 
 def centred(program: Program, reference: Reference) -> Program:
-    """Returns the program with the mean error of each output taken out of its bias: max-pools of noisy values, and functions that bend, are off on average.
+    """Returns the program with the mean error of each output taken out of its bias: max-pools of noisy values, and functions that bend, are off on
+    average.
 
     Noise is drawn differently from that of `check_accuracy`. Exact programs and shared rows stay as they are.
     """
@@ -361,7 +364,8 @@ def centred(program: Program, reference: Reference) -> Program:
 
 
 def _centred_nodes(graph: Graph, heads: int) -> list[int]:
-    """Returns positions of the linear nodes of one position that the output reads; none where one output reads several nodes, or rows that are shared."""
+    """Returns positions of the linear nodes of one position that the output reads; none where one output reads several nodes, or rows that are
+    shared."""
     found = source_nodes(graph, graph.output)
     if heads == 1 and len(found) > 1:
         return []
@@ -370,7 +374,7 @@ def _centred_nodes(graph: Graph, heads: int) -> list[int]:
 
 
 def _tasks(graph: Graph, task: Task | Mapping[str, Task] | None) -> dict[str, Task]:
-    """What was said of outputs, by their names."""
+    """Returns what was said of outputs, by their names."""
     names = [part.name for part in graph.outputs] or [""]
     if task is None:
         return {}
@@ -418,8 +422,8 @@ def _head(
 
 
 def task_of(part: Part, outputs: Reals, samples: Reals) -> Task:
-    """Returns classification if the client decides or applies a logistic function that decides differently for some samples, or if the largest of several
-    numbers is not always the same one.
+    """Returns classification if the client decides or applies a logistic function that decides differently for some samples, or if the largest of
+    several numbers is not always the same one.
 
     Embedding if the numbers of each sample have the same length together. Regression otherwise, and for what mostly follows as many numbers of the
     input (a copy), and for one of several outputs that others are computed from: a representation.

@@ -40,7 +40,8 @@ class Search:
 
 
 def search_of(c: Compilation) -> Search:
-    """Returns limits of the search: programs that are checked may have any noise under any set; others keep to a profile, and to the approximate sets."""
+    """Returns limits of the search: programs that are checked may have any noise under any set; others keep to a profile, and to the approximate
+    sets."""
     options, bits = c.options, c.options.weight_bits
     auto = c.options.precision == AUTO
     if c.reference is None:
@@ -60,7 +61,7 @@ def _hopeless(reference: Reference, accuracy: float) -> float:
 
 
 def _sets_of_kind(options: NetworkOptions) -> list[ParameterSet]:
-    """What the candidates have for approximate look-ups; without candidates the approximate sets alone."""
+    """Returns what the candidates have for approximate look-ups; without candidates the approximate sets alone."""
     if options.named_sets is not None:
         return approximate_sets(options.named_sets)
     return [params for params in options.offered if params.kind == "approximate"]

@@ -1,4 +1,5 @@
-"""Outputs without repetitions, so that what several have in common is sent once: a label and the probabilities that it comes from are one set of scores."""
+"""Outputs without repetitions, so that what several have in common is sent once: a label and the probabilities that it comes from are one set of
+scores."""
 
 from __future__ import annotations
 

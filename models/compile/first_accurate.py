@@ -27,8 +27,8 @@ class Found:
 def first_accurate(
     programs: Iterator[Program], reference: Reference | None, accuracy: float, allow_loss: bool = False
 ) -> Found:
-    """Returns the first program whose check leaves no doubt; else, of those that do not cost much more than the first that reaches the accuracy, the most
-    accurate.
+    """Returns the first program whose check leaves no doubt; else, of those that do not cost much more than the first that reaches the accuracy,
+    the most accurate.
 
     Args:
         programs: the cheapest first; at least one, or an error of their own.

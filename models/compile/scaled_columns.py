@@ -43,7 +43,8 @@ class ScaledColumns:
         given: FeatureRanges | None,
         rounded: bool,
     ) -> ScaledColumns:
-        """Returns the network with means and scales right before the network, where they are, taken in by its first layer; columns then get ranges of their own.
+        """Returns the network with means and scales right before the network, where they are, taken in by its first layer; columns then get ranges
+        of their own.
 
         Args:
             steps: the first one checks the columns.

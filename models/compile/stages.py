@@ -249,7 +249,8 @@ def keep_the_better(c: Compilation) -> Compilation:
 
 
 def choose_approximate(c: Compilation) -> Compilation:
-    """Chooses approximate programs with ranges for inputs unlike the samples, if answers beyond the samples' come back without them and as accurate a program has them."""
+    """Chooses approximate programs with ranges for inputs unlike the samples, if answers beyond the samples' come back without them and as accurate
+    a program has them."""
     found = _chosen(c, approximate_programs(c))
     if c.reference is None or c.narrow is None:
         return found

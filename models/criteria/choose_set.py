@@ -43,7 +43,7 @@ def choose_set(
     fits: Callable[[ParameterSet], Made | None],
     cost: Callable[[Made], float] | None = None,
 ) -> Made | None:
-    """The cheapest of what `fits` makes of the sets; None where none fits.
+    """Returns the cheapest of what `fits` makes of the sets; None where none fits.
 
     Args:
         cost: of what was made; None: the sets come cheapest first, and the first that fits is taken.
@@ -53,8 +53,8 @@ def choose_set(
 
 
 def bootstrap_cost(params: ParameterSet) -> float:
-    """Returns multiplications of one blind rotation, about: transforms of the digits and back, and the products with the key; of raised sets as many as take
-    its time."""
+    """Returns multiplications of one blind rotation, about: transforms of the digits and back, and the products with the key; of raised sets as
+    many as take its time."""
     columns = params.accumulator_components
     transforms = (params.row_count + columns) * params.polynomial_size * math.log2(params.polynomial_size) / 2
     keys = 1 if params.digit_bits else params.keys_per_step  # that a ciphertext multiplies with

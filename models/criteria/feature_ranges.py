@@ -76,7 +76,8 @@ def _range(ends: Any, name: str) -> Range:
 
 
 def outwards(low: float, high: float, near: float = _NEAR) -> Range:
-    """Rounds outwards to multiples of 1, 2 or 5 times a power of ten, at least twenty of them in the range. Args: near: part of such a step that is overlooked."""
+    """Rounds outwards to multiples of 1, 2 or 5 times a power of ten, at least twenty of them in the range. Args: near: part of such a step that is
+    overlooked."""
     if not LEAST_RANGE <= high - low < math.inf:
         return low, high
     part = (high - low) / _ROUND_ENDS

@@ -24,7 +24,7 @@ Profile: TypeAlias = str | float
 
 @dataclass(frozen=True)
 class NoiseLimits:
-    """Per cent of the half torus, one standard deviation (or EXACT), at the look-up (or the client) that reads a linear layer."""
+    """Limits in per cent of the half torus, one standard deviation (or EXACT), at the look-up (or the client) that reads a linear layer."""
 
     default: float
     layers: Mapping[str, float] = field(default_factory=dict)

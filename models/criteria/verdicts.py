@@ -139,7 +139,8 @@ def held_out(count: int) -> NDArray[np.bool_]:
 
 
 def judged(found: Verdict, unseen: Verdict) -> Verdict:
-    """Judges on all samples, of which ranges and roundings have not seen some: the lower end is that of all, unless the unseen ones do worse for certain.
+    """Judges on all samples, of which ranges and roundings have not seen some: the lower end is that of all, unless the unseen ones do worse for
+    certain.
 
     "For certain" is a standard deviation here.
     """

@@ -37,7 +37,7 @@ class Machine:
 
     @classmethod
     def here(cls, device: str, threads: int = 1) -> Machine:
-        """Args: threads: of the CPU back end; a GPU's host takes all cores.
+        """Describes this machine. Args: threads: of the CPU back end; a GPU's host takes all cores.
 
         Raises:
             DeviceError: there is no such GPU.
@@ -50,7 +50,7 @@ class Machine:
 
     @property
     def label(self) -> str:
-        """As reports name it: cpu-1-thread, cpu-4-threads, cuda:0."""
+        """The name in reports: cpu-1-thread, cpu-4-threads, cuda:0."""
         return f"cpu-{self.threads}-thread{'s' if self.threads > 1 else ''}" if self.device == "cpu" else self.device
 
     @property
@@ -83,7 +83,7 @@ def cpu_name() -> str:
 
 
 def _cpu_fields() -> dict[str, str]:
-    """Of the first processor, in a fixed order."""
+    """Returns the cpu fields of the first processor, in a fixed order."""
     try:
         text = _CPUINFO.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
     except OSError:

@@ -153,7 +153,7 @@ def _runner(probe: Probe, session: Session) -> Callable[[], object]:
 
 
 def _answer_runs(session: Session, sizes: Sizes) -> dict[str, Callable[[], object]]:
-    """What happens to outputs before they leave: as new ciphertexts every time, which do not know their noise yet."""
+    """Returns what happens to outputs before they leave: as new ciphertexts every time, which do not know their noise yet."""
     program = probes.dense(session.parameters, 1, 1)
     runtime = Runtime(program, session)
     runs: dict[str, Callable[[], object]] = {}

@@ -73,8 +73,8 @@ class SetRates:
 
 
 def on_curve(curve: Mapping[int, float], count: int) -> float:
-    """Interpolates between two measured batches on the line through them; beyond the largest, several of it; never less than a smaller batch takes. Of an empty
-    curve no time."""
+    """Interpolates between two measured batches on the line through them; beyond the largest, several of it; never less than a smaller batch takes.
+    Of an empty curve no time."""
     if count == 0 or not curve:
         return 0.0
     batches = sorted(curve)
@@ -85,8 +85,8 @@ def on_curve(curve: Mapping[int, float], count: int) -> float:
 
 
 def nearest_set(params: ParameterSet, measured: Mapping[str, ParameterSet]) -> str:
-    """Returns the measured set that scales best: of the same ring, of as many limbs, of the same noise (sampling it takes time), of similar cost; in this
-    order."""
+    """Returns the measured set that scales best: of the same ring, of as many limbs, of the same noise (sampling it takes time), of similar cost;
+    in this order."""
     cost = bootstrap_cost(params)
 
     def distance(name: str) -> tuple[bool, bool, bool, bool, float]:
@@ -108,6 +108,6 @@ def ring(params: ParameterSet) -> tuple[int, int, int]:
 
 
 def _transform_cost(params: ParameterSet) -> float:
-    """Of a GLWE ciphertext's product with one polynomial."""
+    """Returns the transform cost of a GLWE ciphertext's product with one polynomial."""
     size = params.polynomial_size
     return params.component_count * params.limb_count * size * math.log2(size)

@@ -37,7 +37,7 @@ class Work:
 
     @property
     def linear(self) -> Work:
-        """Without look-ups, and without what follows the outputs."""
+        """Work without look-ups, and without what follows the outputs."""
         return Work(**{**vars(self), "lookups": (), "answers": 0, "switched": 0})
 
 

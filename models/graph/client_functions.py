@@ -41,7 +41,7 @@ class Functions:
 
     @property
     def title(self) -> str:
-        """For reports."""
+        """A title for reports."""
         return " or ".join(map(formula, self.functions))
 
 

@@ -64,8 +64,10 @@ _KNOWN: Final[WeakKeyDictionary[Graph, Sources]] = WeakKeyDictionary()
 
 
 def find_sources(graph: Graph) -> Sources:
-    """Args:
-    graph: before quantisation (equal means written the same) or after. The same graph, the same answer: it is searched once.
+    """Finds equal sources.
+
+    Args:
+        graph: before quantisation (equal means written the same) or after. The same graph, the same answer: it is searched once.
     """
     if graph not in _KNOWN:
         _KNOWN[graph] = _Search(graph).run()
@@ -73,7 +75,7 @@ def find_sources(graph: Graph) -> Sources:
 
 
 class _Search:
-    """Goes through the nodes in order; every wire gets a hash, equal ones the same (or the negated) one."""
+    """A search through the nodes in order; every wire gets a hash, equal ones the same (or the negated) one."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -268,8 +270,8 @@ def _samples(graph: Graph, node: Lookup) -> _Values:
 
 
 def _scrambled(weights: NDArray[Any]) -> NDArray[np.uint64]:
-    """Returns odd numbers modulo 2^64 that stand for the weights, with their signs, and 0 for 0: products with odd numbers lose no bit of a hash, where
-    those with 2^49 would leave 15. Source: [SLF14] the finaliser of SplitMix64; ours makes the result odd."""
+    """Returns odd numbers modulo 2^64 that stand for the weights, with their signs, and 0 for 0: products with odd numbers lose no bit of a hash,
+    where those with 2^49 would leave 15. Source: [SLF14] the finaliser of SplitMix64; ours makes the result odd."""
     bits = np.abs(weights.astype(np.float64)).view(np.uint64).copy()
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)

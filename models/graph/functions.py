@@ -42,7 +42,7 @@ def _gate(x: Reals, offset: Reals, opens: Reals, bound: Reals) -> Reals:
 
 
 def _requantize(x: Reals, unit: Reals, multiplier: Reals, zero: Reals, low: Reals, high: Reals) -> Reals:
-    """What integer kernels make of the accumulator x / unit, an integer: one product in float32, rounded half to even, saturated."""
+    """Returns what integer kernels make of the accumulator x / unit, an integer: one product in float32, rounded half to even, saturated."""
     product = np.rint(x / unit).astype(np.float32) * multiplier.astype(np.float32)
     result: Reals = np.clip(np.rint(product).astype(np.float64) + zero, low, high)
     return result

@@ -1,4 +1,5 @@
-"""Last steps of a network, computed by the client on the decrypted output: softmax, arg-max and the like along an axis, or functions of single numbers.
+"""Last steps of a network, computed by the client on the decrypted output: softmax, arg-max and the like along an axis, or functions of single
+numbers.
 
 They are output steps as those of client_steps/answers.py are, which follow them, and run with them (client_steps/running.py). Here,
 because a graph holds them: an imported model says what comes last.
@@ -37,7 +38,7 @@ class _AlongAxis:
 
     @property
     def title(self) -> str:
-        """For reports."""
+        """A title for reports."""
         return type(self).__name__
 
 

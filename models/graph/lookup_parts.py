@@ -31,7 +31,7 @@ _ORIGIN: Final = re.compile(rf"(.*), ({'|'.join(part.value for part in Part)}) \
 
 
 def part_origin(name: str, part: Part, detail: str) -> str:
-    """Args: name: the origin of the look-up of the model; detail: without brackets."""
+    """Names the origin of a part. Args: name: the origin of the look-up of the model; detail: without brackets."""
     return f"{name}, {part.value} ({detail})"
 
 

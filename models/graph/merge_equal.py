@@ -1,4 +1,4 @@
-"""Does equal look-ups once.
+"""A pass that computes equal look-ups once.
 
 Evaluation is deterministic: look-ups with the same input and the same table give the same words, noise included, so that m of them in a sum
 bring m standard deviations of noise, not sqrt(m). Done once, with their weights added up, they cost one bootstrap, and every noise figure over

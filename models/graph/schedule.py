@@ -141,7 +141,7 @@ class Multiply:
 
 @dataclass(frozen=True, eq=False)
 class LookUp:
-    """Either any number of nodes without shifts, or one with them."""
+    """An instruction for look-ups: any number of nodes without shifts, or one with them."""
 
     nodes: tuple[Lookup, ...]
     reads: Gather  # [E], of the nodes one after the other
@@ -220,8 +220,8 @@ def _put_together(step: Reader) -> int:
 
 
 def schedule(graph: Graph, most_lookups: int | None = None) -> Schedule:
-    """Args: most_lookups: of a batch, about: levels of more come in tiles, each of them products of some positions and the look-ups that read
-    these; None: levels as they are."""
+    """Orders a graph's work. Args: most_lookups: of a batch, about: levels of more come in tiles, each of them products of some positions and the
+    look-ups that read these; None: levels as they are."""
     layout = Layout(graph.wire_count)
     steps = list(_in_order(graph, layout, most_lookups))
     output = Gather(graph.output, layout)

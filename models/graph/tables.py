@@ -72,13 +72,15 @@ def shift_coefficients(graph: Graph, node: Lookup, params: ParameterSet) -> Indi
 
 
 def phase_functions(graph: Graph, node: Lookup) -> tuple[list[PhaseFunction], Indices]:
-    """Returns functions phase -> value -> f(value) -> phase, and which of them each look-up uses; values beyond the calibrated range count as its end."""
+    """Returns functions phase -> value -> f(value) -> phase, and which of them each look-up uses; values beyond the calibrated range count as its
+    end."""
     rows, index = function_rows(graph, node)
     return [_phase_function(node, row) for row in rows], index
 
 
 def function_rows(graph: Graph, node: Lookup) -> tuple[Reals, Indices]:
-    """Returns the distinct functions of phases as rows: the function of values, then scale, offset and range of what is read, and the result's scale."""
+    """Returns the distinct functions of phases as rows: the function of values, then scale, offset and range of what is read, and the result's
+    scale."""
     assert graph.scale is not None and graph.offset is not None and graph.lower is not None and graph.upper is not None
     facts = [graph.scale, graph.offset, graph.lower, graph.upper]
     own = graph.scale[wires(node)].reshape(len(node.gather), -1)[:, 0]

@@ -68,7 +68,7 @@ def _cut(node: Linear, count: int) -> Iterator[tuple[int, Linear]]:
 
 
 def _bounds(size: int, count: int) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yields first and end of each part of so many things, without the empty ones, by its tile."""
+    """Yields first and end of each part of `count` things, without the empty ones, by its tile."""
     for number in range(count):
         first, end = size * number // count, size * (number + 1) // count
         if first < end:

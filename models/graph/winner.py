@@ -75,7 +75,7 @@ class Contest:
         return [[(next(wires), 1) for _ in range(0, len(own), most)] for own in won]
 
     def _counted(self, builder: GraphBuilder, parts: Sequence[Sequence[tuple[int, int]]]) -> Indices:
-        """How many of the bits hold: each is 1/2 or -1/2."""
+        """Returns how many of the bits hold: each is 1/2 or -1/2."""
         rows = [Row(dict(own), len(own) / 2) for own in parts]
         return builder.linear(rows, circle(self.slots), WINNER)
 

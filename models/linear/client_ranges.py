@@ -61,7 +61,7 @@ def _check(samples: Reals, count: int) -> None:
 
 
 def _of_samples(samples: Reals, margin: float) -> tuple[Reals, Reals]:
-    """What is always 0 gets the median range of the others, around 0."""
+    """Returns what is always 0 gets the median range of the others, around 0."""
     low, high = samples.min(axis=0), samples.max(axis=0)
     half = high / 2 - low / 2
     aside = half * margin

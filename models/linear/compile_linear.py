@@ -1,4 +1,4 @@
-"""`compile_linear`: a linear model on encrypted features, without bootstraps and with an exact result.
+"""`compile_linear` compiles a linear model on encrypted features, without bootstraps and with an exact result.
 
 The client makes integers of the features, the server adds integer multiples of them, the client decrypts exact integers and makes scores of
 them. What is lost is the rounding of features and weights alone, some 12 bits each; encryption adds nothing.

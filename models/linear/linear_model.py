@@ -54,7 +54,7 @@ class LinearModel(ScoredModel):
         return int(self.coefficients.shape[0])
 
     def on_unscaled(self, step: Standardise) -> LinearModel:
-        """The same model on what the step is made from: its offsets and scales become part of the coefficients and the intercept."""
+        """Returns the same model on what the step is made from: its offsets and scales become part of the coefficients and the intercept."""
         _demand(step.scale.shape == (self.features,), f"offsets and scales of {self.features} columns before it")
         coefficients = self.coefficients * step.scale
         return replace(self, coefficients=coefficients, intercept=self.intercept - coefficients @ step.offset)

@@ -19,7 +19,7 @@ JUDGED_ROWS: Final = 400
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Some rows against all others.
+    """Agreement of some rows with all others.
 
     Attributes:
         rows: numbers of them, [judged].

@@ -52,7 +52,7 @@ class IndexOptions:
     probes: int | None
 
     def check(self, values: NDArray[Any], targets: NDArray[Any]) -> None:
-        """Raises: CompileError: other shapes than [rows, features] and [rows], or a wish out of its range."""
+        """Checks the options against a table. Raises: CompileError: other shapes than [rows, features] and [rows], or a wish out of its range."""
         if values.dtype.kind not in "biuf":
             raise CompileError(f"table: expected numbers, got {values.dtype}")
         if values.ndim != 2 or 0 in values.shape or targets.shape != values.shape[:1]:

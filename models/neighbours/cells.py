@@ -120,7 +120,7 @@ class Cells:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], parameters: LevelledParameters, features: int) -> Cells:
-        """Raises: KeyError, TypeError, ValueError, FheError: not what `fields` gave."""
+        """Parses cells. Raises: KeyError, TypeError, ValueError, FheError: not what `fields` gave."""
         query, product, joined, answer = map(int, fields["levels"])
         query_bits, answer_bits = map(int, fields["dropped_bits"])
         return cls(

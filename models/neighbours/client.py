@@ -220,7 +220,7 @@ class NeighbourClient:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> NeighbourClient:
-        """Raises: CompileError: not what `to_json` wrote."""
+        """Parses a specification. Raises: CompileError: not what `to_json` wrote."""
         try:
             fields = json.loads(text)
             if fields["format"] not in (FORMAT, FORMAT_OF_CELLS):

@@ -1,4 +1,4 @@
-"""Rows of a table in cells of rows near each other, none with more than so many: k-means with a limit.
+"""Rows of a table in cells of rows near each other, none with more than a limit: k-means.
 
 Centroids are Lloyd's, of a sample; then every row goes to the nearest that has room, where rows that would lose most by another cell come first
 (each is offered to its next cell when one that loses more comes). Centroids become the means of their cells, and rows go to cells again.
@@ -175,7 +175,7 @@ def _in_a_chain(centroids: Distances) -> Integers:
 
 
 def _parts(rows: int, width: int) -> Iterator[slice]:
-    """Of a table [rows, width], about `_DISTANCES_AT_ONCE` numbers each."""
+    """Yields the parts of a table [rows, width], about `_DISTANCES_AT_ONCE` numbers each."""
     step = max(1, _DISTANCES_AT_ONCE // width)
     for first in range(0, rows, step):
         yield slice(first, min(first + step, rows))

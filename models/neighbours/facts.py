@@ -47,7 +47,7 @@ def index_facts(index: NeighbourIndex) -> dict[str, Any]:
 
 
 def _answer_noise(client: NeighbourClient) -> Noise:
-    """Of a table of ones: how many variances there are does not depend on the numbers."""
+    """Returns the answer noise of a table of ones: how many variances there are does not depend on the numbers."""
     if client.cells is None:
         levels = (client.level, client.answer_level)
         return products_noise(client.parameters, levels, len(client.centre), 1.0, 1.0)

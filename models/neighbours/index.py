@@ -135,8 +135,8 @@ class NeighbourIndex:
         threads: int = 1,
         device: str = "cpu",
     ) -> NDArray[Any]:
-        """Returns labels or values. "encrypted" encrypts every query, scores it and decrypts the answer, all in this process; "simulate" is as "clear", as
-        nothing is approximate.
+        """Returns labels or values. "encrypted" encrypts every query, scores it and decrypts the answer, all in this process; "simulate" is as
+        "clear", as nothing is approximate.
 
         Args:
             key: of the client, for "encrypted".

@@ -34,7 +34,7 @@ def is_index_file(path: PathLike) -> bool:
 
 
 def load_index(path: PathLike, max_bytes: int = DEFAULT_MAX_BYTES) -> NeighbourIndex:
-    """Raises: CompileError: no such file's content, damaged, or larger than `max_bytes`; its message names the file."""
+    """Loads an index. Raises: CompileError: no such file's content, damaged, or larger than `max_bytes`; its message names the file."""
     file = Path(path)
     size = file.stat().st_size
     if size > max_bytes:

@@ -108,7 +108,7 @@ def _modulus(made: Quantised) -> int | None:
 
 
 def _largest(sums: Integers, count: int) -> int:
-    """Returns the sum of so many of the largest."""
+    """Returns the sum of the `count` largest."""
     return int(np.partition(sums, -count)[-count:].sum() if len(sums) > count else sums.sum())
 
 

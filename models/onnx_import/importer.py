@@ -145,7 +145,8 @@ def _as_onnx_runtime(
     values: dict[str, Value],
     outputs: Sequence[str],
 ) -> list[onnx.NodeProto]:
-    """What remains when ONNX Runtime has folded constants (into `values`), moved quantisers, made biases integers and put kernels for groups."""
+    """Returns what remains when ONNX Runtime has folded constants (into `values`), moved quantisers, made biases integers and put kernels for
+    groups."""
     constants = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
     remaining = []
     for node in nodes:

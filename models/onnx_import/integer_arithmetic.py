@@ -179,7 +179,8 @@ def global_mean(context: Context, x: Integers, target: Target) -> Indices:
 
 
 def windowed_mean(context: Context, x: Integers, attributes: dict[str, object], target: Target) -> Indices:
-    """Computes QLinearAveragePool of an image [1, channels, ..]. RoundedIntegersWarning: of sums whose mean depends on the order in which float32 adds."""
+    """Computes QLinearAveragePool of an image [1, channels, ..]. RoundedIntegersWarning: of sums whose mean depends on the order in which float32
+    adds."""
     kernel = [int(extent) for extent in attributes["kernel_shape"]]  # type: ignore[attr-defined]
     patches = pooled_windows(x.value, kernel, attributes)
     sums = _window_sums(context, x, patches)
@@ -217,7 +218,7 @@ def _requantised(context: Context, sums: Indices, x: Integers, count: int, targe
 
 
 def _means(x: Integers, terms: int, divisor: int, target: Target) -> tuple[Indices, Indices, int]:
-    """Sums of so many integers, the answer to each, and how many of them have another in some order of adding."""
+    """Sums of a number of integers, the answer to each, and how many of them have another in some order of adding."""
     least, most = x.low - x.zero, x.high - x.zero
     bounded(terms * (most - least) + 1)
     integers = np.arange(terms * least, terms * most + 1)

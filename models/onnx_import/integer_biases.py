@@ -71,7 +71,7 @@ def _ends_in_quantiser(node: NodeProto, readers: Mapping[str, Sequence[NodeProto
 
 
 def _units(node: NodeProto, producer: Mapping[str, NodeProto], constants: Constants) -> NDArray[Any] | None:
-    """Of the sums of a layer, in float32: one, or one for each row of the result; None where the layer has no integers."""
+    """Returns the units of the sums of a layer, in float32: one, or one for each row of the result; None where the layer has no integers."""
     scales = []
     for dequantiser in (producer.get(name) for name in node.input[:2]):
         if dequantiser is None or dequantiser.op_type != "DequantizeLinear" or len(dequantiser.input) < 2:

@@ -62,7 +62,8 @@ def _tree(context: Context, x: Indices, smaller: bool) -> Indices:
 
 
 def _without_zeros(context: Context, x: Indices) -> Indices:
-    """Returns windows x [.., n] in which no zero of the model has to be compared: beside numbers that are never negative (ReLU, Pad, pool) it never wins."""
+    """Returns windows x [.., n] in which no zero of the model has to be compared: beside numbers that are never negative (ReLU, Pad, pool) it never
+    wins."""
     zero = x == ZERO_WIRE
     mixed = zero.any(axis=-1) & ~zero.all(axis=-1)
     if not mixed.any() or not context.is_never_negative(x[mixed]):

@@ -143,7 +143,7 @@ def _scale(node: OnnxNode, shape: tuple[int, ...]) -> Constant:
 
 
 def _parameter(node: OnnxNode, index: int, what: str, shape: tuple[int, ...]) -> Constant:
-    """Of one number, or as many dimensions as x. UnsupportedNode: it does not fit x, or is not finite."""
+    """Returns the parameter of one number, or as many dimensions as x. UnsupportedNode: it does not fit x, or is not finite."""
     found = np.asarray(node.constant(index), dtype=np.float64)
     if not np.isfinite(found).all():
         raise UnsupportedNode(f"has a {what} that is not finite; quantise the model again")

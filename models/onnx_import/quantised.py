@@ -129,7 +129,8 @@ def _through(context: Context, node: OnnxNode, real: _Real, inputs: tuple[Value 
 def _kernel(
     context: Context, node: OnnxNode, real: _Real, inputs: tuple[Value | None, ...], output: int, channels: int = -1
 ) -> Encrypted:
-    """Returns the same for a sum of products of integers, whose unit is the product of the scales at inputs 1 and 4. Args: channels: the axis of its rows."""
+    """Returns the same for a sum of products of integers, whose unit is the product of the scales at inputs 1 and 4. Args: channels: the axis of
+    its rows."""
     if context.rounding == "real":
         return _through(context, node, real, inputs, output)
     wires = real(context, replace(node, inputs=inputs)).wires

@@ -93,7 +93,8 @@ _STEP: Final[dict[str, Callable[[_Cell, Indices, Indices, Indices], tuple[Indice
 @operator("GRU", cost="7 for each unit and step, fewer in the first", restrictions=_RESTRICTIONS)
 @operator("LSTM", cost="11 for each unit and step, fewer in the first", restrictions=_RESTRICTIONS)
 def recurrent(context: Context, node: OnnxNode) -> list[Encrypted]:
-    """Computes recurrent layers. Outputs: all hidden states [times, directions, batch, H], the last ones and, of an LSTM, the last cells [directions, batch, H]."""
+    """Computes recurrent layers. Outputs: all hidden states [times, directions, batch, H], the last ones and, of an LSTM, the last cells
+    [directions, batch, H]."""
     x = node.encrypted(0)
     batch_first = bool(node.attributes.get("layout", 0))
     x = np.swapaxes(x, 0, 1) if batch_first else x

@@ -49,7 +49,8 @@ def least_of(answers: Iterable[Answers]) -> Verdict:
 
 
 def first_sure(answers: Iterable[Answers], accuracy: float | None) -> tuple[Verdict, Answers]:
-    """Returns the verdict on answers to few samples, then to more: the first that more samples would not change. Args: accuracy: None: any will do."""
+    """Returns the verdict on answers to few samples, then to more: the first that more samples would not change. Args: accuracy: None: any will
+    do."""
     for each in answers:
         verdict = verdict_of(*each)
         if accuracy is None or verdict.holds(accuracy) or verdict.value < accuracy:

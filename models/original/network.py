@@ -117,7 +117,7 @@ def judge_import(original: Original, clear: Clear, import_again: Import) -> bool
 
 
 def _answers(original: Original, count: int, clear: Clear) -> Tensors:
-    """What the graph says, by the names of outputs: of so many samples, or as many as a second is enough for."""
+    """Returns what the graph says, by the names of outputs: of `count` samples, or as many as a second is enough for."""
     parts: list[Mapping[str, NDArray[Any]]] = []
     done, started = 0, time.perf_counter()
     while done < count and (not done or time.perf_counter() - started < _SECONDS):
@@ -136,7 +136,8 @@ def _difference(
     loose: float = 1.0,
     again: Answers | None = None,
 ) -> tuple[str, str] | None:
-    """Returns the first output that differs by more than is allowed, and how. Values at the edges are far larger at times, and compared by themselves.
+    """Returns the first output that differs by more than is allowed, and how. Values at the edges are far larger at times, and compared by
+    themselves.
 
     Args: share, loose, again: see `difference`; `again` of as many samples at least, or it is not looked at.
     """

@@ -31,9 +31,11 @@ _GRID = 257  # points at which a look-up is evaluated for the range of its value
 
 
 def bound_ranges(graph: Graph, calibration: ArrayLike | Calibration, margin: float | None = None) -> Graph:
-    """Args:
-    calibration: [samples, ..], or what was observed of it.
-    margin: part of the calibrated half range added on either side of the extremes; None: fitted tails, where they are known.
+    """Sets the ranges of all rows.
+
+    Args:
+        calibration: [samples, ..], or what was observed of it.
+        margin: part of the calibrated half range added on either side of the extremes; None: fitted tails, where they are known.
     """
     seen = calibration if isinstance(calibration, Calibration) else observe(graph, calibration)
     seen.check(graph)
@@ -173,7 +175,7 @@ def lookup_bounds(node: Lookup, lower: Reals, upper: Reals) -> tuple[Reals, Real
 
 
 def _holding(step: Step) -> Step:
-    """What always holds in place of an equality."""
+    """Returns what always holds in place of an equality."""
     if step.operator != "Equal":
         return step
     return replace(step, operator="GreaterOrEqual", parameters=tuple(np.full_like(p, -np.inf) for p in step.parameters))

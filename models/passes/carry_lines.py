@@ -65,8 +65,8 @@ def carry_lines(graph: Graph, stats: Statistics) -> Graph | None:
 
 
 def _straight_parts(graph: Graph, stats: Statistics) -> Reals:
-    """Returns [wires]: the slope a of what passes beside a look-up; 0 where little is gained, for readers with many positions, and where integers should stay
-    what they are."""
+    """Returns [wires]: the slope a of what passes beside a look-up; 0 where little is gained, for readers with many positions, and where integers
+    should stay what they are."""
     assert stats.values is not None
     result = np.zeros(graph.wire_count)
     origin, reach = shared_rows(graph), reachable(graph)

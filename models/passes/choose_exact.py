@@ -49,8 +49,10 @@ def choose_exact(
     approximate: Mapping[str, float],
     candidates: Sequence[ParameterSet],
 ) -> ExactChoice:
-    """Raises:
-    NoParameterSetError: names the layer that asks for most, what it needs and the nearest set.
+    """Chooses the exact program's set.
+
+    Raises:
+        NoParameterSetError: names the layer that asks for most, what it needs and the nearest set.
     """
     sets = sorted((p for p in candidates if p.kind == "exact"), key=bootstrap_cost)
     demands = _demands(exact, approximate)
@@ -136,7 +138,8 @@ def _widened_output(
     approximate: Mapping[str, float],
     winner: bool,
 ) -> float:
-    """Returns the output's unit. NoParameterSetError where a look-up sees more noise than was foreseen, of terms that turned out equal, or than its limit."""
+    """Returns the output's unit. NoParameterSetError where a look-up sees more noise than was foreseen, of terms that turned out equal, or than its
+    limit."""
     margin = np.full(graph.wire_count, math.inf)
     limited = np.zeros(graph.wire_count, dtype=bool)
     for lookup in graph.lookups:
@@ -194,7 +197,7 @@ def _serves(params: ParameterSet, demand: _Demand, p_fail_log2: float) -> bool:
 
 
 def _shortfall(params: ParameterSet, demand: _Demand, p_fail_log2: float) -> float:
-    """How many times more room a layer would have to have under a set: more margin, or a higher limit of noise; at most 1 when it serves.
+    """Returns how many times more room a layer would have to have under a set: more margin, or a higher limit of noise; at most 1 when it serves.
 
     Failure probabilities do not compare: of all sets that are far off they are 1.
     """

@@ -61,8 +61,8 @@ def composed_windows(node: Linear, sources: list[Linear], most_weights: int) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Windows:
-    """Windows that the columns of a node read: wires [P, W], where in them the window of each column begins [P, K], and which row of weights that is [P, K]
-    of factors [kinds, width]. Columns that read rows of one position of a source share a window."""
+    """Windows that the columns of a node read: wires [P, W], where in them the window of each column begins [P, K], and which row of weights that
+    is [P, K] of factors [kinds, width]. Columns that read rows of one position of a source share a window."""
 
     read: Indices
     start: Indices
@@ -112,7 +112,8 @@ def _ranked(numbers: Indices) -> tuple[Indices, NDArray[np.bool_]]:
 
 
 def _distinct_rows(keys: Indices) -> tuple[Indices, Indices]:
-    """Returns the first of every kind of rows, in ascending order of what they hold, and of which kind each is; long rows are compared by their bytes."""
+    """Returns the first of every kind of rows, in ascending order of what they hold, and of which kind each is; long rows are compared by their
+    bytes."""
     known: dict[bytes, int] = {}
     kind = np.array([known.setdefault(row.tobytes(), len(known)) for row in keys])
     _, first = np.unique(kind, return_index=True)

@@ -318,7 +318,7 @@ class _Search:
         return DigitTables(plan, centres, tables, np.stack([*self.passed, passed]), ranks, count)
 
     def _sign(self, farthest: float, place: int) -> SignPlan | None:
-        """Of what is less than `farthest` either way, beside multiples of 2^-place of the torus."""
+        """Returns the sign of what is less than `farthest` either way, beside multiples of 2^-place of the torus."""
         wide = math.ceil(math.log2(farthest + 1)) + 1
         if wide >= self.bits or self.bits - wide < place:
             return None
@@ -337,7 +337,7 @@ class _Search:
 
 
 def _rank_bits(count: int) -> int:
-    """Of a circle for the sum of two ranks, of which half are below `count`."""
+    """Returns the rank bits of a circle for the sum of two ranks, of which half are below `count`."""
     return (2 * count - 1).bit_length() if count else 0
 
 

@@ -120,7 +120,7 @@ class ElementSteps:
         return spans
 
     def _values(self, wire: int, unit: float) -> Indices | None:
-        """Of the input, or of a look-up's results, in units."""
+        """Returns the values of the input, or of a look-up's results, in units."""
         graph = self._graph
         assert graph.lower is not None and graph.upper is not None and graph.scale is not None
         node = graph.nodes[graph.owners()[wire]]

@@ -32,7 +32,7 @@ _WIDEST = 64.0  # factors stay within this of their median, either way
 
 
 def equalise_lookups(graph: Graph, stats: Statistics) -> tuple[Graph, Statistics]:
-    """The graph and what is known of it. Args: graph: with ranges (bound_ranges), levelled. Wires keep their numbers."""
+    """Returns the graph and what is known of it. Args: graph: with ranges (bound_ranges), levelled. Wires keep their numbers."""
     groups = _groups(graph)
     centre, factor = _centres(graph, groups), _factors(graph, groups, stats)
     for chosen in (centre, np.zeros_like(centre)):
@@ -97,8 +97,8 @@ def undone(node: Linear, centre: Reals, factor: Reals) -> Linear | None:
 
 
 def _groups(graph: Graph) -> Indices:
-    """Returns [wires + 1]: wires with the same number have the same centre and factor: those that one column of weights reads, and those that look-ups
-    make from one row; -1 for other wires than results of look-ups."""
+    """Returns [wires + 1]: wires with the same number have the same centre and factor: those that one column of weights reads, and those that
+    look-ups make from one row; -1 for other wires than results of look-ups."""
     elements, keys, origin = [], [], shared_rows(graph)
     count = sum(node.bias.size for node in graph.linears)
     made = np.zeros(graph.wire_count + 1, dtype=bool)

@@ -38,11 +38,13 @@ _LARGEST = 2**24  # values of an accumulator that are worth counting
 
 
 def exact_integers(graph: Graph, input_unit: float, options: ExactOptions, calibrated: bool) -> ExactGraph:
-    """Args:
-    graph: with ranges (bound_ranges).
-    input_unit: of the grid that the client rounds the input to.
-    calibrated: take the ranges of accumulators from calibration where they are narrower; values outside wrap. Those of approximate layers
-        always are.
+    """Converts a graph to integers.
+
+    Args:
+        graph: with ranges (bound_ranges).
+        input_unit: of the grid that the client rounds the input to.
+        calibrated: take the ranges of accumulators from calibration where they are narrower; values outside wrap. Those of approximate layers
+            always are.
     """
     return next(in_units(graph, input_unit, options, calibrated, [options.finer]))
 
@@ -293,7 +295,7 @@ class _Exact:
         return bool((is_excess(node) or is_gate(node)) and exact)
 
     def _levels(self, node: Lookup, step: Reals, origin: Reals, results: tuple[Reals, Reals], unit: Reals) -> float:
-        """How many steps of the grid results reach over, or how many of them can be where these are few."""
+        """Returns how many steps of the grid results reach over, or how many of them can be where these are few."""
         counts = []
         for element, wire in enumerate(node.gather.tolist()):
             sums = self.few.sums(wire)

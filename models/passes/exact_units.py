@@ -81,7 +81,7 @@ class _Units:
         return self._phases(graph, [limit[group] for group in self.group], count)
 
     def _allowed(self, node: Linear, count: int, is_last: bool) -> float:
-        """How much of the torus so many values may take."""
+        """Returns how much of the torus a number of values may take."""
         if is_last:
             return 2 * OUTPUT_LIMIT
         if node.origin in self.options.approximate:
@@ -89,8 +89,8 @@ class _Units:
         return _WIDE_RANGE if self.options.finer is not None and count > _WIDE else _LOOKUP_RANGE
 
     def _whole(self, graph: Graph, group: int, limit: float, count: Mapping[int, int]) -> float:
-        """Returns a power of two, but for what is decrypted only, or read by approximate look-ups; finer where there is little noise, and wide sums are
-        read."""
+        """Returns a power of two, but for what is decrypted only, or read by approximate look-ups; finer where there is little noise, and wide sums
+        are read."""
         members = [node for number, node in zip(self.group, graph.nodes, strict=True) if number == group]
         linears = [node for node in members if isinstance(node, Linear)]
         if not self.options.compared and all(self._is_free(graph, node) for node in linears):
@@ -111,7 +111,7 @@ class _Units:
 
     @cached_property
     def _parts(self) -> int:
-        """Of what is one unit elsewhere: an excess beside its operands is put together of halves, one of such of quarters."""
+        """The parts of what is one unit elsewhere: an excess beside its operands is put together of halves, one of such of quarters."""
         halvings = np.zeros(len(self.source.nodes), dtype=np.int64)
         owner = self.source.owners()
         for i, node in enumerate(self.nodes):

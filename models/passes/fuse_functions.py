@@ -79,7 +79,7 @@ class _Plan:
             yield WirePrograms(self.functions, own[pattern == number])
 
     def _bases(self, own: Indices) -> Indices:
-        """What the programs of wires of one node begin at."""
+        """Returns what the programs of wires of one node begin at."""
         pattern = self.functions.own_pattern[own]
         plain = np.array([not self.functions.has_rows(number) for number in pattern.tolist()], dtype=bool)
         parts = [program.base for program in self.programs(own[~plain])]
@@ -93,7 +93,7 @@ class _Plan:
         return result
 
     def _read_as_they_are(self, node: Node, own: Indices) -> Indices:
-        """What wires of a node that is left read."""
+        """Returns what wires of a node that is left read."""
         if isinstance(node, Product):
             linear = self.functions.is_linear[own]
             return np.concatenate(

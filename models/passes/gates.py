@@ -58,7 +58,8 @@ def without_gates(node: Linear, offsets: Reals) -> tuple[Linear, Opening | None]
 
 
 def apart_offset(span: Reals, bias: Reals) -> Reals:
-    """Returns offsets of gates whose bits are to be found again in weights and biases: powers of two. Args: in steps of the rows; span: 0 of others."""
+    """Returns offsets of gates whose bits are to be found again in weights and biases: powers of two. Args: in steps of the rows; span: 0 of
+    others."""
     beside = np.where(span > 0, 8 * (span + np.abs(bias)), 1.0)
     return np.where(span > 0, np.exp2(np.ceil(np.log2(beside))), 0.0)
 

@@ -84,7 +84,8 @@ class RowNoise:
 def integer_scales(
     weights: Reals, half: Reals, end: float, source_limit: float, noise: RowNoise
 ) -> IntegerScales | None:
-    """Returns scales at which weights [G, R, K] stay integers and rows, relative to their ranges, have least noise; None when they are none, or too noisy.
+    """Returns scales at which weights [G, R, K] stay integers and rows, relative to their ranges, have least noise; None when they are none, or too
+    noisy.
 
     Args:
         half: [G, R], half ranges of the rows, and `end` the phase that they may reach; 0 of constants, which may have any scale.

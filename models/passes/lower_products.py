@@ -34,9 +34,11 @@ def has_choices(graph: Graph) -> bool:
 
 
 def lower_products(graph: Graph, gated: bool = False, samples: Reals | None = None) -> Graph:
-    """Args:
-    gated: choices by gates, of exact programs, and a name of its own for the excess of an extreme, which is not rounded there.
-    samples: [samples, ..] of the input, which say how large differences are.
+    """Replaces products by look-ups.
+
+    Args:
+        gated: choices by gates, of exact programs, and a name of its own for the excess of an extreme, which is not rounded there.
+        samples: [samples, ..] of the input, which say how large differences are.
     """
     if not any(isinstance(node, Product) for node in graph.nodes):
         return graph

@@ -61,8 +61,8 @@ class Plan:
     error: float  # variance of an output's error by noise and rounding, as far as rows that are rounded bring it
 
     def coarsest(self) -> tuple[float, str] | None:
-        """Returns the largest weight in its integer steps, and name of the linear node where it is least. A row of one weight loses nothing, the scale
-        takes it; neither do integers that are kept. None when there are no others."""
+        """Returns the largest weight in its integer steps, and name of the linear node where it is least. A row of one weight loses nothing, the
+        scale takes it; neither do integers that are kept. None when there are no others."""
         found = []
         for i, node in enumerate(self.graph.nodes):
             if isinstance(node, Linear) and i not in self.given and node.gather.shape[1] > 1:
@@ -105,14 +105,16 @@ class Plan:
 def plan_scales(
     graph: Graph, params: ParameterSet, limits: NoiseLimits, least_bits: int, stats: Statistics | None = None
 ) -> Plan:
-    """Args:
-    graph: with ranges (bound_ranges).
-    limits: noise that look-ups (and the client) may see, by the names of linear nodes.
-    least_bits: weights that would be rounded to less stay integers even where that leaves ranges half empty.
-    stats: of typical inputs, for this graph; None: ranges have to do.
+    """Plans the scales of weights.
+
+    Args:
+        graph: with ranges (bound_ranges).
+        limits: noise that look-ups (and the client) may see, by the names of linear nodes.
+        least_bits: weights that would be rounded to less stay integers even where that leaves ranges half empty.
+        stats: of typical inputs, for this graph; None: ranges have to do.
 
     Raises:
-        PrecisionOverflowError: the noise of the set is above the limits.
+            PrecisionOverflowError: the noise of the set is above the limits.
     """
     graph = _one_source_per_column(graph)
     stats = statistics(graph, None) if stats is None else stats
@@ -235,7 +237,8 @@ def _nearest(node: Linear, rows: Reals, per_column: Reals) -> Indices:
 def _given_integers(
     graph: Graph, params: ParameterSet, limits: NoiseLimits, least_bits: int
 ) -> dict[int, tuple[int, IntegerScales]]:
-    """By position of a linear node that is the only reader of its only source: that source, and scales that keep its integers."""
+    """Returns the given integers by position of a linear node that is the only reader of its only source: that source, and scales that keep its
+    integers."""
     owner = graph.owners()
     sources = {
         i: source_nodes(graph, node.gather, owner) for i, node in enumerate(graph.nodes) if isinstance(node, Linear)

@@ -176,7 +176,8 @@ def on_rescaled(graph: Graph, steps: Sequence[Rescale], shapes: Sequence[tuple[i
 
 
 def _one_factor_per_column(node: Linear, factor: Reals) -> Linear | None:
-    """Returns the node with its blocks split until all positions of one read a column with the same factor, but for padding; None: too many weights."""
+    """Returns the node with its blocks split until all positions of one read a column with the same factor, but for padding; None: too many
+    weights."""
     read = np.where(node.gather >= 0, factor[node.gather], 0.0)
     columns = np.zeros((len(node.weights), read.shape[1]))
     np.maximum.at(columns, node.block, read)

@@ -34,7 +34,8 @@ class Compensation:
 
     @classmethod
     def of(cls, values: Reals) -> Compensation | None:
-        """Args: values [samples, K], what the columns read. None where that says too little, or where there are too many columns."""
+        """Computes the compensation of rounding. Args: values [samples, K], what the columns read. None where that says too little, or where there
+        are too many columns."""
         if len(values) < _LEAST_SAMPLES or not compensated(values.shape[1]):
             return None
         spread = values.var(axis=0)

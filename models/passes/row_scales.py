@@ -160,13 +160,15 @@ def choose_scales(
     fixed: Mapping[int, float],
     columns: Mapping[int, Indices],
 ) -> Scales:
-    """Args:
-    limits: by the names of linear nodes.
-    fixed: scales of sources that are given already; their readers are left out.
-    columns: by position, the node [G, K] that each column of a linear node reads, -1 for none.
+    """Chooses the scales of rows.
+
+    Args:
+        limits: by the names of linear nodes.
+        fixed: scales of sources that are given already; their readers are left out.
+        columns: by position, the node [G, K] that each column of a linear node reads, -1 for none.
 
     Raises:
-        PrecisionOverflowError: no scale fits.
+            PrecisionOverflowError: no scale fits.
     """
     readers = {
         i: _reader(graph, node, params, limits, stats, columns[i])

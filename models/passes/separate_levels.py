@@ -130,7 +130,8 @@ class _Builder:
 
 
 def _on_sources(node: Linear, sources: list[Linear]) -> tuple[Linear, Indices] | None:
-    """Returns the node on what its sources read, and the wire (from the node's first) that each of its rows has there; None where bootstraps cost less."""
+    """Returns the node on what its sources read, and the wire (from the node's first) that each of its rows has there; None where bootstraps cost
+    less."""
     most = WEIGHTS_PER_BOOTSTRAP * _refreshed(node, sources)
     together = rows_together(node, sources)
     if together is not None:

@@ -39,7 +39,8 @@ class Together:
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Statistics of a bounded graph: `sensitivity` [wires], and `values` [samples, wires + 1] (the last is the zero wire) where samples were given."""
+    """Statistics of a bounded graph: `sensitivity` [wires], and `values` [samples, wires + 1] (the last is the zero wire) where samples were
+    given."""
 
     sensitivity: Reals
     values: NDArray[np.float32] | None
@@ -69,7 +70,7 @@ class Statistics:
         return [Together(tuple(found), self._compensation(node, np.concatenate(found))) for found in reading.values()]
 
     def _compensation(self, node: Linear, blocks: Indices) -> Compensation | None:
-        """By what the columns of some blocks read, over samples and positions."""
+        """Returns the compensation by what the columns of some blocks read, over samples and positions."""
         if self.values is None or not compensated(node.gather.shape[1]):
             return None
         gather = np.unique(node.gather[np.isin(node.block, blocks)], axis=0)
@@ -80,7 +81,8 @@ class Statistics:
         return Compensation.of(seen)
 
     def column_moments(self, graph: Graph, node: Linear) -> tuple[Reals, Reals]:
-        """Returns mean and variance [G, K] of what the columns of a node's blocks read, over samples and positions. The same node, the same answer."""
+        """Returns mean and variance [G, K] of what the columns of a node's blocks read, over samples and positions. The same node, the same
+        answer."""
         if node.first_wire not in self._moments:
             self._moments[node.first_wire] = self._column_moments(graph, node)
         return self._moments[node.first_wire]
@@ -114,10 +116,12 @@ class Statistics:
 
 
 def statistics(graph: Graph, samples: Reals | None) -> Statistics:
-    """Args:
-    graph: with ranges (bound_ranges).
-    samples: [samples, ..], typical inputs; None: values are taken as spread evenly over their ranges, and as important as their ranges
-        are narrow.
+    """Computes statistics of a graph.
+
+    Args:
+        graph: with ranges (bound_ranges).
+        samples: [samples, ..], typical inputs; None: values are taken as spread evenly over their ranges, and as important as their ranges
+            are narrow.
     """
     if samples is None:
         return Statistics(_by_ranges(graph), None)
@@ -215,7 +219,7 @@ class _Added:
         self._rows, self._starts = np.unique(rows.reshape(-1)[self._order], return_index=True)
 
     def to(self, total: Reals, added: Reals) -> None:
-        """Args: added: [.., samples]"""
+        """Adds to the gradient of wires. Args: added: [.., samples]"""
         flat = added.reshape(-1, added.shape[-1])
         total[self._rows] += np.add.reduceat(flat[self._order], self._starts, axis=0)
 

@@ -119,7 +119,8 @@ def roundest(below: Indices, up_to: Indices) -> Indices:
 
 
 def part_of(plan: SignPlan, steps: StepFunction, row: PhaseSum) -> StepPart:
-    """Returns the part: half of the circle is enough: where the integer reaches beyond, the function there is that at its lowest end negated, around its middle."""
+    """Returns the part: half of the circle is enough: where the integer reaches beyond, the function there is that at its lowest end negated,
+    around its middle."""
     block = 1 << steps.common_bits(plan.bits)
     first = int(steps.thresholds[0])
     shift = first - -(-(first - steps.low) // block) * block

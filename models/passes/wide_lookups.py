@@ -116,7 +116,7 @@ class _Widening:
     # --- rows ---
 
     def _row(self, wire: int) -> PhaseSum:
-        """What an old wire of a linear node adds up, without its bias; its sources are known by then."""
+        """Returns what an old wire of a linear node adds up, without its bias; its sources are known by then."""
         if wire not in self._rows:
             node = self._graph.nodes[self._graph.owners()[wire]]
             assert isinstance(node, Linear)
@@ -125,7 +125,7 @@ class _Widening:
         return self._rows[wire]
 
     def _sum(self, node: Linear, position: int, weights: Indices) -> PhaseSum:
-        """Of what a position of a node reads. NoParameterSetError for multiples that are not whole."""
+        """Returns the sum of what a position of a node reads. NoParameterSetError for multiples that are not whole."""
         total = PhaseSum.of(
             term
             for column in np.flatnonzero(weights).tolist()
@@ -138,7 +138,7 @@ class _Widening:
         return total
 
     def _variance(self, row: PhaseSum) -> float:
-        """Of a row, as part of the torus, before its look-up."""
+        """Returns the variance of a row, as part of the torus, before its look-up."""
         fresh, rotated = noise.fresh_variance(self._params), noise.blind_rotation_variance(self._params)
         inputs = self._graph.input.size
         return sum(weight**2 * (fresh if wire < inputs else rotated) for wire, weight in row.weights.items())

@@ -84,7 +84,8 @@ def _extremes(graph: Graph, inputs: Reals) -> tuple[Reals, Reals]:
 
 
 def _nonsense(graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns [wires]: whether a look-up makes nonsense of what lies a little below the range of a row, or above it, and room for that costs it little."""
+    """Returns [wires]: whether a look-up makes nonsense of what lies a little below the range of a row, or above it, and room for that costs it
+    little."""
     assert graph.lower is not None and graph.upper is not None
     reach = reachable(graph)
     below, above = np.zeros((2, graph.wire_count), dtype=bool)

@@ -13,7 +13,8 @@ ROUNDING_SHARE: Final = 1 / 256  # of an output's variance at most: 0.2 % of the
 
 
 def answer_bits(program: Program) -> int | None:
-    """Returns log2 of the modulus that answers are switched to; None where full words are as small (linear models, whose answers have hardly any noise).
+    """Returns log2 of the modulus that answers are switched to; None where full words are as small (linear models, whose answers have hardly any
+    noise).
 
     The least b whose rounding has at most ROUNDING_SHARE of the variance of the noisiest output.
     """

@@ -39,9 +39,11 @@ _OF_VECTORS: Final = (*TABLES, "Staircase")  # steps whose first parameter is a 
 
 
 def program_from_bytes(data: bytes) -> Program:
-    """Raises:
-    SerializationError: another kind of file, truncated, or altered.
-    KeyMismatchError: compiled for another version of its parameter set.
+    """Parses a program's file.
+
+    Raises:
+        SerializationError: another kind of file, truncated, or altered.
+        KeyMismatchError: compiled for another version of its parameter set.
     """
     header, arrays = _open(data)
     try:

@@ -130,9 +130,11 @@ class ClientSpecification:
 
     @classmethod
     def from_json(cls, text: str) -> ClientSpecification:
-        """Raises:
-        SerializationError: not such a specification, or of another version.
-        KeyMismatchError: made for another version of the parameter set.
+        """Parses a client specification.
+
+        Raises:
+            SerializationError: not such a specification, or of another version.
+            KeyMismatchError: made for another version of the parameter set.
         """
         try:
             check_text(text)
@@ -219,7 +221,7 @@ class ClientSpecification:
 
     @cached_property
     def _tried(self) -> tuple[Reals, TableSizes]:
-        """What the input steps make of no samples, and how much it would be of one."""
+        """The result of the input steps on no samples, and its size for one."""
         none, sizes = no_samples(self.input_steps), TableSizes()
         with np.errstate(all="ignore"):
             first = np.zeros((0, *self.input_shape)) if none is None else none

@@ -32,7 +32,7 @@ AGREEMENT_FIELDS: Final = (
 
 @dataclass(frozen=True)
 class _Record:
-    """Written in the order of files; fields with a default may be missing, and are not written while they are None or empty."""
+    """A record, written in the order of files; fields with a default may be missing, and are not written while they are None or empty."""
 
     kind: ClassVar[str | None] = None  # written as a field of its own
 
@@ -85,8 +85,8 @@ class TreeFacts(_Record):
 
 @dataclass(frozen=True)
 class GridFacts(_Record):
-    """Facts of the public grid with which clients compare features, or on which they say where theirs are. `measure`, `agreement` and `samples` say how the
-    trees on the grid agree with the original ones, between samples too; "closeness" as `verdict_of` of original/agreement.py."""
+    """Facts of the public grid with which clients compare features, or on which they say where theirs are. `measure`, `agreement` and `samples` say
+    how the trees on the grid agree with the original ones, between samples too; "closeness" as `verdict_of` of original/agreement.py."""
 
     bits: int
     points: int  # of all features
@@ -159,8 +159,8 @@ class CheckFacts(_Record):
 
 @dataclass(frozen=True)
 class OriginalFacts(_Record):
-    """Agreement of the program with the user's own model: the share of labels; of values one less the error's share of their spread, of embeddings one
-    less the error of the cosines between pairs."""
+    """Agreement of the program with the user's own model: the share of labels; of values one less the error's share of their spread, of embeddings
+    one less the error of the cosines between pairs."""
 
     told: Told
     value: float

@@ -39,7 +39,8 @@ def weight_norms(graph: Graph) -> list[Norms]:
 
 
 def squared_norms(graph: Graph, node: Linear, zero_counts: bool = False) -> tuple[Reals, Reals]:
-    """Returns [P, R] each: of the integer rows, on the input and on results of look-ups. Args: zero_counts: with the input, where the node reads that."""
+    """Returns [P, R] each: of the integer rows, on the input and on results of look-ups. Args: zero_counts: with the input, where the node reads
+    that."""
     from_input = np.append(graph.owners()[:-1] == 0, False)
     from_input[-1] = zero_counts and bool(from_input[node.gather].any())
     on_input, on_lookups = np.zeros((2, len(node.gather), node.weights.shape[1]))

@@ -54,7 +54,7 @@ class Program(Contents):
 
     @property
     def bootstraps(self) -> int:
-        """Per sample."""
+        """Bootstraps per sample."""
         return self.graph.bootstraps
 
     def phase_bias(self, node: Linear) -> Reals:

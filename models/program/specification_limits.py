@@ -111,14 +111,14 @@ def run_on_no_samples(steps: Sequence[Any], x: Any, sizes: TableSizes) -> Any:
 
 
 def _numbers(x: Any) -> int:
-    """Of one sample."""
+    """Returns the numbers of one sample."""
     if isinstance(x, Mapping):
         return sum(map(_numbers, x.values()))
     return math.prod(np.shape(x)[1:])
 
 
 def _rounds(step: Any) -> int:
-    """How often the numbers of a table are gone through to make it."""
+    """Returns how often the numbers of a table are gone through to make it."""
     if isinstance(step, Polynomials):
         return 1 + int(step.powers.max(axis=0).sum())
     if isinstance(step, Splines):

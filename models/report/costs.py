@@ -39,21 +39,21 @@ class Report:
 
     @property
     def p_fail_log2(self) -> float | None:
-        """That an exact value comes out wrong, at the worst layer."""
+        """log2 of the probability that an exact value comes out wrong, at the worst layer."""
         return max(
             (layer.risk.p_fail_log2 for layer in self.layers if layer.risk.p_fail_log2 is not None), default=None
         )
 
     @property
     def program_p_fail_log2(self) -> float | None:
-        """That any exact value of a sample does."""
+        """log2 of the probability that any exact value of a sample does."""
         return _union(
             [(each.risk.p_fail_log2, each.decisions) for each in self.layers if each.risk.p_fail_log2 is not None]
         )
 
     @property
     def p_wrap_log2(self) -> float | None:
-        """That a real value at the end of its range comes out at the other end, at the worst layer."""
+        """log2 of the probability that a real value at the end of its range comes out at the other end, at the worst layer."""
         return max(
             (layer.risk.p_wrap_log2 for layer in self.layers if layer.risk.p_wrap_log2 is not None), default=None
         )
@@ -71,7 +71,7 @@ class Report:
 
     @property
     def bootstraps_by_part(self) -> dict[str, dict[str, int]]:
-        """By look-up of the model, and by what those that the compiler put in its place are for (lookup_parts.Part), or "direct"."""
+        """Bootstraps by look-up of the model, and by what those that the compiler put in its place are for (lookup_parts.Part), or "direct"."""
         return lookups_by_part(self.program.graph)
 
     @property

@@ -44,6 +44,6 @@ def _range(graph: Graph, node: Node) -> str:
 
 
 def summary(graph: Graph) -> str:
-    """ Returns "3 linear nodes of 25,450 weights, 2 look-ups, 40 bootstraps"."""
+    """Returns "3 linear nodes of 25,450 weights, 2 look-ups, 40 bootstraps"."""
     weights = sum(node.weights.size for node in graph.linears)
     return f"{len(graph.linears)} linear nodes of {weights:,} weights, {len(graph.lookups)} look-ups, {graph.bootstraps:,} bootstraps"

@@ -115,7 +115,7 @@ class _Reader:
 
 
 def _readers(program: Program) -> dict[int, list[_Reader]]:
-    """By first wire of a linear node."""
+    """Returns the readers by first wire of a linear node."""
     graph = program.graph
     owner = graph.owners()
     result: dict[int, list[_Reader]] = {}
@@ -154,7 +154,8 @@ def _risk(program: Program, node: Linear, norms: Norms, reading: list[_Reader], 
 
 
 def _nearest_edge(program: Program, node: Linear, norms: Norms, variance: float) -> tuple[float, float]:
-    """Of the row whose range ends nearest to the end of its table, in standard deviations: that distance in phase, and the row's variance."""
+    """Returns the nearest edge of the row whose range ends nearest to the end of its table, in standard deviations: that distance in phase, and the
+    row's variance."""
     graph, params = program.graph, program.parameters
     assert graph.scale is not None and graph.lower is not None and graph.upper is not None and graph.offset is not None
     own = wires(node)

@@ -144,7 +144,7 @@ def _boxes(found: Report) -> list[_Box]:
 
 
 def _names(nodes: Sequence[Node]) -> Iterator[str]:
-    """Of the user's model; several boxes of one kind that it has one name for are numbered."""
+    """Yields the names of the user's model; several boxes of one kind that it has one name for are numbered."""
     counts = Counter((type(node), node.origin) for node in nodes)
     seen: Counter[tuple[type, str]] = Counter()
     for node in nodes:
@@ -164,7 +164,7 @@ def _linear(node: Linear, layer: Layer) -> tuple[str, str]:
 
 
 def _seconds(found: Report) -> tuple[float, float]:
-    """Of a multiplication and of a bootstrap of one sample, on the device that the report forecasts first."""
+    """Returns the seconds of a multiplication and of a bootstrap of one sample, on the device that the report forecasts first."""
     estimate = next(iter(found.seconds.values()))["parts_one_sample"]
     products = sum(layer.multiplications for layer in found.layers)
     return estimate["linear layers"] / max(products, 1), estimate["look-ups"] / max(found.program.bootstraps, 1)

@@ -52,7 +52,7 @@ def report_text(program: Program) -> str:
 
 
 def _unit(params: parameters.ParameterSet) -> str:
-    """What a row of ciphertexts holds."""
+    """Returns what a row of ciphertexts holds."""
     return "one sample" if params.lane_count == 1 else f"{params.lane_count} samples"
 
 
@@ -65,7 +65,7 @@ def _bootstraps(found: Report) -> str:
 
 
 def _parts(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Of programs in which chains stand for look-ups: what those are for, of the whole and of each."""
+    """Returns the parts of programs in which chains stand for look-ups: what those are for, of the whole and of each."""
     whole = Counter[str]()
     for each in counts.values():
         whole.update(each)
@@ -209,7 +209,7 @@ def _bits(layer: Layer) -> str:
 
 
 def _functions(formulas: Sequence[str]) -> str:
-    """What the look-ups compute; of many the first two."""
+    """Returns what the look-ups compute; of many the first two."""
     more = f" and {len(formulas) - 2} more" if len(formulas) > 2 else ""
     return f" of {', '.join(formulas[:2])}{more}" if formulas else ""
 

@@ -113,7 +113,8 @@ class Runtime:
 
 
 def samples_at_once(program: Program, session: Session | None = None) -> int:
-    """Returns samples of one call of `run`: the ciphertexts that are held at once stay within WORKING_BYTES, on GPUs within a part of the free memory.
+    """Returns samples of one call of `run`: the ciphertexts that are held at once stay within WORKING_BYTES, on GPUs within a part of the free
+    memory.
 
     As `run` counts them: with lanes rows of ciphertexts.
     """

@@ -77,7 +77,7 @@ def _majorities(edges: Edges, wide: NDArray[np.bool_]) -> Callable[[ParameterSet
 def _position_lookups(
     ensemble: TreeEnsemble, edges: Edges, options: TreeOptions
 ) -> Callable[[ParameterSet, Indices], int]:
-    """Of thresholds="server", for the choice of a set."""
+    """Returns the position lookups of thresholds="server", for the choice of a set."""
 
     def lookups(params: ParameterSet, read: Indices) -> int:
         code = digit_code(params, options.p_fail_log2)

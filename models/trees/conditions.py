@@ -52,7 +52,7 @@ def _condition(comparisons: Path, edges: Edges) -> Condition:
 
 
 def _most(weights: dict[int, int], constant: int, comparisons: Path, edges: Edges) -> int | None:
-    """How many fail at most; None where the sum does not tell the bins of the path from others."""
+    """Returns how many fail at most; None where the sum does not tell the bins of the path from others."""
     ranks = [int(edges.rank[edge]) for edge, _ in comparisons]
     most = 0
     for bin_ in {0, *(rank + 1 for rank in ranks), *([None] if edges.takes_missing else [])}:

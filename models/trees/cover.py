@@ -91,11 +91,13 @@ class Covers:
 
 
 def cover_trees(trees: FlatTrees, edges: Edges, budget: Budget, free_linear: bool = True) -> Covers:
-    """Args:
-        free_linear: whether output sums may read comparison bits themselves: they need hardly any noise.
+    """Covers trees by look-ups.
+
+    Args:
+            free_linear: whether output sums may read comparison bits themselves: they need hardly any noise.
 
     Raises:
-        NoParameterSetError: a path has more conditions than one look-up counts, and there are no flags.
+            NoParameterSetError: a path has more conditions than one look-up counts, and there are no flags.
     """
     weights, flags = TopWeights(budget), _Flags(len(edges))
     covers: list[Cover] = []
@@ -302,7 +304,7 @@ class _Covering:
 
 
 def _failing_shifts(found: IndexWeights, fails: int, flagged: bool) -> list[int]:
-    """By how much an index moves where something fails."""
+    """Returns by how much an index moves where something fails."""
     counts = [(count, flag) for count in range(fails + 1) for flag in ((0, 1) if flagged else (0,))]
     return [count * found.fail_weight + flag * found.flag_weight for count, flag in counts if count or flag]
 

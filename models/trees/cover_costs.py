@@ -91,9 +91,11 @@ class TopWeights:
         return most
 
     def weights(self, kind: TopClass, labels: Pattern, fails: int, flagged: bool) -> IndexWeights:
-        """Args:
-        labels: of the ends.
-        fails: conditions that may fail.
+        """Finds index weights.
+
+        Args:
+            labels: of the ends.
+            fails: conditions that may fail.
         """
         chosen = tuple(labels[end] for end in kind.ends)
         return index_weights(chosen, kind.patterns, fails, self._budget.slots, self._flag(flagged))

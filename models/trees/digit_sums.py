@@ -36,7 +36,8 @@ _Bits: TypeAlias = frozenset[int]
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """Rules of digit sums. Args: wide: [edges], compared by two digits. fits: whether a look-up may see this L2 norm of weights on results of look-ups."""
+    """Rules of digit sums. Args: wide: [edges], compared by two digits. fits: whether a look-up may see this L2 norm of weights on results of
+    look-ups."""
 
     edges: Edges
     wide: NDArray[np.bool_]
@@ -124,7 +125,7 @@ def _with_sums(covers: Covers, rules: Rules) -> Covers:
 
 
 def _indices_of(covers: Covers, rules: Rules) -> dict[Index, _Read]:
-    """What is to be told apart by each index, in all of its look-ups."""
+    """Returns what is to be told apart by each index, in all of its look-ups."""
     lookups: dict[Index, list[TreeLookup]] = {}
     for lookup in covers.lookups:
         lookups.setdefault(index_of(lookup), []).append(lookup)

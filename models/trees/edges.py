@@ -18,7 +18,7 @@ from cloakwork.models.trees.ensemble import LEAF, Tree, TreeEnsemble
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """Sorted by feature, then threshold."""
+    """Edges, sorted by feature, then threshold."""
 
     feature: Indices  # [edges]
     threshold: Reals

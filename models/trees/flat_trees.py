@@ -93,7 +93,8 @@ class Skeleton:
         self._target = _decided(self._left, self._right, self._parent, self._edge, edges)
 
     def trees(self, chosen: Sequence[tuple[int, Indices]]) -> FlatTrees:
-        """Args: chosen: numbers of trees and the values [nodes] of their leaves; a tree may come several times, with other values."""
+        """Makes trees of leaf values. Args: chosen: numbers of trees and the values [nodes] of their leaves; a tree may come several times, with
+        other values."""
         parts = [np.arange(self._first[tree], self._first[tree + 1]) for tree, _ in chosen]
         sizes = np.array([len(part) for part in parts])
         start = np.concatenate([[0], np.cumsum(sizes)])[:-1]
@@ -116,7 +117,8 @@ def parents(left: Indices, right: Indices) -> Indices:
 
 
 def nearest_of_same(group: Indices, parent: Indices) -> tuple[Indices, Indices]:
-    """Returns [nodes]: the nearest proper ancestor of the same group, and its child on the way; NOWHERE where there is none, and for groups below 0."""
+    """Returns [nodes]: the nearest proper ancestor of the same group, and its child on the way; NOWHERE where there is none, and for groups below
+    0."""
     found, via = np.full(len(parent), NOWHERE, dtype=np.int64), np.full(len(parent), NOWHERE, dtype=np.int64)
     nodes = np.flatnonzero((group >= 0) & (parent != NOWHERE))
     current, child = parent[nodes], nodes

@@ -188,9 +188,11 @@ class _Search:
     def best(
         self, sets: list[Masks], fail: NDArray[np.int64], flag: NDArray[np.int64], count: int = 0
     ) -> IndexWeights | None:
-        """Args:
-        sets: of slots that need different entries, [weights of fail and flag, candidates] each.
-        count: of conditions that can fail.
+        """Finds the best weights.
+
+        Args:
+            sets: of slots that need different entries, [weights of fail and flag, candidates] each.
+            count: of conditions that can fail.
         """
         levels = self._levels
         span = (levels.high - levels.low)[None] + (np.abs(fail) * count + np.abs(flag))[:, None]

@@ -90,7 +90,7 @@ def _with_bits(
 
 
 def _is_coarse(verdict: Verdict | None, accuracy: float, more: int) -> bool:
-    """Whether so many bits more are worth it: up to 8 they cost next to nothing."""
+    """Whether more bits are worth it: up to 8 they cost next to nothing."""
     if verdict is None:
         return False
     return not verdict.reaches(accuracy) or (more <= _CHEAP_BITS and verdict.value < max(accuracy, _WANTED))

@@ -108,7 +108,8 @@ class Compared:
 def cheapest_plan(
     compared: Compared, wishes: Wishes, sets: Sequence[ParameterSet], last: Sequence[ParameterSet] = ()
 ) -> Plan:
-    """Args: last: those of the sets that are tried where none of the others fits. NoParameterSetError: none has room for the trees."""
+    """Finds the cheapest plan. Args: last: those of the sets that are tried where none of the others fits. NoParameterSetError: none has room for
+    the trees."""
     first = [params for params in sets if params not in last]
     problems: dict[str, list[str]] = {}  # the sets of each reason
 
@@ -235,8 +236,8 @@ def _small_enough(compared: Compared, plan: Plan, wishes: Wishes, ways: Sequence
 
 
 def _least_bits(ensemble: TreeEnsemble) -> int:
-    """Of leaf values in large answers. Rounding errors are spread evenly over a step, and those of an average's trees have little to do with
-    each other."""
+    """Returns the least bits of leaf values in large answers. Rounding errors are spread evenly over a step, and those of an average's trees have
+    little to do with each other."""
     bits = _LEAST_BITS_FOR_SIZE
     if ensemble.aggregation == "mean":
         trees = 12 * len(ensemble.trees)
@@ -288,7 +289,8 @@ def slots_of(wishes: Wishes, params: ParameterSet) -> int:
 def covers_of(
     compared: Compared, chosen: Sequence[tuple[int, Indices]], wishes: Wishes, params: ParameterSet, slots: int
 ) -> tuple[int, list[Covers]]:
-    """Returns the slots used and the look-ups, in several ways where there are; fewer slots where bits that come from look-ups bring too much noise."""
+    """Returns the slots used and the look-ups, in several ways where there are; fewer slots where bits that come from look-ups bring too much
+    noise."""
     trees = compared.skeleton.trees(chosen)
     if not wishes.server:
         budget = Budget(slots, flag_weights(params, slots, wishes.p_fail_log2))

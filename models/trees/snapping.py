@@ -22,7 +22,7 @@ class Snapped:
 
 
 def snapped(ensemble: TreeEnsemble, grids: Sequence[FeatureGrid], samples: Reals | None) -> Snapped:
-    """Args: samples: [samples, features], what counts where not all values of a feature are known."""
+    """Moves thresholds to grid points. Args: samples: [samples, features], what counts where not all values of a feature are known."""
     moved = np.zeros(ensemble.features, dtype=np.int64)
     inner = [tree.inner for tree in ensemble.trees]
     feature = np.concatenate([tree.feature[own] for tree, own in zip(ensemble.trees, inner, strict=True)])

@@ -38,7 +38,7 @@ class Top:
 
 
 def _tops(place: int, splits: int) -> list[Top]:
-    """With exactly so many splits."""
+    """Returns the tops with exactly this number of splits."""
     if splits == 0:
         return [Top((), (place,))]
     found = []
@@ -166,7 +166,7 @@ def class_numbers(top_number: int, split_edges: Indices, edges: Edges) -> Indice
 
 
 def _relations(first: Indices, second: Indices, edges: Edges) -> Indices:
-    """Of edges on one feature."""
+    """Returns the relations of edges on one feature."""
     rank, other = edges.rank[first], edges.rank[second]
     found = np.select([first == second, rank < other, rank > other], [SAME_EDGE, _BELOW, _ABOVE], _HOLDS_MIXED)
     if edges.takes_missing:

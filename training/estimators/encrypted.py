@@ -76,7 +76,7 @@ class EncryptedEstimator:
 
     @property
     def client(self) -> ClientSpecification:
-        """How to encrypt samples and to read results; `to_json()` is what a client needs beside its key."""
+        """The specification for encrypting samples and reading results; `to_json()` is what a client needs beside its key."""
         return self._compiled("client").client
 
     def save(self, path: PathLike) -> None:

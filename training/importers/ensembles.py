@@ -246,7 +246,7 @@ def calibrated(estimator: Any, read: Read) -> Part:
 
 
 def _response(estimator: Any, member: Any, model: Model, classes: int) -> Model:
-    """What is calibrated: decision values, else probabilities, where these are linear in the scores."""
+    """Returns what is calibrated: decision values, else probabilities, where these are linear in the scores."""
     if hasattr(member, "decision_function"):
         return model
     if model.transform != "none":
@@ -309,7 +309,7 @@ def _score_of(probability: float, transform: str) -> float:
 
 
 def _asked(estimator: Any, inner: Any) -> str:
-    """Which method's result is compared."""
+    """Returns which method's result is compared."""
     methods = estimator._get_response_method()
     return str(next(name for name in np.atleast_1d(methods) if hasattr(inner, name)))
 

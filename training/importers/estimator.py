@@ -185,7 +185,8 @@ def _check_fitted(estimator: Any, name: str) -> None:
 
 
 def feature_names(estimator: Any, given: Given | None = None) -> tuple[str, ...] | None:
-    """Returns the names of the columns; None where it was fitted without. LightGBM writes blanks of a name as underscores: then as the user's samples have it."""
+    """Returns the names of the columns; None where it was fitted without. LightGBM writes blanks of a name as underscores: then as the user's
+    samples have it."""
     try:
         names = tuple(str(name) for name in estimator.feature_names_in_)
     except AttributeError:

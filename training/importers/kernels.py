@@ -32,7 +32,7 @@ Machine: TypeAlias = Any  # SVC, NuSVC, SVR, NuSVR of scikit-learn
 
 
 def kernel_part(estimator: Machine) -> KernelPart:
-    """Raises: UnsupportedOperatorError: another kernel, sparse support vectors."""
+    """Imports a kernel machine. Raises: UnsupportedOperatorError: another kernel, sparse support vectors."""
     kernel = estimator.kernel
     if kernel not in KERNELS:
         raise unsupported_option(estimator, "kernel", kernel, "expected linear, poly or rbf")

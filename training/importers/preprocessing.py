@@ -163,7 +163,7 @@ def _weighed(transformer: Any, name: str, flow: ColumnFlow, recipe: Recipe) -> R
 
 
 def _feature_union(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    """What each part makes of all columns, side by side."""
+    """Returns what each part makes of all columns, side by side."""
     result: Recipe = []
     for name, part in transformer.transformer_list:
         if not (isinstance(part, str) and part == "drop"):
@@ -282,7 +282,8 @@ _UNSEEN: Final = "\0 no category"
 
 
 def _answers(encoder: Any) -> Reals:
-    """What a fitted encoder itself gives: row k for the k-th category of each column, the row after a column's last category for an unseen one."""
+    """Returns what a fitted encoder itself gives: row k for the k-th category of each column, the row after a column's last category for an unseen
+    one."""
     known = encoder.categories_
     table = np.empty((max(map(len, known)) + 1, len(known)), dtype=object)
     for column, categories in enumerate(known):

@@ -31,7 +31,8 @@ class Administrator:
 
 
 class Actions:
-    """There is none that makes an API key: with one of a tenant's, an administrator could fetch the tenant's results. The command line makes them."""
+    """Actions of an administrator. None makes an API key: with one of a tenant's, an administrator could fetch the tenant's results. The command
+    line makes them."""
 
     def __init__(self, models: Models, keys: Keys, uploads: Uploads, jobs: Jobs, tenants: Tenants, disk: Disk) -> None:
         self._models = models
@@ -61,9 +62,11 @@ class Actions:
             await self._uploads.discard(await self._keys.find(identity))
 
     async def revoke(self, who: Administrator, identity: str) -> None:
-        """Raises:
-        ConflictError: the API key that asks, so that nobody locks himself out.
-        UnknownApiKeyError: there is no valid one of that name.
+        """Revokes an API key.
+
+        Raises:
+            ConflictError: the API key that asks, so that nobody locks himself out.
+            UnknownApiKeyError: there is no valid one of that name.
         """
         with _audited(who, "revoke API key", identity):
             if identity == who.api_key:

@@ -125,7 +125,7 @@ class Load:
 
 
 def _run(work: Work, running: dict[str, Any]) -> dict[str, Any]:
-    """Returns one that has no device yet has been sent ahead, or its key is on the way."""
+    """Describes a run. One without a device yet was sent ahead, or its key is on the way."""
     assert work.subject is not None
     place = running.get(work.id, {})
     return {

@@ -17,7 +17,7 @@ _MOMENT: Final = struct.Struct(">d")
 
 @dataclass(frozen=True)
 class Page(Generic[T]):
-    """Some rows, and where the next page begins; None where there is none."""
+    """A page of rows, and where the next one begins; None: it is the last."""
 
     rows: list[T]
     next: str | None

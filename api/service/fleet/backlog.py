@@ -93,7 +93,7 @@ class Backlog:
         return wait_seconds(self.workers, self._places(long_seconds), ahead, seconds > long_seconds)
 
     def _places(self, long_seconds: float) -> list[Place]:
-        """Of runs on workers, then of those that wait there for one."""
+        """Returns the places of runs on workers, then of those that wait there for one."""
         moment = time.monotonic()
         on: list[Place] = []
         ahead: list[Place] = []

@@ -1,4 +1,4 @@
-"""This process among the others on its database."""
+"""The fleet: this process among the others on its database."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Worker:
             self._bell.clear()
 
     def _slots(self) -> int:
-        """Of runs that may be taken. A call on its last attempt has the engines for itself; behind a long run there is no place."""
+        """Returns the slots of runs that may be taken. A call on its last attempt has the engines for itself; behind a long run there is no place."""
         if self._releasing or any(self._is_last(call) for call in self._calls.values()):
             return 0
         return self._dispatcher.places - self._in_hand() - self._long_coming()
@@ -163,7 +163,7 @@ class Worker:
         return len(taken)
 
     def _digests(self) -> list[str]:
-        """Of every program that this worker has, also of versions that were retired since a job was accepted."""
+        """Returns the digests of every program that this worker has, also of versions that were retired since a job was accepted."""
         return sorted({model.digest for model, _ in self._models.every()})
 
     def _may_begin(self, head: Head) -> bool:

@@ -1,4 +1,4 @@
-"""News of jobs, for those who watch them."""
+"""Events of jobs, for those who watch them."""
 
 from __future__ import annotations
 

@@ -137,7 +137,8 @@ class Jobs:
         return await self._store.by_idempotency_key(tenant.name, wishes.idempotency_key)
 
     async def accept(self, request: Request, identity: str, digest: str, size: int, wishes: Wishes) -> Job:
-        """Accepts a job, which is not lost from here on. its input lies in the storage as `inputs/<identity>`; a repeated request gets the first job."""
+        """Accepts a job, which is not lost from here on. its input lies in the storage as `inputs/<identity>`; a repeated request gets the first
+        job."""
         job = Job(
             id=identity,
             tenant=request.tenant.name,

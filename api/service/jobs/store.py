@@ -57,7 +57,7 @@ class Job:
 
     @property
     def input_name(self) -> str:
-        """In the storage."""
+        """The name of the input in the storage."""
         return f"inputs/{self.id}"
 
 
@@ -139,7 +139,8 @@ class JobStore:
         return await self._change(identity, (QUEUED, RUNNING), own=own, attempts=attempts, **values)
 
     async def wait(self, identity: str, attempts: int, counted: int, node: str) -> bool:
-        """Returns a job to the queue: its model cannot be served now: after this many attempts, of which some count, queued again, at this service or, without a name, at any."""
+        """Returns a job to the queue: its model cannot be served now: after this many attempts, of which some count, queued again, at this service
+        or, without a name, at any."""
         expected = (QUEUED, RUNNING)
         return await self._change(identity, expected, attempts=attempts, counted=counted, state=QUEUED, node=node)
 

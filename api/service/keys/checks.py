@@ -128,7 +128,7 @@ def _shapes(headers: list[levelled.Header], wanted: str) -> KeyShapes:
 
 
 def _starts(stream: BinaryIO, size: int) -> list[bytes]:
-    """What the keys of each plaintext modulus begin with; they are as long as the first."""
+    """Returns what the keys of each plaintext modulus begin with; they are as long as the first."""
     first = stream.read(PREFIX_BYTES)
     if not is_levelled(first) or (count := _moduli(first, size)) == 1:
         return [first]
@@ -140,8 +140,8 @@ def _starts(stream: BinaryIO, size: int) -> list[bytes]:
 
 
 def verify(path: Path, record: KeyRecord) -> tuple[bytes, str]:
-    """Verifies header, SHA-256 (the announced one, if one was), the object's own checksum, and that every word is below its modulus, in a few megabytes
-    of memory. Returns the secret key's id and the SHA-256."""
+    """Verifies header, SHA-256 (the announced one, if one was), the object's own checksum, and that every word is below its modulus, in a few
+    megabytes of memory. Returns the secret key's id and the SHA-256."""
     inner, size = hashlib.sha256(), path.stat().st_size
     with path.open("rb") as stream:
         header = _whole_header(record, _starts(stream, size))

@@ -45,7 +45,7 @@ class KeyRecord:
 
     @property
     def name(self) -> str:
-        """In the storage."""
+        """The name of the key in the storage."""
         return f"keys/{self.id}"
 
     @property

@@ -135,7 +135,7 @@ class SharedParts:
                 self._usage.count(record.tenant, uploaded_bytes=max(0, stream.tell() - offset))
 
     async def _save(self, record: KeyRecord, scratch: _Scratch, stream: FileIO, saved: int) -> int:
-        """What came after `saved` becomes an object; how far the upload is now."""
+        """Returns what came after `saved` becomes an object; how far the upload is now."""
         end = stream.tell()
         if end == saved:
             return saved

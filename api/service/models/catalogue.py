@@ -125,8 +125,10 @@ class Catalogue:
         return self._faults.get(place)
 
     def require_served(self) -> None:
-        """Raises:
-        UnavailableError: a version that should be in service is not, of whatever model.
+        """Requires that every version that should be in service is.
+
+        Raises:
+            UnavailableError: a version that should be in service is not, of whatever model.
         """
         for (name, version), fault in self.faults():
             raise _faulty(name, version, fault)

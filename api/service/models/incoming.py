@@ -63,8 +63,10 @@ class Incoming:
             path.with_suffix(FAULT).unlink(missing_ok=True)
 
     def install(self, artefact: Path, name: str, version: str) -> Path:
-        """Raises:
-        FileExistsError: there is such a file.
+        """Moves a checked artefact into the folder.
+
+        Raises:
+            FileExistsError: there is such a file.
         """
         folder = self._repository / name
         folder.mkdir(exist_ok=True)

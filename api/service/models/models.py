@@ -230,7 +230,8 @@ class Models(Catalogue):
         await self.read()
 
     async def retire(self, name: str, version: str, remove: bool = False) -> None:
-        """Retires a version for good: its number is not given again. `remove`: its bytes go as soon as no job needs them, also of one that is retired."""
+        """Retires a version for good: its number is not given again. `remove`: its bytes go as soon as no job needs them, also of one that is
+        retired."""
         self.versions(name)
         row, model, fault = (
             self._rows.get((name, version)),

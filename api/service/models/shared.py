@@ -53,7 +53,8 @@ class SharedModels:
     # --- to the object storage ---
 
     async def publish(self, model: Model, state: str = LOADED) -> tuple[ModelRecord, bool]:
-        """Publishes a version and returns the row of its version afterwards, with other bytes where another service was first; whether this one made it.
+        """Publishes a version and returns the row of its version afterwards, with other bytes where another service was first; whether this one
+        made it.
 
         Raises:
             MalformedError: the file has changed since it was described.

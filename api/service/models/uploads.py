@@ -110,7 +110,7 @@ class ModelUploads:
         return Held(artefact.stat().st_size, await asyncio.to_thread(sha256_of, artefact))
 
     def _row(self, place: Place, held: Held) -> ModelRecord:
-        """Of a version that was there: without a row where nobody has changed its state yet."""
+        """Returns the row of a version that was there: without a row where nobody has changed its state yet."""
         row = self._models.row(place)
         if row is not None and row.artefact_sha256 == held.sha256:
             return row

@@ -114,7 +114,7 @@ class Dispatcher:
 
     @property
     def requests_waiting(self) -> int:
-        """Without jobs."""
+        """Requests that wait, without jobs."""
         return sum(work.claim is None for work in self._queue)
 
     @property

@@ -257,7 +257,7 @@ class Engines:
 
     @property
     def resident_keys(self) -> frozenset[str]:
-        """As they said when they were last asked."""
+        """Keys that engines had when they were last asked."""
         return frozenset(key for engine in self.all for key in engine.link.facts.get("keys", ()))
 
     async def ping(self, timeout: float) -> dict[str, Message]:
@@ -311,7 +311,7 @@ class Engines:
 
 
 def _slowness(engines: list[Engine], work: Work) -> dict[Engine, int]:
-    """How many times twice as slow as the fastest, as far as was measured: what is nearly as fast counts as equal."""
+    """Returns how many times twice as slow as the fastest, as far as was measured: what is nearly as fast counts as equal."""
     seconds = {engine: work.seconds_on(engine.device) for engine in engines}
     fastest = min((each for each in seconds.values() if each), default=0.0)
     return {engine: round(math.log2(each / fastest)) if each else 0 for engine, each in seconds.items()}

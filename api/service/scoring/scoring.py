@@ -214,8 +214,8 @@ class Scoring:
         raise KeyRequiredError(f"the file of key '{key.id}' is lost; upload the key again: POST /v2/keys")
 
     async def look_after(self, key: KeyRecord, message: Message) -> None:
-        """Handles a failed run; when that is because of what the storage has made of its key, the key has to come again, and when it is because of the
-        model's file, the model is out of service."""
+        """Handles a failed run; when that is because of what the storage has made of its key, the key has to come again, and when it is because of
+        the model's file, the model is out of service."""
         if message.get("key_damaged"):
             await self._uploads.lost(key)
         if message.get("model_damaged") and self.look_at_models is not None:

@@ -75,7 +75,7 @@ def wait_seconds(workers: int, places: Sequence[Place], ahead: Seconds, long: bo
 
 
 def _workers(count: int, places: Sequence[Place]) -> list[Place]:
-    """By when they are free. Runs beyond them begin where one is free first."""
+    """Returns the workers by when they are free. Runs beyond them begin where one is free first."""
     ordered = sorted([*places[:count], *[Place()] * (count - len(places))])
     for place in places[count:]:
         first = ordered.pop(0)
@@ -84,7 +84,7 @@ def _workers(count: int, places: Sequence[Place]) -> list[Place]:
 
 
 def _level(free: Sequence[float], seconds: float) -> float:
-    """When a worker is free after so many seconds of work, which goes to those that are free first."""
+    """Returns when a worker is free after these seconds of work, which goes to those that are free first."""
     ordered = sorted(free)
     level = ordered[0]
     for count, each in enumerate(ordered, 1):

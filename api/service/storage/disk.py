@@ -67,8 +67,10 @@ class Disk:
         return self.free_bytes() - sum(self._promised.values()) - (self._reserve_bytes - self._held_bytes())
 
     def require_room(self, count: int) -> None:
-        """Raises:
-        StorageFullError: with so many bytes more, and those that are promised, less than the reserve would be free.
+        """Requires room on the disk.
+
+        Raises:
+            StorageFullError: with so many bytes more, and those that are promised, less than the reserve would be free.
         """
         if count > self.room_bytes():
             error = StorageFullError(
@@ -80,7 +82,7 @@ class Disk:
     # --- bytes that will be written ---
 
     def promise(self, name: str, count: int) -> None:
-        """Promises that so many bytes will be written; until `release` they count as taken."""
+        """Reserves bytes that will be written; until `release` they count as taken."""
         self._promised[name] = count
 
     def release(self, name: str) -> None:
@@ -105,7 +107,8 @@ class Disk:
 
     @contextmanager
     def relieved(self) -> Iterator[None]:
-        """Frees the file `reserve` around what makes room, or ends what was begun: the database gets the file `reserve` for it when there is nothing else left.
+        """Frees the file `reserve` around what makes room, or ends what was begun: the database gets the file `reserve` for it when there is
+        nothing else left.
 
         Other programs that fill the disk have the moment until then, and no more, to take that as well.
         """

@@ -116,7 +116,7 @@ class ObjectStore:
 
 
 class _Patience:
-    """Begins anew whenever something came, or went."""
+    """A time limit that begins anew whenever bytes came or went."""
 
     def __init__(self, leash: asyncio.Timeout) -> None:
         self._leash = leash

@@ -70,7 +70,7 @@ class Storage(Protocol):
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The place of the storage, for messages."""
 
     async def mark(self) -> str | None:
         """Returns what the object `MARK` says; None when there is none. Any other OSError: the storage does not answer."""

@@ -82,9 +82,11 @@ class Tenants:
         self._known: dict[str, tuple[float, Tenant]] = {}
 
     async def authenticate(self, token: str) -> Tenant:
-        """Raises:
-        UnauthorisedError: whatever is wrong with the token, in the same words.
-        SuspendedError: it is valid.
+        """Finds the tenant of a token.
+
+        Raises:
+            UnauthorisedError: whatever is wrong with the token, in the same words.
+            SuspendedError: it is valid.
         """
         digest = hashlib.sha256(token.encode()).hexdigest()
         found = self._known.get(digest)
@@ -126,8 +128,10 @@ class Tenants:
         return Tenant(LOCAL_TENANT, frozenset(SCOPES))
 
     async def add(self, name: str, terms: Terms | None = None, *, exist_ok: bool = False) -> None:
-        """Raises:
-        ParameterError: no name of a tenant or of a model, or a tenant that exists already.
+        """Adds a tenant.
+
+        Raises:
+            ParameterError: no name of a tenant or of a model, or a tenant that exists already.
         """
         if not _NAME.match(name):
             raise ParameterError(f"tenant: expected a name of a-z, 0-9 and '-', at most 63 characters, got '{name}'")
@@ -281,7 +285,7 @@ class Tenants:
 
 
 def _columns(terms: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the table."""
+    """Returns the columns of the table."""
     columns = dict(terms)
     if columns.get("models") is not None:
         for name in columns["models"]:

@@ -274,7 +274,8 @@ async def _stored_bytes(connection: AsyncConnection, tenant: str) -> dict[str, i
 
 
 async def stored_bytes_by_tenant(connection: AsyncConnection, names: list[str]) -> dict[str, dict[str, int]]:
-    """Returns stored bytes. Keys count from the moment their upload is opened, inputs while a job waits or runs, results from the acceptance of their job on."""
+    """Returns stored bytes. Keys count from the moment their upload is opened, inputs while a job waits or runs, results from the acceptance of
+    their job on."""
     waiting = jobs.c.state.in_(("queued", "running"))
     sums = {
         "keys": select(evaluation_keys.c.tenant, func.sum(evaluation_keys.c.bytes)),

@@ -27,7 +27,7 @@ _SHOWN_FAILURES = 20
 
 @app.callback()
 def group() -> None:
-    """A group of its own, also with one command."""
+    """Groups the commands, also if there is only one."""
 
 
 @app.command("score")

@@ -72,7 +72,7 @@ def calibrate_machine(
 
 
 def measure_machine(machine: Machine, sets: list[ParameterSet], update: Any = None) -> MachineProfile:
-    """Args: update: update(stage, done, total) of the probes of each set."""
+    """Measures this machine. Args: update: update(stage, done, total) of the probes of each set."""
     rates: dict[str, SetRates] = {}
     for params in sets:
         stage = f"{machine.label}, {params.name}"

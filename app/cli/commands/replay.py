@@ -246,7 +246,7 @@ def _stored_keys(folder: Path, file: AuditFile) -> bytes | None:
 
 
 def _key_id(start: bytes, size: int, kind: levelled.Kind) -> bytes | None:
-    """Of an object that begins so. Args: kind: of an object of levelled arithmetic."""
+    """Returns the key id of an object that begins so. Args: kind: of an object of levelled arithmetic."""
     if start.startswith(levelled.MAGIC):
         return levelled.header_of(start, kind).key_id
     return wire.peek(start, size).key_id

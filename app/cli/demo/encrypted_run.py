@@ -21,7 +21,8 @@ from cloakwork.models.runtime import shifted_progress
 
 @dataclass(frozen=True, eq=False)
 class EncryptedRun:
-    """Outputs of an encrypted run, and their cost. Seconds of a sample are the server's, from the bytes of its ciphertext to the bytes of the result."""
+    """Outputs of an encrypted run, and their cost. Seconds of a sample are the server's, from the bytes of its ciphertext to the bytes of the
+    result."""
 
     outputs: NDArray[np.generic]
     seconds_per_sample: float  # in batches, the first sample left out; of the first one where there is no other

@@ -285,7 +285,7 @@ def _value(kind: Any) -> str:
 
 
 def _value_types(command: Any) -> dict[str, Any]:
-    """By the parameters of its function: the type of one value."""
+    """Returns the value types by the parameters of its function: the type of one value."""
     if command.callback is None:
         return {}
     hints = typing.get_type_hints(command.callback)
@@ -302,7 +302,7 @@ def _plain_types(hint: Any) -> Iterator[Any]:
 
 
 def _words(param: Any) -> str:
-    """What it does; then whether it is required, its default, and its environment variable."""
+    """Returns what it does; then whether it is required, its default, and its environment variable."""
     notes = ["required"] if param.required and param.param_type_name == "option" else []
     default = _default(param)
     notes += [f"default: {default}"] if default else []

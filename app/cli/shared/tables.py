@@ -105,7 +105,7 @@ def print_text(text: str, console: Console | None = None) -> None:
 
 
 def _broken(line: str, width: int, indent: str = "") -> list[str]:
-    """In lines of at most so many characters, but for words that are longer."""
+    """Breaks a text into lines of at most `width` characters, but for words that are longer."""
     found = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return found or [""]
 

@@ -164,7 +164,7 @@ class Device:
 
 
 def _shares(inputs: Sequence[Packed], part: slice) -> Iterator[tuple[Packed, int, int]]:
-    """Of which inputs, and there from where to where, samples are that are counted through all of them."""
+    """Yields the shares of inputs, and the first and last of their samples, for samples that are counted through all of them."""
     before = 0
     for x in inputs:
         first, last = max(part.start - before, 0), min(part.stop - before, x.shape[0])

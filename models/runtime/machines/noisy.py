@@ -37,8 +37,8 @@ class Noise:
         return self._random.normal(0.0, deviation, (samples, self._inputs))
 
     def switching(self, read: Indices, samples: int) -> Reals:
-        """Returns [samples, E] for the wires that the look-ups of a level read: one draw of the keyswitch for each combination, with its sign, one of the
-        modulus switch for each combination and sign."""
+        """Returns [samples, E] for the wires that the look-ups of a level read: one draw of the keyswitch for each combination, with its sign, one
+        of the modulus switch for each combination and sign."""
         own, params = self._sources, self._params
         combination, turn = own.combination[read], own.turn[read]
         key = noise.keyswitch_variance(params) - noise.keyswitch_constant_variance(params)
@@ -163,7 +163,8 @@ class Noisy(AllWires):
             first += node.size
 
     def _switched(self, step: LookUp, random: Noise) -> Reals:
-        """Returns [samples, E] of the whole level, drawn at its first batch: equal combinations are read in one level, by whichever of its batches."""
+        """Returns [samples, E] of the whole level, drawn at its first batch: equal combinations are read in one level, by whichever of its
+        batches."""
         if step.level not in self._switching:
             (level,) = (level for level in self._held.program.schedule.levels if level[0].level == step.level)
             read = np.concatenate([batch.reads.wires for batch in level])

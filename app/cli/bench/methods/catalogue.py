@@ -23,7 +23,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What --only looks in."""
+        """The name that --only searches."""
         bits = f" {self.bits} bits" if self.bits else ""
         row = f" {self.published.row}" if self.published else ""
         return f"{self.method} {self.parameters.name} {self.operation}{bits}{row}"

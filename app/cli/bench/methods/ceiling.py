@@ -20,7 +20,8 @@ _FOLDED_SLOTS: Final = {2048: 1, 4096: 7}  # of a point of many digits: first st
 
 
 def clocks_of_step(params: ParameterSet) -> float | None:
-    """Returns the clock cycles of a step of one ciphertext with all its lanes, on one multiprocessor; on average where a digit of 0 skips the step."""
+    """Returns the clock cycles of a step of one ciphertext with all its lanes, on one multiprocessor; on average where a digit of 0 skips the
+    step."""
     if params.rounded_products or params.extension_factor > 1 or not params.cmux.startswith(_COUNTED_STEPS):
         return None
     size, limbs, keys = params.polynomial_size, params.key_limb_count, params.keys_per_step

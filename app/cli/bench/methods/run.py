@@ -48,7 +48,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A key, a session, and how a batch of so many is drawn, run and checked. `rotations`: of one value."""
+    """A key, a session, and how a batch of that size is drawn, run and checked. `rotations`: of one value."""
 
     session: Session
     operation: Callable[[int], Operation]
