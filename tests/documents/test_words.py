@@ -71,7 +71,7 @@ def test_public_functions_have_no_noun_for_a_summary(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["What is said of it.", "Of the keys.", "How a job is.", "By name: all.", "Dropped without a word."]
+    "line", ["What is said of it.", "Of all keys.", "How jobs are.", "By name: all.", "Dropped without a word."]
 )
 def test_classes_and_modules_are_named(line: str) -> None:
     (found,) = source(f'"""{line}"""\n')
