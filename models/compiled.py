@@ -42,12 +42,12 @@ class CompiledModel:
         return cls(program, float_graph)
 
     def save(self, path: PathLike) -> None:
-        """One file, see models/program/artefact.py."""
+        """Writes one file, see models/program/artefact.py."""
         save_program(path, self.program)
 
     @classmethod
     def load(cls, path: PathLike) -> CompiledModel:
-        """SerializationError or KeyMismatchError when it is damaged or its parameter set has changed."""
+        """Raises SerializationError or KeyMismatchError when it is damaged or its parameter set has changed."""
         return cls(load_program(path))
 
     @cached_property
@@ -68,11 +68,11 @@ class CompiledModel:
         return short_report(self.program)
 
     def save_picture(self, path: PathLike) -> None:
-        """The program level by level, with what each part costs, as SVG."""
+        """Draws the program level by level, with what each part costs, as SVG."""
         save_picture(path, self.program)
 
     def _repr_svg_(self) -> str:
-        """What a notebook shows of a model."""
+        """Returns what a notebook shows of a model."""
         return picture_svg(self.program)
 
     def predict(
@@ -86,7 +86,7 @@ class CompiledModel:
         progress: Progress = None,
         output: Stage = "labels",
     ) -> Any:
-        """The model's output for samples [samples, ..]: an array, of a model of several outputs a dict of arrays by name.
+        """Returns the model's output for samples [samples, ..]: an array, of a model of several outputs a dict of arrays by name.
 
         Samples of a model of several inputs are a dict of arrays by name, or a tuple of arrays in the model's order.
 
@@ -106,7 +106,7 @@ class CompiledModel:
         return self._encrypted(self.client.phases(x, refuse=True), key, session, progress, output)
 
     def predict_float(self, x: Any) -> Any:
-        """The model before quantisation, in clear; samples and result as of `predict`."""
+        """Returns the model before quantisation, in clear; samples and result as of `predict`."""
         if self.float_graph is None:
             raise CompileError(
                 "predict_float: a loaded program has no real-valued model; compile it from its ONNX file"

@@ -27,7 +27,7 @@ _CHECKSUM_BYTES: Final = 32
 
 
 class MessageKind(IntEnum):
-    """Who wrote the messages: the client, or the server."""
+    """The writer of the messages: the client, or the server."""
 
     REQUESTS = 1
     ANSWERS = 2
@@ -93,7 +93,7 @@ class Messages:
 
 
 def is_messages_file(path: PathLike) -> bool:
-    """By its first bytes."""
+    """Tells such a file by its first bytes."""
     with Path(path).open("rb") as stream:
         return stream.read(len(MAGIC)) == MAGIC
 
@@ -104,7 +104,7 @@ def model_digest(client: BatchClient | NeighbourClient) -> bytes:
 
 
 def message_bytes(message: Any) -> bytes:
-    """The bytes of one request or answer. Args: message: ciphertexts, or those for each plaintext modulus."""
+    """Returns the bytes of one request or answer. Args: message: ciphertexts, or those for each plaintext modulus."""
     if isinstance(message, Sequence):
         return joined_bytes([each.to_bytes() for each in message])
     return bytes(message.to_bytes())

@@ -1,4 +1,4 @@
-"""What every compiled model can do, whatever kind it is."""
+"""The protocol of compiled models."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ APPLIES: Final[Mapping[str, frozenset[str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What is asked of `cloakwork.compile`. An option that the model's kind does not have is refused.
+    """Options of `cloakwork.compile`. An option that the model's kind does not have is refused.
 
     Goal:
         accuracy: minimum agreement with the clear model on the samples: the share of equal labels, or of the values' spread that is kept. It has to
@@ -146,7 +146,7 @@ class Options:
 
     @classmethod
     def of(cls, options: Options | None, named: Mapping[str, Any]) -> Options:
-        """The options that are given, or those of keywords. CompileError: both, or a name that no option has."""
+        """Returns the options that are given, or those of keywords. CompileError: both, or a name that no option has."""
         known = [each.name for each in fields(cls)]
         for name in named:
             if name not in known:
@@ -160,11 +160,11 @@ class Options:
         return options
 
     def given(self) -> dict[str, Any]:
-        """Options that are not at their default."""
+        """Returns options that are not at their default."""
         return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
 
     def check(self, kind: Kind) -> None:
-        """CompileError for an option that this kind of model does not have."""
+        """Raises CompileError for an option that this kind of model does not have."""
         strange = [name for name in self.given() if kind not in APPLIES[name]]
         if strange:
             owners = " and ".join(KINDS[each] for each in KINDS if each in APPLIES[strange[0]])

@@ -41,12 +41,12 @@ def own_facts(sha256: str, kind: str) -> dict[str, Any]:
 
 
 def artefacts(folder: Path) -> list[Path]:
-    """Versions of one model."""
+    """Returns versions of one model."""
     return sorted(file for suffix in KINDS.values() for file in folder.glob(f"*{suffix}"))
 
 
 def next_version(folder: Path) -> int:
-    """One that neither an artefact nor a retired version has."""
+    """Returns one that neither an artefact nor a retired version has."""
     taken = [path.stem for path in (*artefacts(folder), *folder.glob(f"*{RETIRED}"))]
     return 1 + max((int(stem) for stem in taken if stem.isdecimal()), default=0)
 
@@ -95,7 +95,7 @@ def keep_faults(repository: Path, reason: str) -> None:
 
 
 def by_model(repository: Path) -> list[list[Path]]:
-    """The artefacts of each model of a repository."""
+    """Returns the artefacts of each model of a repository."""
     return [artefacts(folder) for folder in sorted(repository.glob("*/")) if not folder.name.startswith(".")]
 
 

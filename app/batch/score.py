@@ -1,4 +1,4 @@
-"""`score_batch`: a folder or bucket of ciphertexts to one of encrypted results."""
+"""`score_batch` scores a folder or bucket of ciphertexts into one of encrypted results."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class _Batch:
     # --- what is there ---
 
     def skip_what_is_there(self) -> None:
-        """Results of an earlier run of the same batch are taken when they are whole; of tables parts too."""
+        """Takes results results of an earlier run of the same batch are taken when they are whole; of tables parts too."""
         for planned in self._planned:
             if planned.reason is not None:
                 self.ledger.failed(planned.name, planned.reason)
@@ -115,7 +115,7 @@ class _Batch:
     # --- what is computed ---
 
     def compute(self, begun: float, progress: Progress) -> None:
-        """Nothing is started when nothing is left."""
+        """Computes all pieces; nothing is started when nothing is left."""
         waiting = [planned for planned in self._planned if planned.pieces or planned.rows_per_part]
         if not waiting:
             return

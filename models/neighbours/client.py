@@ -34,7 +34,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class NeighbourClient:
-    """What a client needs beside its key; public.
+    """The client's specification of an index: all that it needs beside its key; public.
 
     A query q becomes integers x = rint((q - centre) / step), clipped to [-limit, limit]. The server answers with a score for every row w,
     2 <w, x> - |w|^2 of euclidean distances and <w, x> of cosines: the larger, the nearer.
@@ -78,7 +78,7 @@ class NeighbourClient:
     # --- queries ---
 
     def integers(self, samples: ArrayLike, *, refuse: bool = False) -> Integers:
-        """[samples, features] as the server's table is quantised.
+        """Returns [samples, features] as the server's table is quantised.
 
         Args:
             refuse: numbers that are not finite, as the owner of the index wants it, who sends nothing: a server would learn of them.
@@ -128,7 +128,7 @@ class NeighbourClient:
         return self.decide(self.scores(getattr(key, "only", key), answer, query[0])[None], query)[0]
 
     def encrypt_integers(self, key: LevelledClientKey, integers: Integers) -> SeededLevelledCiphertexts:
-        """One of `integers`."""
+        """Encrypts one of `integers`."""
         if self.cells is None:
             return key.encrypt_seeded(packed_query(self.parameters, integers), self.level)
         packed = self.cells.layout.query(integers, self.cells.places(integers))
@@ -164,12 +164,12 @@ class NeighbourClient:
         return np.where(found == UNSEEN, found, found + self.score_offset)
 
     def nearest(self, scores: Integers) -> Integers:
-        """Numbers of the nearest rows [.., n_neighbors], the nearest first; of equally near ones the first."""
+        """Returns numbers of the nearest rows [.., n_neighbors], the nearest first; of equally near ones the first."""
         found = [nearest_rows(row, self.n_neighbors) for row in scores.reshape(-1, scores.shape[-1])]
         return np.array(found, dtype=np.int64).reshape(*scores.shape[:-1], self.n_neighbors)
 
     def decide(self, scores: Integers, queries: Integers) -> NDArray[Any]:
-        """Labels by the largest sum of weights (of equal ones the first), or weighted means of values.
+        """Returns labels by the largest sum of weights (of equal ones the first), or weighted means of values.
 
         Args:
             scores: [samples, rows].
@@ -204,7 +204,7 @@ class NeighbourClient:
     # --- files ---
 
     def to_json(self) -> str:
-        """The specification as a text, which `from_json` reads: what the index's server gives its clients."""
+        """Returns the specification as a text, which `from_json` reads: what the index's server gives its clients."""
         return json.dumps(self.to_fields())
 
     def to_fields(self) -> dict[str, Any]:
@@ -229,7 +229,7 @@ class NeighbourClient:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> NeighbourClient:
-        """Raises: CompileError: not what `to_json` wrote."""
+        """Parses a specification. Raises: CompileError: not what `to_json` wrote."""
         try:
             fields = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -299,7 +299,7 @@ class NeighbourClient:
 
 
 def nearest_rows(scores: NDArray[Any], count: int) -> Integers:
-    """Numbers of the largest, the largest first, of equal ones the first. Args: scores: [rows]."""
+    """Returns numbers of the largest, the largest first, of equal ones the first. Args: scores: [rows]."""
     least = np.partition(scores, -count)[-count]
     candidates = np.flatnonzero(scores >= least)
     order = np.argsort(-scores[candidates], kind="stable")
@@ -308,7 +308,7 @@ def nearest_rows(scores: NDArray[Any], count: int) -> Integers:
 
 
 def scaled(values: Reals, centre: Reals, metric: Metric) -> Reals:
-    """Before division by the step: about the centre, or of length 1 (and zero where all is zero)."""
+    """Returns samples before division by the step: about the centre, or of length 1 (and zero where all is zero)."""
     if metric == "euclidean":
         return values - centre
     peaks = np.abs(values).max(

@@ -29,13 +29,13 @@ DEFAULT_MAX_BYTES: Final = 1 << 34
 
 
 def is_index_file(path: PathLike) -> bool:
-    """By its first bytes."""
+    """Whether bytes are the file of an index, by its first bytes."""
     with Path(path).open("rb") as stream:
         return stream.read(len(MAGIC)) == MAGIC
 
 
 def load_index(path: PathLike, max_bytes: int = DEFAULT_MAX_BYTES) -> NeighbourIndex:
-    """Raises: CompileError: no such file's content, damaged, or larger than `max_bytes`; its message names the file."""
+    """Loads an index. Raises: CompileError: no such file's content, damaged, or larger than `max_bytes`; its message names the file."""
     file = Path(path)
     size = file.stat().st_size
     if size > max_bytes:

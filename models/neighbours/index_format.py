@@ -22,7 +22,7 @@ CHECKSUM_BYTES: Final = 32
 
 
 def version_of(client: NeighbourClient) -> int:
-    """Tables without cells are as earlier releases read them."""
+    """Returns the version: tables without cells are as earlier releases read them."""
     return VERSION if client.cells is None else VERSION_OF_CELLS
 
 

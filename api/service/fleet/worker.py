@@ -81,7 +81,7 @@ class Worker:
         self._bell.set()
 
     def dropped(self, identity: str) -> None:
-        """Nobody wants this call or job any more."""
+        """Reports that nobody wants this call or job any more."""
         call = self._calls.get(identity)
         if self._dispatcher.cancel(identity) and call is not None:
             self._calls.pop(identity, None)
@@ -118,13 +118,13 @@ class Worker:
             self._bell.clear()
 
     def _slots(self) -> int:
-        """Of runs that may be taken. A call on its last attempt has the engines for itself; behind a long run there is no place."""
+        """Returns the slots of runs that may be taken. A call on its last attempt has the engines for itself; behind a long run there is no place."""
         if self._releasing or any(self._is_last(call) for call in self._calls.values()):
             return 0
         return self._dispatcher.places - self._in_hand() - self._long_coming()
 
     def _long_coming(self) -> int:
-        """Long runs that no engine has begun."""
+        """Returns long runs that no engine has begun."""
         rows: tuple[Call | Job, ...] = (*self._calls.values(), *self._starting.values())
         coming = [row.id for row in rows if self._is_long(row.seconds) and row.id not in self._ended_calls]
         return self._dispatcher.long_waiting + sum(not self._dispatcher.knows(each) for each in coming)
@@ -167,7 +167,7 @@ class Worker:
         return len(taken)
 
     def _digests(self) -> list[str]:
-        """Of every program that this worker has, also of versions that were retired since a job was accepted."""
+        """Returns the digests of every program that this worker has, also of versions that were retired since a job was accepted."""
         return sorted({model.digest for model, _ in self._models.every()})
 
     def _may_begin(self, head: Head) -> bool:

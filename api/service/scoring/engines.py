@@ -72,7 +72,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Events:
-    """What is called when an engine is ready, says something of a work, has died."""
+    """Callbacks for an engine that is ready, reports on a run, or has died."""
 
     up: Callable[[], None]
     heard: Callable[[Engine, Message, bytes], None]
@@ -137,7 +137,7 @@ class Engine:
         self._events.lost(self)
 
     def may_have(self, work: Work) -> bool:
-        """Not beside another of a run with which an engine died: one of them may have been the reason."""
+        """Whether an engine may have this run: not beside another of a run with which an engine died: one of them may have been the reason."""
         if work.lost_with is None:
             return True
         return all(other.lost_with is not work.lost_with for run in self.runs for other in run.works.values())
@@ -176,7 +176,7 @@ class Engines:
                 self._watches.append(asyncio.create_task(watch.keep(), name="watch"))
 
     def make(self, devices: tuple[str, ...]) -> None:
-        """One for each; what is the process's own, memory and CPU threads, is shared among them."""
+        """Makes one for each; what is the process's own, memory and CPU threads, is shared among them."""
         processors, given = max(1, devices.count("cpu")), self._options
         cpu_key_bytes = given.device_key_bytes if given.cpu_key_bytes is None else given.cpu_key_bytes // processors
         for number, device in enumerate(devices):
@@ -267,7 +267,7 @@ class Engines:
 
     @property
     def resident_keys(self) -> frozenset[str]:
-        """As they said when they were last asked."""
+        """Keys that engines had when they were last asked."""
         return frozenset(key for engine in self.all for key in engine.link.facts.get("keys", ()))
 
     async def ping(self, timeout: float) -> dict[str, Message]:
@@ -321,14 +321,14 @@ class Engines:
 
 
 def _slowness(engines: list[Engine], work: Work) -> dict[Engine, int]:
-    """How many times twice as slow as the fastest, as far as was measured: what is nearly as fast counts as equal."""
+    """Returns how many times twice as slow as the fastest, as far as was measured: what is nearly as fast counts as equal."""
     seconds = {engine: work.seconds_on(engine.device) for engine in engines}
     fastest = min((each for each in seconds.values() if each), default=0.0)
     return {engine: round(math.log2(each / fastest)) if each else 0 for engine, each in seconds.items()}
 
 
 async def _usable_devices() -> tuple[str, ...]:
-    """Every usable GPU, or the CPU. Looked for in a process that ends: looking takes memory on a GPU, and a driver may crash."""
+    """Returns every usable GPU, or the CPU. Looked for in a process that ends: looking takes memory on a GPU, and a driver may crash."""
     if not has_cuda():
         return ("cpu",)
     failures = 0

@@ -1,4 +1,4 @@
-"""How long a request waits for a worker, about: from what is left of the runs there, and from what goes before it."""
+"""Estimates of a request's waiting time: from the rest of current runs, and from the work before it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Place(NamedTuple):
 
     @classmethod
     def of_run(cls, seconds: float, had: float, long: bool) -> Place:
-        """One that was estimated, and has been computed for some of it."""
+        """Returns one that was estimated, and has been computed for some of it."""
         return cls(max(seconds - had, _OVERDUE * had), long)
 
 
 @dataclass
 class Seconds:
-    """Of work, by whether its runs are long."""
+    """Seconds of work, in long runs and in short ones."""
 
     short: float = 0.0
     long: float = 0.0
@@ -55,7 +55,7 @@ def ahead_of(mine: float, seconds: float, others: Iterable[Seconds], first: Seco
 
 
 def wait_seconds(workers: int, places: Sequence[Place], ahead: Seconds, long: bool) -> float:
-    """Until a run can begin.
+    """Estimates the seconds until a run can begin.
 
     Args:
         workers: that there are.
@@ -80,7 +80,7 @@ def wait_seconds(workers: int, places: Sequence[Place], ahead: Seconds, long: bo
 
 
 def _workers(count: int, places: Sequence[Place]) -> list[Place]:
-    """By when they are free. Runs beyond them begin where one is free first."""
+    """Returns the workers by when they are free. Runs beyond them begin where one is free first."""
     ordered = sorted([*places[:count], *[Place()] * (count - len(places))])
     for place in places[count:]:
         first = ordered.pop(0)
@@ -89,7 +89,7 @@ def _workers(count: int, places: Sequence[Place]) -> list[Place]:
 
 
 def _level(free: Sequence[float], seconds: float) -> float:
-    """When a worker is free after so many seconds of work, which goes to those that are free first."""
+    """Returns when a worker is free after these seconds of work, which goes to those that are free first."""
     ordered = sorted(free)
     level = ordered[0]
     for count, each in enumerate(ordered, 1):

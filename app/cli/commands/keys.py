@@ -290,14 +290,14 @@ def decrypt(
 
 @dataclass(frozen=True)
 class _ModelAnswer:
-    """What a model answered, a line for each sample. `classes`: of a classifier; `scores`: [samples, classes], if it tells any."""
+    """Answers of a model, a line for each sample. `classes`: of a classifier; `scores`: [samples, classes], if it tells any."""
 
     values: Any
     classes: NDArray[Any] | None
     scores: NDArray[Any] | None
 
     def fields(self) -> dict[str, Any]:
-        """Of the JSON object, beside the values."""
+        """Returns the fields of the JSON object, beside the values."""
         known = {"classes": self.classes, "scores": self.scores}
         return {name: array.tolist() for name, array in known.items() if array is not None}
 
@@ -362,7 +362,7 @@ def _batch_answer(client: BatchClient, scores: NDArray[Any]) -> _ModelAnswer:
 
 
 def _model_answer(values: Any, scores: Callable[[], Any], specification: ClientSpecification) -> _ModelAnswer:
-    """Labels as the model has them; the number of the largest after a Softmax. Other networks may be regressions, and answer numbers."""
+    """Returns labels as the model has them; the number of the largest after a Softmax. Other networks may be regressions, and answer numbers."""
     if isinstance(values, dict):
         return _ModelAnswer(values, None, None)
     if values.ndim == 1 and any(isinstance(step, FROM_SCORES) for step in specification.output_steps):
@@ -387,7 +387,7 @@ def _generator(set_name: str | None, specification: AnyClient | None, structured
 
 
 def set_of(key: Key) -> str:
-    """The name of the parameter set."""
+    """Returns the name of the parameter set."""
     parameters = key.parts[0].parameters
     return parameters.set.name if isinstance(parameters, LevelledParameters) else parameters.name
 
@@ -425,7 +425,7 @@ def _encrypt_samples(
 
 
 def parse_values(texts: list[str], parameters: ParameterSet) -> NDArray[Any]:
-    """Booleans (0, 1, true, false), integers or real numbers, by the default encoding of the set."""
+    """Returns booleans (0, 1, true, false), integers or real numbers, by the default encoding of the set."""
     encoding = default_encoding(parameters)
     try:
         if encoding is Encoding.BOOLEAN:
@@ -453,7 +453,7 @@ def read_values(source: str, parameters: ParameterSet) -> NDArray[Any]:
 
 
 def print_values(values: NDArray[Any]) -> None:
-    """One row of the last axis a line."""
+    """Prints one one row of the last axis a line."""
     rows = values.reshape(-1, values.shape[-1]) if values.ndim > 1 else values.reshape(1, -1)
     for row in rows:
         typer.echo(" ".join(_text(value) for value in row))

@@ -123,7 +123,7 @@ def _put_into(data: Path, artefact: Path, name: str, suffix: str) -> dict[str, A
 
 
 def _described(artefact: Path) -> tuple[str, str]:
-    """The ending that files of its kind have in a repository, and the parameter set."""
+    """Returns the ending that files of its kind have in a repository, and the parameter set."""
     with reading(artefact, "a compiled model or an index"):
         return _kind_and_set(artefact)
 

@@ -89,7 +89,7 @@ def _simulated(model: CompiledModel, samples: Any, seed: int) -> Any:
 
 
 def _noise(model: CompiledModel, samples: Any, seed: int) -> dict[str, float]:
-    """Standard deviation that the noise adds to an output, in the model's units and as part of the outputs' own."""
+    """Returns standard deviation that the noise adds to an output, in the model's units and as part of the outputs' own."""
     phases = model.client.phases(samples, refuse=True)
     exact, noisy = (simulate_phases(model.program, phases, seed, noisy=noise) for noise in (False, True))
     difference = noisy - exact

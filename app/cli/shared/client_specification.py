@@ -1,4 +1,4 @@
-"""Where a command finds out how to encrypt for a model: the client specification, from its file or from the model."""
+"""Finding the client specification of a model, from its file or from the model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ForModelOption = Annotated[
 
 
 def find_specification(client: Path | None, model: str | None) -> AnyClient | None:
-    """From --client or --model; None where neither was given."""
+    """Finds the specification from --client or --model; None where neither was given."""
     if client is not None and model is not None:
         raise WrongCallError("expected --client or --model, got both")
     if model is not None:
@@ -75,7 +75,7 @@ def check_key(key: Key, specification: AnyClient, path: Path) -> None:
 
 
 def names_of(parameters: Sequence[Any]) -> str:
-    """A set of look-ups, or a levelled set with its plaintext moduli, in words."""
+    """Names a set of look-ups, or a levelled set with its plaintext moduli, in words."""
     if not isinstance(parameters[0], LevelledParameters):
         return f"'{parameters[0].name}'"
     moduli = " and ".join(str(each.plaintext_modulus) for each in parameters)
@@ -83,7 +83,7 @@ def names_of(parameters: Sequence[Any]) -> str:
 
 
 def check_result(ciphertexts: object, specification: ClientSpecification, path: Path) -> Ciphertexts:
-    """Ciphertexts of the model's output, as `cloakwork run` writes them."""
+    """Returns ciphertexts of the model's output, as `cloakwork run` writes them."""
     if isinstance(ciphertexts, Ciphertexts):
         remedy = "name the model that made it with --client or --model"
         check_purpose(ciphertexts.purpose, specification.program, str(path), remedy)

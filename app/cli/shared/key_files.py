@@ -20,7 +20,7 @@ KeyOption = Annotated[Path, typer.Option("--key", help="Read the secret key that
 
 
 def load_key(path: Path, passphrase_file: Path | None) -> ClientKey:
-    """A key of look-ups."""
+    """Loads a key of look-ups."""
     key = load_any_key(path, passphrase_file)
     if not isinstance(key.parts[0], ClientKey):
         raise FailureError(
@@ -30,7 +30,7 @@ def load_key(path: Path, passphrase_file: Path | None) -> ClientKey:
 
 
 def load_any_key(path: Path, passphrase_file: Path | None) -> Key:
-    """A key of any kind of model."""
+    """Loads a key of any kind of model."""
     if not path.exists():
         raise FailureError(f"there is no key at {path}; make one with 'cloakwork keygen' or name it with --key")
     passphrase = read_passphrase(passphrase_file, confirm=False)

@@ -31,20 +31,20 @@ LevelledClient: TypeAlias = BatchClient | NeighbourClient
 
 
 def levelled_of(client: Any) -> LevelledClient | None:
-    """The specification of a levelled model; None of a program of look-ups, also of one that is for batches."""
+    """Returns the specification of a levelled model; None of a program of look-ups, also of one that is for batches."""
     if isinstance(client, NeighbourClient) or (isinstance(client, BatchClient) and client.program is None):
         return client
     return None
 
 
 def lookups_of(client: Any) -> ClientSpecification | None:
-    """The specification of a program of look-ups, also of one that is for batches."""
+    """Returns the specification of a program of look-ups, also of one that is for batches."""
     found = client.program if isinstance(client, BatchClient) else client
     return found if isinstance(found, ClientSpecification) else None
 
 
 def parameters_of(client: LevelledClient) -> list[Any]:
-    """The set, with each plaintext modulus."""
+    """Returns the set, with each plaintext modulus."""
     return [client.parameters] if isinstance(client, NeighbourClient) else list(client.parameters)
 
 

@@ -37,14 +37,14 @@ ModelOption = Annotated[
 
 
 def program_of(model: CompiledModel | BatchModel | NeighbourIndex) -> Program | None:
-    """The program of look-ups of a model, if that is what it is made of."""
+    """Returns the program of look-ups of a model, if that is what it is made of."""
     if isinstance(model, BatchModel):
         return None if model.single is None else model.single.program
     return model.program if isinstance(model, CompiledModel) else None
 
 
 def find_any_model(text: str) -> CompiledModel | BatchModel | NeighbourIndex:
-    """As `find_model`, also of indices of nearest neighbours and models for batches."""
+    """Works as `find_model`, also of indices of nearest neighbours and models for batches."""
     path = Path(text)
     if not path.is_file() or not (is_index_file(path) or is_batch_file(path)):
         return find_model(text)
@@ -53,7 +53,7 @@ def find_any_model(text: str) -> CompiledModel | BatchModel | NeighbourIndex:
 
 
 def find_model(text: str) -> CompiledModel:
-    """A wrong call when there is neither such a file nor such a model; an ONNX file is not compiled here."""
+    """Finds a file or a model of the zoo: a wrong call when there is neither such a file nor such a model; an ONNX file is not compiled here."""
     path = Path(text)
     if path.is_file():
         with path.open("rb") as stream:
