@@ -29,17 +29,18 @@ if TYPE_CHECKING:
     from cloakwork.app.client import Client
     from cloakwork.models.key import Key
     from cloakwork.models.loading import load, load_client
-    from cloakwork.models.model import Model
+    from cloakwork.models.model import Model, ModelClient
     from cloakwork.models.options import Options
     from cloakwork.models.server import Server
     from cloakwork.training.compiling import compile
 
-__all__ = ["Client", "Key", "Model", "Options", "Server", "compile", "load", "load_client"]
+__all__ = ["Client", "Key", "Model", "ModelClient", "Options", "Server", "compile", "load", "load_client"]
 
 _PLACES: Final = {
     "Client": "app.client",
     "Key": "models.key",
     "Model": "models.model",
+    "ModelClient": "models.model",
     "Options": "models.options",
     "Server": "models.server",
     "compile": "training.compiling",

@@ -132,5 +132,5 @@ class CompiledModel:
             report = shifted_progress(progress, bootstraps * ciphertexts_of(params, start), total)
             batch = phases[start : start + size]
             answer = runtime.answer(self.client.encrypt_phases(key, batch), report)
-            parts.append(self.client.decrypt(key, answer, output, len(batch)))
+            parts.append(self.client.decrypt(key, answer, output=output, samples=len(batch)))
         return joined(parts)

@@ -8,13 +8,30 @@ from cloakwork.fhe_core.files import PathLike
 from cloakwork.models.modes import How
 
 
+class ModelClient(Protocol):
+    """What the owner of the data needs of a model beside the key; it holds no weights. `cloakwork.load_client` reads it."""
+
+    def encrypt(self, key: Any, x: Any) -> Any:
+        """Encrypt samples [samples, ..] for this model. Returns what `Server.answer` takes."""
+
+    def decrypt(self, key: Any, answer: Any, x: Any = None) -> Any:
+        """Decrypt what `Server.answer` returned.
+
+        Args:
+            x: the samples that were encrypted; programs of look-ups do without them.
+        """
+
+    def to_json(self) -> str:
+        """Return all of it as a text, without a secret."""
+
+
 @runtime_checkable
 class Model(Protocol):
     """A compiled model: of look-ups, for batches, or an index of nearest neighbours."""
 
     @property
-    def client(self) -> Any:
-        """Returns what the owner of the data needs beside the key: `encrypt`, `decrypt`, `to_json`; no weights."""
+    def client(self) -> ModelClient:
+        """The client's part of the model."""
 
     def predict(self, x: Any, how: How = "clear", *, key: Any = None) -> Any:
         """Predict samples [samples, ..].

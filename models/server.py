@@ -63,7 +63,8 @@ class Server:
         """Compute the encrypted answer to an encrypted request.
 
         Args:
-            request: of `model.client.encrypt`, or its bytes; of models for batches one for each plaintext modulus, or the bytes of all.
+            request: of `model.client.encrypt`, or its bytes; of models for batches one for each plaintext modulus, or the bytes of all; of
+                indices one query or a list.
             progress: called with bootstraps done and in all.
 
         Raises:
@@ -74,6 +75,8 @@ class Server:
             each = split_bytes(request, Kind.SEEDED_CIPHERTEXTS) if isinstance(request, bytes) else request
             return self._batch.score([_query(one) for one in each], progress)
         if isinstance(self.model, NeighbourIndex):
+            if isinstance(request, list):
+                return self._scorer.score_all([_query(each) for each in request], progress)
             return self._scorer.score(_query(request), progress)
         if isinstance(request, bytes):
             request = SeededPackedCiphertexts.from_bytes(request)

@@ -164,14 +164,20 @@ class BatchClient:
             return self.program.encrypt(_only(keys), x)
         return self.encrypt_integers(keys, self.integers(x))
 
-    def decrypt(self, key: Any, answer: Answer, x: Any, output: Stage = "labels") -> NDArray[Any]:
-        """Decrypt the answer to one query. Args: x: samples that were encrypted, of which distances are. output: as of `decide`."""
+    def decrypt(self, key: Any, answer: Answer, x: Any = None, output: Stage = "labels") -> NDArray[Any]:
+        """Decrypt the answer to one query, or its bytes. Args: x: samples that were encrypted, of which distances are. output: as of `decide`."""
         keys = key_parts(key)
+        if x is None:
+            raise CompileError("decrypt: expected the samples that were encrypted, got none")
         if self.program is not None:
             found = self.program.decrypt(_only(keys), cast("Ciphertexts | SwitchedCiphertexts", answer))
             return self.decide(found[: len(x)], output)
         integers = self.integers(x)
-        outputs = self.outputs(keys, cast("Sequence[LevelledCiphertexts]", answer), len(integers))
+        parts = [
+            LevelledCiphertexts.from_bytes(each) if isinstance(each, bytes) else each
+            for each in cast("Sequence[Any]", answer)
+        ]
+        outputs = self.outputs(keys, parts, len(integers))
         return self.decide(self.scores(outputs, integers), output)
 
     def encrypt_integers(self, keys: Sequence[LevelledClientKey], integers: Indices) -> list[SeededLevelledCiphertexts]:

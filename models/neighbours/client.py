@@ -113,19 +113,36 @@ class NeighbourClient:
         found: Integers = np.clip(exact, -self.limit, self.limit).astype(np.int64)
         return found
 
-    def encrypt(self, key: Any, sample: ArrayLike) -> SeededLevelledCiphertexts:
-        """Encrypt one query [features], to be sent. Args: key: a `cloakwork.Key`, or the engine's key."""
-        return self.encrypt_integers(getattr(key, "only", key), self.integers(np.asarray(sample)[None])[0])
+    def encrypt(self, key: Any, x: Any) -> Any:
+        """Encrypt one query [features] to be sent, or a list of them for [queries, features].
 
-    def decrypt(self, key: Any, answer: LevelledCiphertexts, sample: ArrayLike) -> Any:
-        """Decrypt the answer to one query: its label or value.
+        Args:
+            key: a `cloakwork.Key`, or the engine's key.
+        """
+        queries = self.integers(np.atleast_2d(np.asarray(x)))
+        encrypted = [self.encrypt_integers(getattr(key, "only", key), each) for each in queries]
+        return encrypted[0] if np.ndim(x) == 1 else encrypted
+
+    def decrypt(self, key: Any, answer: Any, x: Any = None) -> Any:
+        """Decrypt the answer to one query: its label or value; of several queries a list of answers to an array of labels [queries].
 
         Args:
             key: as of `encrypt`.
-            sample: the query [features], whose cells were asked.
+            answer: of a server, or its bytes.
+            x: the queries, whose cells were asked.
+
+        Raises:
+            CompileError: no queries, or an answer of another size.
         """
-        query = self.integers(np.asarray(sample)[None])
-        return self.decide(self.scores(getattr(key, "only", key), answer, query[0])[None], query)[0]
+        if x is None:
+            raise CompileError("decrypt: expected the queries that were encrypted, got none")
+        queries = self.integers(np.atleast_2d(np.asarray(x)))
+        answers = [answer] if np.ndim(x) == 1 else answer
+        read = [LevelledCiphertexts.from_bytes(each) if isinstance(each, bytes) else each for each in answers]
+        pairs = zip(read, queries, strict=True)
+        scores = np.stack([self.scores(getattr(key, "only", key), each, query) for each, query in pairs])
+        labels = self.decide(scores, queries)
+        return labels[0] if np.ndim(x) == 1 else labels
 
     def encrypt_integers(self, key: LevelledClientKey, integers: Integers) -> SeededLevelledCiphertexts:
         """Encrypts one of `integers`."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from cloakwork.models.onnx_import.ends import given_inputs
+from cloakwork.models.original.integer_sums import has_sums, moved, saturates
 
 Tensors = dict[str, NDArray[Any]]
 Run = Callable[[list[str], Tensors], list[Any]]
@@ -94,6 +95,7 @@ def _by_runtime(model: onnx.ModelProto) -> Run:
     options.log_severity_level = 4  # nothing but what ends the process
     # Node by node: its rewriting is not always right (PadFusion of 1.32 takes zeros before a MaxPool for the pool's own padding).
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    model = moved(model) if has_sums(model) and saturates() else model
     run: Run = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run
     return run
 

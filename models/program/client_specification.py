@@ -291,16 +291,19 @@ class ClientSpecification:
     def decrypt(
         self,
         key: SecretKey,
-        result: Ciphertexts | SwitchedCiphertexts | bytes,
-        until: Stage = "labels",
+        answer: Ciphertexts | SwitchedCiphertexts | bytes,
+        x: Any = None,
+        output: Stage = "labels",
+        *,
         samples: int | None = None,
     ) -> Any:
         """Decrypts the model's output, the final steps (softmax, arg-max) included: an array, of several outputs a dict of arrays by name.
 
         Args:
-            result: of a server, or its bytes.
-            until: see `finish`.
-            samples: how many were encrypted, for sets of several lanes; None: all that the result has room for.
+            answer: of a server, or its bytes.
+            x: the samples that were encrypted, or
+            samples: how many they were, for sets of several lanes; None: all that the answer has room for.
+            output: see `finish`.
 
         Raises:
             ShapeError: of so many samples there would be another number of results.
@@ -308,10 +311,11 @@ class ClientSpecification:
             SerializationError: masks that no evaluation gives, of which decryption would show the secret key.
         """
         key = _engine_key(key)
-        result = load_results(result) if isinstance(result, bytes) else result
-        check_purpose(result.purpose, self.program, "result", "decrypt it with the client specification of its model")
-        phases = AnswerGrid(parameter_set(self.parameters), self.output_unit).phases(key, result)
-        return self.output(taken_from_lanes(key.parameters, phases, samples), until)
+        answer = load_results(answer) if isinstance(answer, bytes) else answer
+        check_purpose(answer.purpose, self.program, "result", "decrypt it with the client specification of its model")
+        phases = AnswerGrid(parameter_set(self.parameters), self.output_unit).phases(key, answer)
+        samples = _count(x) if samples is None else samples
+        return self.output(taken_from_lanes(key.parameters, phases, samples), output)
 
     def output(self, phases: Reals, until: Stage = "labels") -> Any:
         """Returns phases [samples, numbers] as the model's output [samples, ..]. ShapeError: the numbers are not this model's."""
@@ -328,6 +332,12 @@ class ClientSpecification:
             multiples = np.rint((values - self.output_offset) * (self.output_scale / self.output_unit))
             values = multiples * (self.output_unit / self.output_scale) + self.output_offset
         return run_output_steps(self.output_steps, values, until)
+
+
+def _count(x: Any) -> int | None:
+    """Counts samples, of several inputs those of the first one."""
+    first = next(iter(x.values())) if isinstance(x, dict) else x[0] if isinstance(x, tuple) else x
+    return None if first is None else len(first)
 
 
 def _engine_key(key: SecretKey) -> ClientKey:

@@ -276,7 +276,9 @@ def decrypt(
             result = _batch_answer(specification, np.asarray(values))
             values = result.values
         else:
-            result = _model_answer(values, lambda: lookups.decrypt(key, encrypted, "scores", samples), lookups)
+            result = _model_answer(
+                values, lambda: lookups.decrypt(key, encrypted, output="scores", samples=samples), lookups
+            )
         record["shape"] = by_output(values, lambda array: list(array.shape))
         record |= result.fields()
     else:
