@@ -1,4 +1,4 @@
-"""What can be wrong with the machine before a service listens, each as one line that names the file or the setting."""
+"""Checks of the machine before a service listens; each fault is one line that names the file or the setting."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ _NO_PASSPHRASE: Final = "it is encrypted, and nobody is here to type a passphras
 
 
 def require_certificate(settings: Settings) -> None:
-    """Raises:
-    ParameterError: a file is missing, cannot be read or is none, or the key belongs to another certificate.
+    """Requires a readable certificate and its key.
+
+    Raises:
+        ParameterError: a file is missing, cannot be read or is none, or the key belongs to another certificate.
     """
     certificate, key = settings.tls_certificate, settings.tls_key
     if certificate is None or key is None:
@@ -44,8 +46,10 @@ def _require_readable(name: str, path: Path) -> None:
 
 
 def require_port(host: str, port: int) -> None:
-    """Raises:
-    ParameterError: the address is not this machine's, or somebody listens there.
+    """Requires a free port.
+
+    Raises:
+        ParameterError: the address is not this machine's, or somebody listens there.
     """
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(

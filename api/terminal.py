@@ -1,4 +1,4 @@
-"""What `serve` says to somebody who looks at a terminal; in a pipe the log says it in JSON."""
+"""Output of `serve` on a terminal; in a pipe the log has it in JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cloakwork.api.service.services import Services
 
 _GONE: Final = ("retired", "removed")
 _REASONS: Final = {
-    "structured_keys_refused": "its parameter set has structured secrets; start with --structured",
+    "structured_refused": "its parameter set has structured secrets; start with --structured",
     "unloaded": "unloaded; POST /v2/repository/models/NAME/load loads it",
     "missing": "its file is missing",
 }

@@ -35,7 +35,7 @@ _log = logging.getLogger("cloakwork.server")
 
 
 def serve(settings: Settings) -> int:
-    """Until a signal; the exit status."""
+    """Serves until a signal, and returns the exit status."""
     logs.set_up(settings.log_level)
     _log.info("starting", extra=_about(settings))
     require_certificate(settings)
@@ -68,7 +68,7 @@ def serve(settings: Settings) -> int:
 
 
 def _about(settings: Settings) -> dict[str, object]:
-    """What runs, and how it is set: without secrets."""
+    """Returns what runs, and how it is set: without secrets."""
     return {
         "version": release(),
         "python": platform.python_version(),
@@ -91,7 +91,7 @@ class _Server(uvicorn.Server):
         self._telling: asyncio.Task[None] | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The second signal, of either kind, waits for nobody."""
+        """Handles signals; the second signal, of either kind, waits for nobody."""
         self._signal = sig
         self._services.stop_soon()
         super().handle_exit(signal.SIGINT if self.should_exit else sig, frame)
@@ -131,7 +131,7 @@ class _Server(uvicorn.Server):
             _log.info("models", extra={"ready": models, "refused": refused})
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """The last line is written here: Uvicorn ends the process by the signal that it got."""
+        """Shuts down; the last line is written here: Uvicorn ends the process by the signal that it got."""
         if self._telling is not None:
             self._telling.cancel()
             await asyncio.gather(self._telling, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What cloakwork raises and warns of. Exceptions extend `FheError`; messages say what was expected, what was found and what to do."""
+"""The exceptions and warnings of cloakwork. Exceptions extend `FheError`; messages say what was expected, what was found and what to do."""
 
 from __future__ import annotations
 

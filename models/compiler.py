@@ -1,4 +1,4 @@
-"""From an ONNX file to a compiled model, and what its samples show."""
+"""The compiler from an ONNX file to a compiled model, and the calibration of its samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every compiled model can do, whatever kind it is."""
+"""The protocol of compiled models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ class Model(Protocol):
         """Returns what the owner of the data needs beside the key: `encrypt`, `decrypt`, `to_json`; no weights."""
 
     def predict(self, x: Any, how: How = "clear", *, key: Any = None) -> Any:
-        """Predict samples [samples, ..]. Args: how: "clear" without encryption, "simulate" with its noise, "encrypted" really encrypted."""
+        """Predict samples [samples, ..].
+
+        Args:
+            how: "clear" without encryption, "simulate" with its noise, "encrypted" really encrypted.
+            key: for "encrypted"; None: one is made.
+        """
 
     def save(self, path: PathLike) -> None:
         """Write the model to one file, which `cloakwork.load`, the command line and the service read."""

@@ -41,12 +41,12 @@ def own_facts(sha256: str, kind: str) -> dict[str, Any]:
 
 
 def artefacts(folder: Path) -> list[Path]:
-    """Versions of one model."""
+    """Returns versions of one model."""
     return sorted(file for suffix in KINDS.values() for file in folder.glob(f"*{suffix}"))
 
 
 def next_version(folder: Path) -> int:
-    """One that neither an artefact nor a retired version has."""
+    """Returns one that neither an artefact nor a retired version has."""
     taken = [path.stem for path in (*artefacts(folder), *folder.glob(f"*{RETIRED}"))]
     return 1 + max((int(stem) for stem in taken if stem.isdecimal()), default=0)
 
@@ -86,13 +86,16 @@ def keep_fault(artefact: Path, reason: str) -> None:
 def keep_faults(repository: Path, reason: str) -> None:
     """Writes it for every artefact that is not described, unless another reason is known."""
     for artefact in (each for model in by_model(repository) for each in model):
+        first = next((each for each in KINDS.values() if artefact.with_suffix(each).exists()), None)
+        if artefact.suffix != first:
+            continue  # of two files of one version the first is served, and the facts are its own
         with contextlib.suppress(FileNotFoundError):
             if described(artefact)[1] is None and not fault_of(artefact):
                 keep_fault(artefact, reason)
 
 
 def by_model(repository: Path) -> list[list[Path]]:
-    """The artefacts of each model of a repository."""
+    """Returns the artefacts of each model of a repository."""
     return [artefacts(folder) for folder in sorted(repository.glob("*/")) if not folder.name.startswith(".")]
 
 

@@ -1,4 +1,4 @@
-"""`compile_estimator_batch`: a fitted linear model or support vector machine of scikit-learn, for many encrypted samples at once."""
+"""`compile_estimator_batch` compiles a fitted linear model or support vector machine of scikit-learn, for many encrypted samples at once."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def compile_estimator_batch(estimator: Any, samples: Any, options: Options | Non
 
 
 def generate_keys(model: BatchModel) -> tuple[ClientKey] | tuple[LevelledClientKey, ...]:
-    """Fresh keys of a client for a model."""
+    """Returns fresh keys of a client for a model."""
     from cloakwork.fhe_core.client import ClientKey  # the secret side, only where it is asked for
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
 

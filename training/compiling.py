@@ -115,7 +115,7 @@ def _is_kernel_machine(model: Any) -> bool:
 
 
 def exported(module: Any, samples: Any) -> onnx.ModelProto:
-    """A module as an ONNX model, in evaluation mode; the module stays as it is.
+    """Exports a module as an ONNX model, in evaluation mode; the module stays as it is.
 
     Args:
         samples: typical inputs [samples, ..] as arrays or tensors; of several inputs a tuple in the order of the module's forward.
@@ -217,7 +217,7 @@ def _check_export(module: Any, proto: onnx.ModelProto, tensors: tuple[Any, ...])
 
 
 def _numbers(samples: Any) -> Any:
-    """Tensors as arrays."""
+    """Returns tensors as arrays."""
     if isinstance(samples, tuple):
         return tuple(_numbers(each) for each in samples)
     found: NDArray[Any] = samples.detach().cpu().numpy() if hasattr(samples, "detach") else np.asarray(samples)

@@ -1,4 +1,5 @@
-"""Where encryption acts on a traced network: modules for it behind the input, around layers, before and behind look-ups, before the client."""
+"""Instruments of a traced network, where encryption acts on it: modules for it behind the input, around layers, before and behind look-ups, before
+the client."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _TRIED: Final = 8  # samples that the forward is tried on
 
 
 def instrumented(module: fx.GraphModule, example: Tensor, noise: LookupNoise) -> fx.GraphModule:
-    """The same module (tracing.traced), changed. UnsupportedModuleError names every step that cannot be simulated."""
+    """Returns the same module (tracing.traced), changed. UnsupportedModuleError names every step that cannot be simulated."""
     _Instruments(module, example[:_TRIED], noise).insert()
     return module
 
@@ -101,7 +102,7 @@ class _Instruments:
         self._after(source, seen, [reader for reader in readers if source in reader.all_input_nodes])
 
     def _latest(self, node: fx.Node) -> fx.Node:
-        """The node, or the input with what follows it."""
+        """Returns the node, or the input with what follows it."""
         return next(
             (
                 u
@@ -122,7 +123,7 @@ class _Instruments:
         )  # fmt: skip
 
     def _readers(self, node: fx.Node) -> list[fx.Node]:
-        """Users that are no functions of the same wire, nor the client."""
+        """Returns users that are no functions of the same wire, nor the client."""
         wire = self._steps[node].wire
         return [
             u
@@ -152,7 +153,7 @@ class _Instruments:
         layer.replace_input_with(source, found)
 
     def _after(self, node: fx.Node, made: torch.nn.Module, readers: list[fx.Node] | None = None) -> fx.Node:
-        """A call of a new submodule behind a node, in its place for these readers; None: for all."""
+        """Returns a call of a new submodule behind a node, in its place for these readers; None: for all."""
         users = list(node.users) if readers is None else readers
         name = added(self._module, f"{node.name}_{type(made).__name__}", made)
         with self._graph.inserting_after(node):
@@ -185,7 +186,7 @@ class _Instruments:
             )
 
     def _axis_of(self, node: fx.Node) -> int:
-        """Of the channels: the last one behind a linear layer on several positions."""
+        """Returns the axis of the channels: the last one behind a linear layer on several positions."""
         step = self._steps[node]
         if step.role is Role.FUNCTION and step.wire is not node:
             return self._axis_of(step.wire)
@@ -232,7 +233,7 @@ class _Instruments:
                 reader.sources.append((result, way))
 
     def _gain(self, source: fx.Node, end: fx.Node, reader: RowsSeen | RoundedLayer) -> Tensor:
-        """[channels of the reader]: by how much what it reads goes up with all results of a look-up."""
+        """Returns [channels of the reader]: by how much what it reads goes up with all results of a look-up."""
         values = {**self._values, source: self._values[source] + 1.0}
         between = self._between(source)
         with torch.no_grad():
@@ -249,7 +250,7 @@ class _Instruments:
         return node in self._steps and self._steps[node].role is not Role.OUTPUT
 
     def _between(self, start: fx.Node) -> set[fx.Node]:
-        """What is behind a node before any layer, look-up or pool."""
+        """Returns what is behind a node before any layer, look-up or pool."""
         found: set[fx.Node] = set()
         waiting = [start]
         while waiting:
@@ -260,7 +261,7 @@ class _Instruments:
         return found
 
     def _ends(self, start: fx.Node, first: fx.Node | None = None) -> Iterator[tuple[Any, fx.Node]]:
-        """Layers and look-ups behind a node, and the node that they read. Args: first: the way goes through this user."""
+        """Yields layers and look-ups behind a node, and the node that they read. Args: first: the way goes through this user."""
         waiting, met = [start], {start}
         while waiting:
             node = waiting.pop()
@@ -275,7 +276,7 @@ class _Instruments:
                     waiting.append(user)
 
     def _spread(self, source: fx.Node, end: fx.Node) -> float:
-        """How many numbers are averaged to one on the way."""
+        """Returns how many numbers are averaged to one on the way."""
         return max(1.0, math.prod(self._shape(source)) / max(1, math.prod(self._shape(end))))
 
     def _shape(self, node: fx.Node) -> tuple[int, ...]:

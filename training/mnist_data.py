@@ -35,7 +35,7 @@ _MOST_BYTES = 1 << 24
 
 
 def mnist_folder() -> Path:
-    """Where the files are looked for: the folder that `CLOAKWORK_DATA` names, else the cache."""
+    """Returns the folder of the files: the folder that `CLOAKWORK_DATA` names, else the cache."""
     data = os.environ.get("CLOAKWORK_DATA")
     if data:
         return Path(data) / "mnist"
@@ -43,7 +43,7 @@ def mnist_folder() -> Path:
 
 
 def load_mnist(part: Part) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Images [count, 784] in [0, 1] and labels [count]."""
+    """Returns images [count, 784] in [0, 1] and labels [count]."""
     images, labels = (_read_idx(mnist_folder() / file, rank) for file, rank in zip(_files(part), (3, 1), strict=True))
     return images.reshape(len(images), -1) / 255.0, labels.astype(np.int64)
 

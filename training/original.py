@@ -71,14 +71,14 @@ def judge_import(
 
 
 def compared(estimator: Any, compiled: CompiledModel, samples: Any, accuracy: float) -> CompiledModel:
-    """The program with how it answers as the user's object does, on calibration samples. AccuracyError: see `judged`."""
+    """Returns the program with how it answers as the user's object does, on calibration samples. AccuracyError: see `judged`."""
     return judged(compiled, type(estimator).__name__, _labels(estimator, samples), accuracy)
 
 
 def compared_batch(
     estimator: Any, batch: BatchModel, scores: Callable[[Any], Reals], samples: Any, accuracy: float
 ) -> BatchModel:
-    """The same of a batch.
+    """Returns the same of a batch.
 
     Args:
         scores: that were imported, of samples as the user has them [samples, scores], in real numbers.
@@ -104,14 +104,14 @@ def compared_answers(
     answers: Callable[[Any], NDArray[Any]],
     accuracy: float,
 ) -> OriginalFacts:
-    """How a compiled thing without a program answers as the estimator's own `predict`. AccuracyError: see `settled`."""
+    """Compares a compiled thing without a program with the estimator's own `predict`. AccuracyError: see `settled`."""
     chosen = (some_rows(samples, most) for most in STAGES)
     original = ((rows, np.asarray(_quietly(expected, rows))) for rows in chosen)
     return settled(type(estimator).__name__, original, answers, accuracy)
 
 
 def _labels(estimator: Any, samples: Any) -> Iterator[tuple[Any, NDArray[Any]]]:
-    """Labels or values that the user's object gives: to few samples, then to more."""
+    """Yields labels or values that the user's object gives: to few samples, then to more."""
     judge, samples = without_program(estimator), as_fitted(estimator, samples)
     for most in STAGES:
         rows = some_rows(samples, most)
@@ -119,7 +119,7 @@ def _labels(estimator: Any, samples: Any) -> Iterator[tuple[Any, NDArray[Any]]]:
 
 
 def answers_of(judge: Any, samples: Any) -> Answers:
-    """What `predict` says, and `predict_proba` or, without it, `decision_function`. Whatever the object raises."""
+    """Returns the answers of `predict`, and `predict_proba` or, without it, `decision_function`. Whatever the object raises."""
     found: Answers = {"labels": np.asarray(_quietly(judge.predict, samples))}
     if callable(getattr(judge, "predict_proba", None)):
         shares = _quietly(judge.predict_proba, samples)
@@ -140,7 +140,7 @@ def _check_that_it_answers(judge: Any, samples: Any) -> None:
 
 
 def without_program(estimator: Any) -> Any:
-    """The same fitted object, which answers itself where cloakwork's estimators have been compiled before."""
+    """Returns the same fitted object, which answers itself where cloakwork's estimators have been compiled before."""
     from sklearn.pipeline import Pipeline
 
     if isinstance(estimator, Pipeline):

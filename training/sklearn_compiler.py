@@ -1,4 +1,4 @@
-"""`compile_estimator`: a fitted estimator or pipeline of scikit-learn, XGBoost or LightGBM as a compiled model."""
+"""`compile_estimator` compiles a fitted estimator or pipeline of scikit-learn, XGBoost or LightGBM."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def compile_estimator(
 
 
 def _transformed(estimator: Any) -> Callable[[Any], Any] | None:
-    """The user's own steps before the last estimator."""
+    """Returns the user's own steps before the last estimator."""
     steps = getattr(estimator, "steps", ())
     return estimator[:-1].transform if len(steps) > 1 else None
 
 
 def _features(steps: tuple[InputStep, ...], estimator: Any, samples: Any) -> Reals:
-    """What the estimator is given. CompileError for samples with texts and categories that nothing encodes."""
+    """Returns what the estimator is given. CompileError for samples with texts and categories that nothing encodes."""
     if steps:
         return run_input_steps(steps, samples)
     try:
@@ -155,12 +155,12 @@ def _compile_network(
 
 
 def _columns(estimator: Any, given: Given, missing: bool = False) -> Columns:
-    """The first step of an estimator without a pipeline."""
+    """Returns the first step of an estimator without a pipeline."""
     return Columns(features_of(estimator), feature_names(estimator, given), missing)
 
 
 def _network_results(estimator: Any) -> tuple[OutputStep, ...]:
-    """What follows the last layer: values, one label of several, or several labels that may hold together."""
+    """Returns what follows the last layer: values, one label of several, or several labels that may hold together."""
     transform = OUTPUTS[estimator.out_activation_]
     if transform == "sigmoid" and estimator.n_outputs_ > 1:
         return Transform(transform), Indicators()

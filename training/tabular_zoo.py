@@ -93,7 +93,7 @@ def _named(model: CompiledModel, data: TabularData) -> CompiledModel:
 
 
 def _calibration(data: TabularData) -> np.ndarray:
-    """The training samples; of pixels also the ends of their scale, which some never reach."""
+    """Returns the training samples; of pixels also the ends of their scale, which some never reach."""
     if data.name != "digits":
         return data.train_x
     return np.concatenate([data.train_x, np.zeros((1, 64)), np.full((1, 64), 16.0)])

@@ -1,4 +1,4 @@
-"""What every step of a module's forward does to values, found by trying it: layers, functions of one number, sums and moves, max-pools.
+"""Tracing of a module's forward, each step of which is tried: layers, functions of one number, sums and moves, max-pools.
 
 The forward is recorded with torch.fx. A step counts as affine when it takes the middle of two inputs to the middle of its results, and as a
 function of single numbers when a change of some numbers changes the results at these places alone; so no list of activations is needed, and
@@ -65,7 +65,7 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Step:
-    """What a node is.
+    """A step of a traced network.
 
     `wire` is the node whose numbers it is a function of, one by one: of everything but functions the node itself. `curved`: not affine in them.
     """
@@ -80,7 +80,7 @@ Steps = dict[fx.Node, Step]
 
 
 class FixedNorm(nn.Module):
-    """What BatchNorm does in evaluation, where no layer before it takes it in: x scale + shift, by channel (axis 1)."""
+    """BatchNorm in evaluation, if no layer before it takes it in: x scale + shift, by channel (axis 1)."""
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class FixedNorm(nn.Module):
 
 
 def traced(module: nn.Module) -> fx.GraphModule:
-    """A copy as a graph, batch normalisation folded, in evaluation mode. UnsupportedModuleError where the forward branches on values."""
+    """Returns a copy as a graph, batch normalisation folded, in evaluation mode. UnsupportedModuleError where the forward branches on values."""
     if any(isinstance(each, nn.parameter.UninitializedParameter) for each in module.parameters()):
         raise UnsupportedModuleError("prepare: the module has lazy layers that no sample has passed; train it before")
     copy = deepcopy(module).eval()
@@ -143,7 +143,7 @@ def _as_module(module: fx.GraphModule, node: fx.Node, made: nn.Module) -> None:
 
 
 def added(module: fx.GraphModule, name: str, made: nn.Module) -> str:
-    """The name under which a new submodule is found."""
+    """Returns the name under which a new submodule is found."""
     name = name.replace(".", "_")
     made.train(module.training)
     while hasattr(module, name):
@@ -188,7 +188,7 @@ def _module_of(module: fx.GraphModule, node: Any) -> nn.Module | None:
 
 
 def called(module: nn.Module, node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
-    """The result of a node on values of others."""
+    """Returns the result of a node on values of others."""
     args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), values)
     if node.op == "call_function":
         return cast(Callable[..., Any], node.target)(*args, **kwargs)
@@ -198,7 +198,7 @@ def called(module: nn.Module, node: fx.Node, values: Callable[[fx.Node], Any]) -
 
 
 def classified(module: fx.GraphModule, example: Tensor) -> Steps:
-    """What every node does, tried on an example input [batch, ..].
+    """Classifies every node by trying it on an example input [batch, ..].
 
     Raises:
         UnsupportedModuleError: names every step that is none of these.
@@ -302,7 +302,7 @@ class _Trial:
         return cast(Tensor, called(self._module, node, values.__getitem__))
 
     def _drawn(self, data: Iterable[fx.Node]) -> list[Tensor]:
-        """Numbers of all sizes, so that no clip or kink is far away."""
+        """Returns numbers of all sizes, so that no clip or kink is far away."""
         return [self._like(self._values[arg]) for arg in data]
 
     def _like(self, value: Tensor) -> Tensor:
@@ -332,7 +332,7 @@ class _Trial:
 
 
 def recorded(module: fx.GraphModule, example: Tensor) -> dict[fx.Node, Any]:
-    """The values of all nodes for an input, as the module is."""
+    """Returns the values of all nodes for an input, as the module is."""
     values: dict[fx.Node, Any] = {}
     for node in module.graph.nodes:
         if node.op == "placeholder":

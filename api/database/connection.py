@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, event, inspect, select, text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
 
 from cloakwork.fhe_core.errors import ParameterError, how_to_install
 
@@ -18,13 +19,15 @@ _DRIVERS: Final = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+async
 _BUSY_SECONDS: Final = 15
 _CONNECT_SECONDS: Final = 5.0
 _STATEMENT_SECONDS: Final = 10.0  # a server that was stopped takes statements and never answers
+_CHORE_SECONDS: Final = 600.0  # one of housekeeping may read or delete very much, and nobody waits for it
+_CLOSE_SECONDS: Final = 5.0  # for all connections
 _POOL_SECONDS: Final = 5.0  # until one of the connections is free
 _VALUES_AT_ONCE: Final = 1000
 
 
 class Database:
     """`read` and `write` give a connection in a transaction that is committed when the block ends well. TimeoutError, which is an OSError: the
-    server does not answer. `patient`: for statements that may take as long as they need."""
+    server does not answer. `chore`: of housekeeping, whose statements have longer. `patient`: all may take as long as they need."""
 
     def __init__(self, url: str, *, patient: bool = False) -> None:
         try:
@@ -41,6 +44,7 @@ class Database:
             options["connect_args"] |= {} if patient else {"command_timeout": _STATEMENT_SECONDS}
         try:
             self._engine = create_async_engine(parsed.set(drivername=_DRIVERS[family]), **options)
+            self._chores = self._engine if self.is_sqlite or patient else _unpooled(self._engine.url, _CHORE_SECONDS)
         except ImportError:
             raise ParameterError(
                 f"database: {family} needs the extra 'postgresql'; {how_to_install('service,postgresql')}"
@@ -52,20 +56,22 @@ class Database:
             event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncConnection]:
-        async with self._engine.connect() as connection, connection.begin():
+    async def read(self, *, chore: bool = False) -> AsyncIterator[AsyncConnection]:
+        engine = self._chores if chore else self._engine
+        async with engine.connect() as connection, connection.begin():
             yield connection
 
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[AsyncConnection]:
-        async with self._writing, self._engine.connect() as connection:
+    async def write(self, *, chore: bool = False) -> AsyncIterator[AsyncConnection]:
+        engine = self._chores if chore else self._engine
+        async with self._writing, engine.connect() as connection:
             await connection.execution_options(cloakwork_write=True)
             async with connection.begin():
                 yield connection
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[Any]:
-        """asyncpg's own connection, for LISTEN, beside the pool."""
+        """Yields asyncpg's own connection, for LISTEN, beside the pool."""
         connection = await self._engine.connect()
         try:
             raw = await connection.get_raw_connection()
@@ -75,8 +81,10 @@ class Database:
             await connection.close()
 
     async def require_whole(self) -> None:
-        """Raises:
-        ParameterError: a damaged file; it opens, and would lose rows one by one.
+        """Requires a complete database.
+
+        Raises:
+            ParameterError: a damaged file; it opens, and would lose rows one by one.
         """
         if not self.is_sqlite:
             return
@@ -95,7 +103,18 @@ class Database:
             return found
 
     async def close(self) -> None:
-        await self._engine.dispose()
+        """Closes the connections; waits for no server that was stopped and does not say goodbye."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._engine.dispose()
+                await self._chores.dispose()
+
+
+def _unpooled(url: URL, seconds: float) -> AsyncEngine:
+    """Its connections are made when they are needed: one that is kept would be asked for so long whether it lives."""
+    return create_async_engine(
+        url, poolclass=NullPool, connect_args={"timeout": _CONNECT_SECONDS, "command_timeout": seconds}
+    )
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:

@@ -110,6 +110,7 @@ jobs = Table(
     Column("idempotency_key", String(128)),
     Column("request_sha256", String(64), nullable=False),
     Column("seconds", Float, nullable=False, server_default="0"),  # of the engine, estimated
+    Column("turn_time", Float, nullable=False, server_default="0"),  # of its level in `turns`, when it was queued
     Column("node", String(32), nullable=False),  # which process has it; '': none yet
     Column("attempts", Integer, nullable=False),
     Column("created_at", Float, nullable=False),
@@ -197,6 +198,7 @@ calls = Table(
     Column("worker", String(32), nullable=False),  # '': none
     Column("attempts", Integer, nullable=False),
     Column("created_at", Float, nullable=False),  # by the database's clock
+    Column("turn_time", Float, nullable=False, server_default="0"),  # in `turns`, when it was queued
     Column("input", LargeBinary),  # None: in the storage
     Column("output", LargeBinary),  # None: in the storage, or there is none
     Column("outcome", Text),  # the engine's last message, JSON
@@ -224,4 +226,6 @@ turns = Table(  # clocks of start-time fair queueing; tenant '' is the time of a
     Column("level", Integer, primary_key=True),
     Column("tenant", String(TENANT_ROW), primary_key=True),
     Column("clock", Float, nullable=False),
+    Column("served", Float, nullable=False, server_default="0"),  # of the time of all: by what the next run moves it
+    Column("sharers", Float, nullable=False, server_default="0"),  # among whom those seconds were divided
 )

@@ -24,7 +24,7 @@ class Part:
     progress: bool  # wanted
 
     def request(self) -> Request:
-        """Raises: FileNotFoundError: the input is gone."""
+        """Reads the request of a part. Raises: FileNotFoundError: the input is gone."""
         body = self.body if self.input is None else Path(self.input).read_bytes()
         return Request(self.model, self.key, self.samples, body)
 

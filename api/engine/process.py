@@ -48,7 +48,7 @@ class EngineProcess:
         self._moved: dict[str, float] = {}  # when each last began, or reported, something
 
     def serve(self) -> None:
-        """Until the other side closes."""
+        """Serves until the other side closes."""
         self._send(
             {
                 "event": "hello",
@@ -61,6 +61,7 @@ class EngineProcess:
         )
         # Not as a context manager: that would wait for runs whose results nobody takes.
         pool = ThreadPoolExecutor(self._runner.workers, thread_name_prefix="run")
+        beside = ThreadPoolExecutor(1, thread_name_prefix="beside")  # a long run, which has the only worker
         with self._connection.makefile("rb") as stream:
             while (received := receive_blocking(stream)) is not None:
                 message, body = received
@@ -70,7 +71,7 @@ class EngineProcess:
                     case "run":
                         parts = parts_of(message, body)
                         self._accepted |= {part.id for part in parts}
-                        pool.submit(self._run, parts)
+                        (beside if message["beside"] else pool).submit(self._run, parts)
                     case "cancel":
                         self._cancelled |= self._accepted & {message["id"]}
                     case "forget":
@@ -156,7 +157,7 @@ class EngineProcess:
         self._over(part)
 
     def _runs(self) -> dict[str, dict[str, str | float]]:
-        """Those that a thread has taken up, and read."""
+        """Returns those that a thread has taken up, and read."""
         moment = time.monotonic()
         return {
             identity: {"device": self._runner.residency.device, "seconds": moment - began}
@@ -211,7 +212,7 @@ def _is_of_one(error: BaseException) -> bool:
 
 
 def _told(error: BaseException) -> Message:
-    """What whoever asked hears: of our own errors the text, of others their class at most."""
+    """Returns what whoever asked hears: of our own errors the text, of others their class at most."""
     if isinstance(error, FheError):
         lost = {"key_damaged": True} if isinstance(error, DamagedKeyError) else {}
         lost |= {"model_damaged": True} if isinstance(error, DamagedModelError) else {}

@@ -1,4 +1,4 @@
-"""What the engine is asked to run, and how each kind of model is run."""
+"""Requests of the engine, and the runner for each kind of model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Scorer(Protocol, Generic[Query]):
     """Runs requests to models of one kind."""
 
     def read(self, request: Request) -> Query:
-        """The ciphertexts. Before the key is expanded: bad bytes cost nothing."""
+        """Reads the ciphertexts, before the key is expanded, so that bad bytes cost little."""
 
     def is_large(self, model: ModelPlace, samples: int, threads: int) -> bool:
         """Whether this many threads bring more than they cost."""

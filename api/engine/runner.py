@@ -38,11 +38,11 @@ class Runner:
         self._programs.audit_key = key
 
     def read(self, request: Request) -> Any:
-        """Its ciphertexts, for `run`."""
+        """Reads the ciphertexts of a request, for `run`."""
         return self._scorers[request.model.kind].read(request)
 
     def run(self, requests: Sequence[Request], queries: Sequence[Any], progress: Progress | None) -> list[Outcome]:
-        """Requests of one key to one model, as one. An error is that of them all."""
+        """Runs requests of one key to one model, as one. An error is that of them all."""
         model = requests[0].model
         scorer, samples = self._scorers[model.kind], sum(request.samples for request in requests)
         with self._begun() as alone:
@@ -62,5 +62,5 @@ class Runner:
                 self._active -= 1
 
     def _threads(self, every: bool) -> int:
-        """All threads for a large run on an idle machine, this run's share otherwise."""
+        """Returns all threads for a large run on an idle machine, this run's share otherwise."""
         return self._options.threads if every else max(1, self._options.threads // self.workers)

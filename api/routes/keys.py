@@ -47,12 +47,12 @@ async def announce(
 @router.get("/v2/keys", responses=errors())
 async def list_keys(services: AllServices, tenant: ScoringCaller) -> KeyList:
     records = await services.keys.of_tenant(tenant.name)
-    return KeyList(keys=[_answer(await services.uploads.status(record)) for record in records])
+    return KeyList(keys=[_answer(services.uploads.seen(record)) for record in records])
 
 
 @router.get("/v2/keys/{key}", responses=errors(404))
 async def key(key: Identity, services: AllServices, tenant: ScoringCaller) -> KeyAnswer:
-    return _answer(await services.uploads.status(await services.keys.get(tenant.name, key)))
+    return _answer(services.uploads.seen(await services.keys.get(tenant.name, key)))
 
 
 _HEAD: dict[int | str, dict[str, Any]] = {
@@ -63,7 +63,7 @@ _HEAD: dict[int | str, dict[str, Any]] = {
 
 @router.head("/v2/keys/{key}", responses=_HEAD, response_class=Response)
 async def key_offset(key: Identity, services: AllServices, tenant: ScoringCaller) -> Response:
-    progress = await services.uploads.status(await services.keys.get(tenant.name, key))
+    progress = services.uploads.seen(await services.keys.get(tenant.name, key))
     return Response(headers={**_offsets(progress), "Cache-Control": "no-store"})
 
 

@@ -80,7 +80,7 @@ async def upload(
         Sha256 | None, Header(description="SHA-256 of the body in hexadecimal, checked when all of it is here.")
     ] = None,
 ) -> RepositoryUpload:
-    """A version from a file, in service afterwards unless `load=false`. A version never changes: the same bytes again are answered with 200,
+    """Adds a version from a file, in service afterwards unless `load=false`. A version never changes: the same bytes again are answered with 200,
     others with 409."""
     announced = Announced(content_length(request), fhe_artefact_sha256, load)
     body = chunks(request, announced.bytes, services.settings.body_idle_seconds)

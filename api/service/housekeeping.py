@@ -1,4 +1,4 @@
-"""What happens by itself: heartbeats, counters to the database, deadlines, retention, orphaned files and jobs."""
+"""Periodic tasks: heartbeats, counters to the database, deadlines, retention, orphaned files and jobs."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ _COUNTERS_SECONDS: Final = 1.0
 _ROOM_SECONDS: Final = 0.5
 _DEADLINES_SECONDS: Final = 1.0
 _OWED_SECONDS: Final = 5.0
+_END_SECONDS: Final = 5.0  # for the last counters, when the service ends
 _REPORT_SECONDS: Final = 60.0  # between two lines about one chore
 _GONE_SECONDS: Final = 2.0  # until every service on a database has dropped a key that one of them deleted: below five
 _PING_SECONDS: Final = 1.0
@@ -69,7 +70,7 @@ class Housekeeping:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:
-        """After a restart: every job that this service had accepted and not finished is queued again."""
+        """Begins after a restart: every job that this service had accepted and not finished is queued again."""
         last = await self._store.last_heartbeat()
         if last is not None:
             retention.remember(last)
@@ -99,15 +100,20 @@ class Housekeeping:
 
     @property
     def unknown_objects(self) -> int:
-        """Without a row, when it last looked."""
+        """Objects without a row, at the last look."""
         return self._sweeper.unknown
 
     async def end(self) -> None:
         self._ending = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._counters()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_END_SECONDS)
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                await self._counters()
+        except Exception as error:  # the rest of the service ends all the same
+            _log.warning("what was counted last is not in the database (%s)", type(error).__name__)
 
     async def _counters(self) -> None:
         await self._usage.flush()

@@ -1,4 +1,4 @@
-"""Ray: one that is started here for a run and ends with it, or a cluster that is there. Only this module and `actors.py` import it."""
+"""Connections to Ray: one that is started here for a run and ends with it, or a cluster that is there. Only this module and `actors.py` import it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PROBE: Final = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=Fa
 
 @contextlib.contextmanager
 def ray_cluster(options: BatchOptions, object_bytes: int) -> Iterator[Any]:
-    """The module `ray`, connected. What is started here is stopped at the end; a connection that the program has already is used and stays.
+    """Connects to Ray and yields the module `ray`.
 
     Args:
         object_bytes: of program and keys together.
@@ -52,7 +52,7 @@ def ray_cluster(options: BatchOptions, object_bytes: int) -> Iterator[Any]:
 
 
 def room(ray: Any, options: BatchOptions) -> int:
-    """Workers that the cluster's machines have CPUs and GPUs for, whether others use them or not."""
+    """Returns workers that the cluster's machines have CPUs and GPUs for, whether others use them or not."""
     found = 0
     for node in ray.nodes():
         if node["Alive"]:
@@ -62,7 +62,8 @@ def room(ray: Any, options: BatchOptions) -> int:
 
 
 def worker_count(options: BatchOptions, found: int) -> int:
-    """
+    """Counts the workers of a cluster.
+
     Raises:
         ParameterError: more than there is room for.
     """

@@ -132,7 +132,7 @@ class Dispatcher:
         self._crew.dismiss(worker)
 
     def _check(self, alone_seconds: float) -> None:
-        """That somebody computes, or is about to."""
+        """Checks that somebody computes, or is about to."""
         if self._flying or self._out or not self._queue:
             return
         if not self._starting:

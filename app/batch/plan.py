@@ -1,4 +1,4 @@
-"""Which inputs there are, what each is worth in work, and into which pieces it goes; inputs that cannot be scored, with the reason."""
+"""The plan of a batch: its inputs, the work of each, and the pieces that it is cut into; inputs that cannot be scored, with the reason."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Planner:
-    """key_id: of the evaluation keys, None when they do not say it. column: of tables, that of the ciphertexts."""
+    """Plans inputs. key_id: of the evaluation keys, None when they do not say it. column: of tables, that of the ciphertexts."""
 
     source: Store
     program: Program
@@ -45,7 +45,7 @@ class Planner:
     column: str | None
 
     def plan(self, entries: Iterable[Entry]) -> list[Planned]:
-        """In order of the entries; reads the beginning of every file and the footer of every table."""
+        """Plans inputs in order of the entries; reads the beginning of every file and the footer of every table."""
         with ThreadPoolExecutor(_READERS, thread_name_prefix="header") as pool:
             return list(pool.map(self._planned, entries))
 
@@ -82,7 +82,7 @@ class Planner:
         return Planned(name, pieces, rows_per_part)
 
     def _row(self, table: Table) -> tuple[int, int]:
-        """Samples and bytes of a row, by the first: an estimate for the others."""
+        """Returns samples and bytes of a row, by the first: an estimate for the others."""
         data = table.first_object()
         if not data:
             return 1, 1
@@ -93,7 +93,7 @@ class Planner:
 
 
 def inputs_in(source: Store, column: str | None) -> list[Entry]:
-    """Everything but hidden names and our own.
+    """Lists inputs: all objects but hidden names and our own.
 
     Raises:
         BatchCallError: there is nothing.

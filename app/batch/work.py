@@ -1,4 +1,4 @@
-"""What a worker does with a task: reads, evaluates, writes. Everything that comes and goes is bytes and plain types."""
+"""Execution of a task by a worker: reads, evaluates, writes. Everything that comes and goes is bytes and plain types."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Desk:
         self._last = threading.local()  # each thread's last table, whose row group is kept
 
     def carry_out(self, task: Sequence[Plain]) -> list[Outcome]:
-        """An outcome for each piece. Files are read ahead of the engine and results written behind it."""
+        """Executes a task and returns an outcome for each piece."""
         files = [name for kind, name, *_ in task if kind == Kind.FILE]
         reading = dict(zip(files, [self._transfers.submit(self._source.read, name) for name in files], strict=True))
         pairs = [self._guarded(piece, reading) for piece in task]

@@ -60,7 +60,7 @@ COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in sect
 
 
 def application(names: Collection[str] | None = None) -> typer.Typer:
-    """The program. Args: names: the commands to import, while the others are only listed; None imports all."""
+    """Returns the program. Args: names: the commands to import, while the others are only listed; None imports all."""
     import typer
 
     from cloakwork.app.cli.shared.program import Program, listed_only, load, root

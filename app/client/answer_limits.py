@@ -1,4 +1,4 @@
-"""What an answer may be: a body of a stated size that comes in a reasonable time, in no encoding, from the server that was asked."""
+"""Limits of answers: a body of a stated size that comes in a reasonable time, in no encoding, from the server that was asked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SLOWEST_UPLOAD: Final = 8 * 1024
 
 
 def seconds_until_answer(request: Request, timeout: float) -> float:
-    """From the first byte of a request to the first one of its answer's body."""
+    """Returns the limit of seconds from the first byte of a request to the first one of its answer's body."""
     return _PATIENCE * timeout + _sent_bytes(request) / _SLOWEST_UPLOAD
 
 
@@ -27,14 +27,14 @@ def _sent_bytes(request: Request) -> int:
 
 
 def late(url: str, seconds: float) -> MisbehavingServerError:
-    """For an answer that has not begun after all that time."""
+    """Returns the error for an answer that has not begun after all that time."""
     return MisbehavingServerError(
         f"{url}: no answer in {seconds:.0f} s, although the connection is there; a slow server needs a larger timeout="
     )
 
 
 def check_head(request: Request, status: int, headers: Mapping[str, str]) -> None:
-    """MisbehavingServerError for an answer from elsewhere, in an encoding, or of a size beyond what was asked for."""
+    """Raises MisbehavingServerError for an answer from elsewhere, in an encoding, or of a size beyond what was asked for."""
     what = f"{request.method} {request.path}"
     if 300 <= status < 400:
         raise MisbehavingServerError(
@@ -79,7 +79,7 @@ class Body:
         return True
 
     def response(self, status: int, headers: Mapping[str, str]) -> Response:
-        """The answer with what has come."""
+        """Returns the answer with what has come."""
         content = b"" if self._is_error and self._encoded else bytes(self._content)
         return Response(status, headers, content[:LONGEST_ERROR] if self._is_error else content)
 

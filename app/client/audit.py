@@ -1,4 +1,4 @@
-"""What an audit of an answer needs, collected while a client asks (docs/howto/client.md, "Audits")."""
+"""Records for the audit of an answer, collected while a client asks (docs/howto/client.md, "Audits")."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ class Recorder:
     _audit_key: str = field(default="", init=False)
 
     def take(self, request: bytes, answer: bytes, headers: Mapping[str, str]) -> None:
-        """Raises:
-        ServiceError: the server does not say its audit key, or another one than before.
+        """Records an exchange.
+
+        Raises:
+            ServiceError: the server does not say its audit key, or another one than before.
         """
         audit_key = headers.get(AUDIT_KEY_HEADER, "")
         if not audit_key:
@@ -43,7 +45,7 @@ class Recorder:
         self.exchanges.append((request, answer))
 
     def write(self, model: str, version: str, program: bytes, service: str, keys: Path) -> None:
-        """The file, with the evaluation keys that lie in `keys`."""
+        """Writes the file, with the evaluation keys that lie in `keys`."""
         with keys.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         manifest = Manifest(

@@ -33,7 +33,7 @@ from cloakwork.app.client.remote_models import RemoteModel, require_samples
 from cloakwork.app.client.scores import Scores
 from cloakwork.app.client.transport import AsyncTransport, SyncTransport, checked_url, is_local
 from cloakwork.fhe_core.errors import FheError, ParameterError, SerializationError
-from cloakwork.fhe_core.parameters import require_structured_keys
+from cloakwork.fhe_core.parameters import require_structured
 
 _LONG_ANSWER: Final = 16 << 20  # bytes of lists of everything
 _MOST_MODELS: Final = 10_000
@@ -42,7 +42,7 @@ _log = logging.getLogger("cloakwork.client")
 
 
 class _Settings:
-    """What both clients are made with.
+    """Settings of both clients.
 
     Args:
         url: of the server, such as "https://fhe.example.org" or "http://127.0.0.1:8123".
@@ -90,7 +90,7 @@ class _Settings:
         self._models: dict[tuple[str, str | None], RemoteModel] = {}
         self._uploads = Uploads()
         self._job_seconds, self._largest_answer = job_timeout, largest_answer
-        self._structured_keys = structured
+        self._structured = structured
         self._options = (self.url, api_key, timeout, verify)
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class _Settings:
         require_samples(x)
         model = yield from self._model(name, version)
         if model.lookup_set is not None:
-            require_structured_keys(model.lookup_set, self._structured_keys)
+            require_structured(model.lookup_set, self._structured)
         rows = model.rows(x)
         if self._keys.have_to_be_made(model.keys):
             self._agreement.require_keys(model.keys)
@@ -130,7 +130,7 @@ class _Settings:
     # --- what models were at first use ---
 
     def _require_same(self, model: RemoteModel, any_version: bool) -> None:
-        """ChangedModelError for a model that is not what it was, or, where no version was named, is another version than before."""
+        """Raises ChangedModelError for a model that is not what it was, or, where no version was named, is another version than before."""
         pins = self._keyring.pins.of(self._server, model.name)
         pinned = pins.get(model.version)
         if pinned is None and pins and any_version:
@@ -144,7 +144,7 @@ class _Settings:
         self._keyring.pins.forget(self._server, model.name)
 
     def _pin(self, model: RemoteModel, key: SecretKey) -> None:
-        """SerializationError: there is a pin that the key did not write."""
+        """Raises SerializationError: there is a pin that the key did not write."""
         pins = self._keyring.pins
         pinned, pin = pins.of(self._server, model.name).get(model.version), self._pin_of(model)
         if pinned is None or pinned.key != pin.key:
@@ -180,7 +180,7 @@ class _Settings:
 
 
 def require_toys_of(url: str) -> None:
-    """ParameterError: a server names an insecure set, and is not one of this machine's that a test allows to."""
+    """Raises ParameterError: a server names an insecure set, and is not one of this machine's that a test allows to."""
     if not (is_local(url) and os.environ.get(_TOY_SERVERS_VARIABLE) == "1"):
         raise ParameterError(
             f"the model at {url} has an insecure parameter set, which is for tests; no server may ask for one ({_TOY_SERVERS_VARIABLE}=1 lets those "
@@ -216,11 +216,11 @@ class Client(_Settings):
         self._accept(name)
 
     def models(self) -> list[str]:
-        """The names of the server's models."""
+        """Returns the names of the server's models."""
         return self._transport.carry_out(_listing())
 
     def call(self, method: str, path: str) -> dict[str, Any]:
-        """Any other route without a body (docs/howto/service.md): its answer in JSON, {} when it has none."""
+        """Calls any other route without a body (docs/howto/service.md): its answer in JSON, {} when it has none."""
         return self._transport.carry_out(_call(method, path))
 
     def add_model(
@@ -249,7 +249,7 @@ class Client(_Settings):
         return self._transport.carry_out(add_model(Path(path), name, version, load, progress or _silent))
 
     def model(self, name: str, version: str | None = None) -> RemoteModel:
-        """Its client specification and its facts: parameter set, bytes, bootstraps, failure probability."""
+        """Returns its client specification and its facts: parameter set, bytes, bootstraps, failure probability."""
         return self._transport.carry_out(self._model(name, version))
 
     def score(
@@ -261,7 +261,7 @@ class Client(_Settings):
         progress: Progress | None = None,
         recorder: Recorder | None = None,
     ) -> Scores:
-        """Predictions for samples [samples, ..] with what they cost.
+        """Returns predictions for samples [samples, ..] with what they cost.
 
         Args:
             x: an array or a table; for a model of several inputs a dict of arrays by name, or a tuple of arrays in the model's order.
@@ -275,7 +275,7 @@ class Client(_Settings):
         return self._transport.carry_out(self._score(name, version, x, progress, recorder))
 
     def predict(self, name: str, x: Any, *, version: str | None = None) -> Any:
-        """The predictions of `score`: an array; of a model of several outputs a dict of arrays by name."""
+        """Returns the predictions of `score`: an array; of a model of several outputs a dict of arrays by name."""
         return self.score(name, x, version=version).predictions
 
     def delete_uploaded_keys(self) -> None:
@@ -309,7 +309,7 @@ class AsyncClient(_Settings):
         self._transport = AsyncTransport(*self._options)
 
     async def accept(self, name: str) -> None:
-        """As `Client.accept`."""
+        """Works as `Client.accept`."""
         await asyncio.to_thread(self._accept, name)
 
     async def models(self) -> list[str]:
@@ -325,11 +325,11 @@ class AsyncClient(_Settings):
         load: bool = True,
         progress: Progress | None = None,
     ) -> dict[str, Any]:
-        """As `Client.add_model`."""
+        """Works as `Client.add_model`."""
         return await self._transport.carry_out(add_model(Path(path), name, version, load, progress or _silent))
 
     async def model(self, name: str, version: str | None = None) -> RemoteModel:
-        """As `Client.model`."""
+        """Works as `Client.model`."""
         return await self._transport.carry_out(self._model(name, version))
 
     async def score(
@@ -341,19 +341,19 @@ class AsyncClient(_Settings):
         progress: Progress | None = None,
         recorder: Recorder | None = None,
     ) -> Scores:
-        """As `Client.score`."""
+        """Works as `Client.score`."""
         return await self._transport.carry_out(self._score(name, version, x, progress, recorder))
 
     async def predict(self, name: str, x: Any, *, version: str | None = None) -> Any:
-        """As `Client.predict`."""
+        """Works as `Client.predict`."""
         return (await self.score(name, x, version=version)).predictions
 
     async def delete_uploaded_keys(self) -> None:
-        """As `Client.delete_uploaded_keys`."""
+        """Works as `Client.delete_uploaded_keys`."""
         await self._transport.carry_out(self._forgotten())
 
     async def close(self) -> None:
-        """As `Client.close`."""
+        """Works as `Client.close`."""
         try:
             if self._leaving():
                 await self.delete_uploaded_keys()

@@ -81,7 +81,7 @@ def model_path(name: str, version: str | None = None) -> str:
 
 
 def checked_name(name: Any, what: str) -> str:
-    """A name that the server chose, which becomes part of a path. MisbehavingServerError: it is more than a name."""
+    """Checks a name that the server chose, which becomes part of a path. MisbehavingServerError: it is more than a name."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise MisbehavingServerError(
             f"{what}: expected a name of letters, digits, dots and dashes, got '{one_line(name, 40)}'"
@@ -137,7 +137,8 @@ def _index_client(text: str) -> NeighbourClient:
 def upload_keys(
     path: Path, digest: str, progress: Progress, sha256: str | None = None
 ) -> Conversation[tuple[str, int]]:
-    """The server's name of the evaluation keys in a file, and the bytes sent for it: none when it has them, the rest when it has a part.
+    """Uploads evaluation keys: the server's name of the evaluation keys in a file, and the bytes sent for it: none when it has them, the rest when
+    it has a part.
 
     Args:
         digest: of what they are of (`KeyKind`).
@@ -219,7 +220,7 @@ def _stated_offset(response: Response, default: int, size: int) -> int:
 
 @dataclass(frozen=True)
 class Scoring:
-    """How samples are scored.
+    """The scoring of samples.
 
     Args:
         uploads: what the server is known to have; kept up to date.
@@ -235,7 +236,7 @@ class Scoring:
 
 
 def score(scoring: Scoring, model: RemoteModel, rows: NDArray[Any]) -> Conversation[Scores]:
-    """Encrypted predictions in as many requests as the server's largest batch asks for.
+    """Yields the requests of encrypted predictions, in as many requests as the server's largest batch asks for.
 
     Args:
         rows: samples as `RemoteModel.rows` has them.
@@ -331,7 +332,7 @@ def _job_result(name: str, most_bytes: int, seconds: float, progress: Progress) 
 
 
 def _steps(data: Mapping[str, Any]) -> tuple[int, int] | None:
-    """How many are done, of how many; None: the server says no such numbers."""
+    """Returns how many are done, of how many; None: the server says no such numbers."""
     done, total = data.get("done", 0), data.get("total", 1)
     if type(done) is not int or type(total) is not int or not 0 <= done <= _MOST_STEPS or not 0 <= total <= _MOST_STEPS:
         return None

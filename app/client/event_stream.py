@@ -24,7 +24,7 @@ class EventParser:
         self._bytes, self._start = 0, time.monotonic()
 
     def feed(self, piece: bytes) -> None:
-        """MisbehavingServerError: an event is too large, or there are too many."""
+        """Raises MisbehavingServerError: an event is too large, or there are too many."""
         self._bytes += len(piece)
         if self._bytes > _FIRST_BYTES + _BYTES_A_SECOND * (time.monotonic() - self._start):
             raise MisbehavingServerError(f"events: expected at most {_BYTES_A_SECOND} bytes a second of them, got more")
@@ -37,7 +37,7 @@ class EventParser:
             self.line(line.rstrip(b"\r\n").decode("utf-8", "replace"))
 
     def line(self, line: str) -> None:
-        """One line without its end. MisbehavingServerError: the event is too large."""
+        """Takes one line without its end. MisbehavingServerError: the event is too large."""
         if not line:
             self._dispatch()
             return

@@ -1,4 +1,4 @@
-"""What the client sends and gets, without a word of how: conversations are generators that yield requests and receive responses.
+"""Requests and responses without a transport: conversations are generators that yield requests and receive responses.
 
 One conversation serves the synchronous and the asynchronous client; `transport.py` carries it out.
 """

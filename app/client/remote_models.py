@@ -34,7 +34,7 @@ _QUERY_WORDS: Final = 1 << 26  # of a query of a model for batches, and twice it
 
 @dataclass(frozen=True)
 class RemoteModel(ABC):
-    """Its newest (or the asked) version."""
+    """A model of a server, in its newest or the requested version."""
 
     name: str
     version: str
@@ -66,7 +66,7 @@ class RemoteModel(ABC):
         """Whether its parameter set is for tests."""
 
     def require_answer(self, most_bytes: int) -> None:
-        """ParameterError for a model whose answer to one sample is larger than that."""
+        """Raises ParameterError for a model whose answer to one sample is larger than that."""
         if self.answer_bytes(1) > most_bytes:
             raise ParameterError(
                 f"model '{self.name}': its answer to one sample would have {self.answer_bytes(1):,} bytes, more than {most_bytes:,}; pass "
@@ -75,23 +75,23 @@ class RemoteModel(ABC):
 
     @abstractmethod
     def answer_bytes(self, samples: int) -> int:
-        """The most that an answer has for so many samples of one request."""
+        """Returns the most bytes that an answer to `samples` samples of one request has."""
 
     def samples_together(self, most: int) -> int:
-        """In one request. Args: most: all samples."""
+        """Returns the number of samples in one request. Args: most: all samples."""
         largest = self.facts.get("largest_batch")
         return largest if type(largest) is int and largest > 0 else most
 
     @abstractmethod
     def rows(self, x: Any) -> NDArray[Any]:
-        """Samples as they are encrypted, [samples, numbers]. Args: x: as `Client.score` takes them. Raises: ShapeError."""
+        """Returns samples as they are encrypted, [samples, numbers]. Args: x: as `Client.score` takes them. Raises: ShapeError."""
 
     @abstractmethod
     def encrypt(self, key: Any, rows: NDArray[Any]) -> bytes: ...
 
     @abstractmethod
     def decrypt(self, key: Any, answer: bytes, rows: NDArray[Any]) -> Any:
-        """Predictions. Args: rows: that were asked."""
+        """Returns predictions. Args: rows: that were asked."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class RemoteProgram(RemoteModel):
         return _FRAME_BYTES + ciphertexts * ciphertext_bytes(self.lookup_set)
 
     def samples_together(self, most: int) -> int:
-        """Whatever the server takes, as many as fit the memory of a small machine."""
+        """Returns samples for one request: whatever the server takes, as many as fit the memory of a small machine."""
         parameters = self.lookup_set
         packed = (
             -(-math.prod(self.specification.input_shape) // parameters.polynomial_size) * parameters.polynomial_size
@@ -262,7 +262,7 @@ class RemoteBatchProgram(RemoteProgram):
 
 
 def _digest_of_file(name: str, facts: Mapping[str, Any]) -> bytes:
-    """Of the model's file, as the server says. Raises: ServiceError: it says none."""
+    """Returns the digest of the model's file, as the server says. Raises: ServiceError: it says none."""
     try:
         return bytes.fromhex(facts["program_digest"])
     except (KeyError, TypeError, ValueError) as error:
@@ -279,14 +279,14 @@ def _one_input(name: str, x: Any) -> Any:
 
 
 def require_samples(x: Any) -> None:
-    """ShapeError for none at all, which no model takes."""
+    """Raises ShapeError for none at all, which no model takes."""
     samples = None if isinstance(x, Mapping) else _array(x)
     if samples is not None and (np.ndim(samples) == 0 or len(samples) == 0):
         raise ShapeError(f"input: expected samples first, at least one, got shape {list(np.shape(samples))}")
 
 
 def _array(x: Any) -> Any:
-    """A table as it is, with the names of its columns; None for arrays of different shapes, which only a model of several inputs takes.
+    """Returns a table as it is, with the names of its columns; None for arrays of different shapes, which only a model of several inputs takes.
 
     Lists with a text in them keep the types of their cells: they are no array of texts, which models of numbers refuse.
     """

@@ -35,7 +35,7 @@ _PASSING: Final = (429, 502, 503, 504)  # statuses that may be others a moment l
 
 
 def checked_url(url: str, has_token: bool, allow_plain_http: bool) -> str:
-    """A token in clear over a network is a token given away."""
+    """Checks a URL: a token in clear over a network is a token given away."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ParameterError(f"url: expected http://HOST:PORT or https://HOST, got '{url}'")
@@ -73,7 +73,7 @@ def _options(url: str, api_key: str | None, timeout: float, verify: Any) -> dict
 
 
 def _pause(attempt: int, response: Response | None) -> float:
-    """Seconds before the next attempt: what the server asks for, else twice as long every time, scattered."""
+    """Returns seconds before the next attempt: what the server asks for, else twice as long every time, scattered."""
     asked = None if response is None else retry_after(dict(response.headers))
     if asked is not None:
         return min(asked, _LONGEST_PAUSE_SECONDS)
@@ -82,14 +82,14 @@ def _pause(attempt: int, response: Response | None) -> float:
 
 
 class _Attempts:
-    """How often a request is sent: again after an answer that may be another one later, or none at all, as long as patience lasts."""
+    """Attempts of a request: it is sent again after an answer that may be another one later, or none at all, as long as patience lasts."""
 
     def __init__(self, request: Request, timeout: float) -> None:
         self._request, self._count = request, 0
         self._end = time.monotonic() + seconds_until_answer(request, timeout)
 
     def pause(self, response: Response | None) -> float | None:
-        """Seconds until the next one; None: there is none."""
+        """Returns seconds until the next one; None: there is none."""
         self._count += 1
         if self._count >= ATTEMPTS or not self._request.repeatable:
             return None
@@ -118,7 +118,7 @@ _CUT: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)  # 
 
 
 def _require_trust(url: str, lost: httpx.TransportError) -> None:
-    """UntrustedError where that is why: trying again does not help."""
+    """Raises UntrustedError where that is why: trying again does not help."""
     error: BaseException | None = lost
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -140,14 +140,14 @@ class _Watch:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """As httpx calls it: new connections."""
+        """Follows new connections, as httpx calls it."""
         stream = info.get("return_value") if event.endswith((".connect_tcp.complete", ".start_tls.complete")) else None
         if stream is not None and (connection := stream.get_extra_info("socket")) is not None:
             self._sockets.add(connection)
 
     @contextmanager
     def until(self, url: str, seconds: float) -> Iterator[None]:
-        """MisbehavingServerError for a block that takes longer."""
+        """Raises MisbehavingServerError for a block that takes longer."""
         ended = threading.Event()
         timer = threading.Timer(seconds, self._end, (ended,))
         timer.daemon = True
@@ -244,7 +244,7 @@ class AsyncTransport:
         await self._http.aclose()
 
     async def carry_out(self, conversation: Conversation[T]) -> T:
-        """As SyncTransport; encryption and decryption, which happen inside the generator, run in a thread."""
+        """Carries out a conversation as SyncTransport does; encryption and decryption, which happen inside the generator, run in a thread."""
         step: Callable[[], Request] = partial(next, conversation)
         while True:
             request = await asyncio.to_thread(_advance, step)
@@ -299,7 +299,7 @@ class AsyncTransport:
 
 
 def _last(request: Request, response: Response | None, lost: ConnectionLostError | None) -> Response:
-    """What the last attempt gave."""
+    """Returns what the last attempt gave."""
     if response is not None:
         return _checked(request, response)
     assert lost is not None
@@ -321,7 +321,7 @@ def _advance(step: Callable[[], Request]) -> Request | _End:
 
 
 def _arguments(request: Request, pieces: Callable[[FileBody], Any] = FileBody.pieces) -> dict[str, Any]:
-    """`pieces`: how the client of httpx takes a body that is read as it is sent."""
+    """Returns `pieces`: how the client of httpx takes a body that is read as it is sent."""
     arguments: dict[str, Any] = {"headers": dict(request.headers)}
     if isinstance(request.content, FileBody):
         arguments["content"] = pieces(request.content)

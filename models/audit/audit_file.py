@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an audit file says of itself."""
+    """The manifest of an audit file."""
 
     model: str
     version: str
@@ -80,8 +80,10 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: bytes) -> Manifest:
-        """Raises:
-        ValueError: anything but the fields of this version, each of its kind.
+        """Parses a manifest.
+
+        Raises:
+            ValueError: anything but the fields of this version, each of its kind.
         """
         record = typed.parsed_object(text, unique=True)
         _require_fields(record, _FIELDS)
@@ -116,8 +118,10 @@ class AuditFile:
 
     @classmethod
     def open(cls, path: Path) -> AuditFile:
-        """Raises:
-        SerializationError: another kind of file, truncated, extended or made up.
+        """Opens an audit file.
+
+        Raises:
+            SerializationError: another kind of file, truncated, extended or made up.
         """
         size = path.stat().st_size
         with path.open("rb") as stream:
@@ -152,7 +156,7 @@ class AuditFile:
         return cls(path, manifest, start)
 
     def keys(self) -> bytes:
-        """The evaluation keys, of a file that holds them."""
+        """Returns the evaluation keys, of a file that holds them."""
         assert self.manifest.has_keys
         return self._object(0, "the evaluation keys")
 

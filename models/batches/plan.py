@@ -29,7 +29,7 @@ COEFFICIENT_MODULI: Final = (((1 << 19) - 1,), (PLAINTEXT_LIMIT - 1,), (PLAINTEX
 
 @dataclass(frozen=True)
 class Plan:
-    """How a formula is computed.
+    """The plan of a formula's computation.
 
     Attributes:
         failure_log2: of a ciphertext of answers.
@@ -49,7 +49,7 @@ class Plan:
 
 @lru_cache(maxsize=16)
 def slot_moduli(size: int, count: int) -> tuple[int, ...]:
-    """The largest primes that slots take."""
+    """Returns the largest primes that slots take."""
     found: list[int] = []
     t = (PLAINTEXT_LIMIT - 2) // (2 * size) * (2 * size) + 1
     while len(found) < count:
@@ -78,7 +78,7 @@ def best_plan(formula: Formula, limit: int, packing: Packing, samples: int) -> P
 
 
 def answer_noise(formula: Formula, parameters: LevelledParameters, packing: Packing, levels: tuple[int, int]) -> Noise:
-    """The noise of answers, as foreseen. Args: levels: of queries and of answers. Raises: ParameterError: there is no room for it."""
+    """Returns the noise of answers, as foreseen. Args: levels: of queries and of answers. Raises: ParameterError: there is no room for it."""
     if packing == "query":
         found = _query_noise(formula, parameters, levels)
         if failure_log2(found, parameters, levels[1]) > FAILURE_LOG2:
@@ -118,7 +118,7 @@ def _batches(formula: Formula, moduli: tuple[int, ...] | int, samples: int) -> I
 
 
 def _queries(formula: Formula, moduli: tuple[int, ...], samples: int) -> Iterator[Plan]:
-    """One ciphertext a sample."""
+    """Yields one ciphertext a sample."""
     for name, level, answer_level in (("bgv12", 2, 1), ("bgv12", 2, 2), ("bgv13", 3, 2), ("bgv13", 4, 2)):
         parameters = tuple(LevelledParameters.of(name, t) for t in moduli)
         if formula.features > parameters[0].polynomial_size:

@@ -52,7 +52,7 @@ class Tensors(Refusing):
 
     @classmethod
     def of(cls, parts: Sequence[Part], unused: tuple[str, ...], steps: StepsOfEach | None = None) -> Tensors:
-        """Args: steps: of each input; None: none."""
+        """Joins inputs into one step. Args: steps: of each input; None: none."""
         shapes = tuple(part.shape for part in parts)
         return cls(tuple(part.name for part in parts), shapes, steps or tuple(() for _ in parts), unused)
 
@@ -74,7 +74,7 @@ class Tensors(Refusing):
         return np.concatenate(made, axis=1)
 
     def apart(self, x: Reals) -> tuple[Reals, ...]:
-        """The tensors of numbers [samples, numbers], before the steps."""
+        """Returns the tensors of numbers [samples, numbers], before the steps."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
         parts = np.split(x, ends, axis=1)
         return tuple(part.reshape(len(x), *shape) for part, shape in zip(parts, self.shapes, strict=True))
@@ -202,7 +202,7 @@ def _labels_of(name: str, array: Reals) -> tuple[str, ...]:
 
 
 def _labels(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Of the numbers of a tensor: columns of a table by number, others by the tensor's name alone."""
+    """Returns the labels of the numbers of a tensor: columns of a table by number, others by the tensor's name alone."""
     if len(shape) == 1:
         return tuple(f"{name}[{column}]" for column in range(shape[0]))
     return (name,) * math.prod(shape)

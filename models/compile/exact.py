@@ -34,7 +34,7 @@ _COARSER: Final = (1, 2, 4, 8)  # times the step of scores that weight_bits ask 
 
 
 def exact_programs(c: Compilation) -> Iterator[Program]:
-    """Programs in more and more bits, where settings and weight_bits leave that open. NoParameterSetError when there is none.
+    """Yields programs in more and more bits, where settings and weight_bits leave that open. NoParameterSetError when there is none.
 
     Args:
         c: with ranges (bound_ranges).
@@ -93,7 +93,7 @@ def _exact_program(c: Compilation, settings: NetworkOptions, weight_bits: int) -
         output_unit=chosen.output_unit,
         facts=Facts(
             exact=_facts(found, limits.p_fail_log2, settings.activation_bits),
-            encrypted_argmax=labels,
+            tell="labels" if labels else "scores",
         ),
     )
     return distinct_outputs(program)
@@ -137,7 +137,7 @@ def _on_grid(c: Compilation, unit: float) -> bool:
 def _narrow(
     c: Compilation, unit: float, options: ExactOptions, calibrated: bool
 ) -> tuple[ExactGraph, Graph, ExactChoice]:
-    """Each look-up by itself."""
+    """Returns each look-up by itself."""
     assert c.limits.p_fail_log2 is not None
     found = exact_integers(c.graph, unit, options, calibrated)
     found = replace(found, graph=merge_equal(found.graph))
@@ -147,7 +147,7 @@ def _narrow(
 def _narrow_or_widened(
     c: Compilation, unit: float, options: ExactOptions, calibrated: bool
 ) -> tuple[ExactGraph, Graph, ExactChoice]:
-    """Each look-up by itself where a set serves that; else by comparisons, extremes beside their operands or apart, what costs less."""
+    """Returns each look-up by itself where a set serves that; else by comparisons, extremes beside their operands or apart, what costs less."""
     try:
         return _narrow(c, unit, options, calibrated)
     except NoParameterSetError as error:
@@ -207,7 +207,7 @@ def _facts(found: ExactGraph, p_fail_log2_limit: float, activation_bits: int) ->
 
 
 def _input_quantiser(graph: Graph, bits: int) -> Quantise:
-    """The calibrated range of the input, zero included, in 2^bits - 1 steps."""
+    """Returns the calibrated range of the input, zero included, in 2^bits - 1 steps."""
     assert graph.lower is not None and graph.upper is not None
     own = wires(graph.input)
     low, high = min(0.0, float(graph.lower[own].min())), max(0.0, float(graph.upper[own].max()))

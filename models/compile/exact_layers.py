@@ -29,7 +29,7 @@ _NOISE: Final = 1.0  # per cent of the half torus, of approximate layers: sets t
 
 
 def layered_programs(c: Compilation) -> Iterator[Program]:
-    """Without an exact layer, with one, two, four and so on, and with all of them: the cheapest first.
+    """Yields programs without an exact layer, with one, two, four and so on, and with all of them: the cheapest first.
 
     Args:
         c: with ranges (bound_ranges).

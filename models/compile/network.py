@@ -71,7 +71,7 @@ def compile_network(
 
 
 def _with_original(program: Program) -> Program:
-    """What the check says holds against the user's file as well, which says what the graph says."""
+    """Returns what the check says holds against the user's file as well, which says what the graph says."""
     check = program.facts.check
     if check is None or check.at_least is None:
         return program

@@ -1,4 +1,4 @@
-"""How a network becomes a program: an ordered list of named steps for approximate look-ups, and one for exact ones.
+"""The pipeline from a network to a program: an ordered list of named steps for approximate look-ups, and one for exact ones.
 
 python -m cloakwork.models.compile.pipeline      # the table of docs/explanation/compiler.md
 """
@@ -213,9 +213,11 @@ BY_LAYERS: Final[tuple[Step, ...]] = (
 
 
 def begin(model: onnx.ModelProto, given: Any, options: NetworkOptions, pools_first: bool | None = None) -> Compilation:
-    """Args:
-    given: calibration samples, a Calibration, or None.
-    pools_first: whether max-pools come before the monotone look-ups that they follow; None: in approximate programs.
+    """Begins a compilation.
+
+    Args:
+        given: calibration samples, a Calibration, or None.
+        pools_first: whether max-pools come before the monotone look-ups that they follow; None: in approximate programs.
     """
     first = not options.is_exact if pools_first is None else pools_first
     graph = import_onnx(model, pools_first=first, outputs=options.outputs, rounding=options.rounding)
@@ -223,7 +225,7 @@ def begin(model: onnx.ModelProto, given: Any, options: NetworkOptions, pools_fir
 
 
 def stages(begun: Compilation, steps: tuple[Step, ...]) -> Iterator[tuple[Step, Compilation]]:
-    """The compilation after one step after the other; every graph is checked."""
+    """Yields the compilation after one step after the other; every graph is checked."""
     found = begun
     for step in steps:
         before, found = found.graph, step.run(found)
@@ -233,7 +235,7 @@ def stages(begun: Compilation, steps: tuple[Step, ...]) -> Iterator[tuple[Step, 
 
 
 def restructure(graph: Graph) -> Graph:
-    """An imported graph after the steps that do not need data."""
+    """Returns an imported graph after the steps that do not need data."""
     found = Compilation(NetworkOptions(), None, graph, graph, NetworkOptions().limits)
     for _, each in stages(found, RESTRUCTURING):
         found = each
@@ -294,7 +296,7 @@ def _finished(begun: Compilation, steps: tuple[Step, ...], on_step: OnStep | Non
 
 
 def _requantises(graph: Graph) -> bool:
-    """Whether it is a network of integers: max-pools then have so many bits before a look-up, and so many after it."""
+    """Whether it is a network of integers, whose max-pools have few bits before a look-up or after it."""
     return any(step.operator in QUANTISERS for node in graph.lookups for step in node.steps)
 
 
@@ -303,8 +305,8 @@ def _note(told: list[tuple[str, Graph]], name: str, graph: Graph) -> None:
 
 
 def _cheaper(orders: Sequence[Compilation], steps: tuple[Step, ...], on_step: OnStep | None) -> Compilation:
-    """The cheaper of several that compute the same, first of those that round nothing of the model's integers, then of those that take all inputs;
-    `on_step` is told of its steps. What refuses the first, where all are refused."""
+    """Returns the cheaper of several that compute the same, first of those that round nothing of the model's integers, then of those that take all
+    inputs; `on_step` is told of its steps. What refuses the first, where all are refused."""
     refused: CompileError | None = None
     found: list[tuple[tuple[bool, bool, float], Compilation, list[tuple[str, Graph]]]] = []
     for begun in orders:
@@ -330,7 +332,7 @@ def _cheaper(orders: Sequence[Compilation], steps: tuple[Step, ...], on_step: On
 
 
 def table() -> str:
-    """The steps in Markdown."""
+    """Returns the steps in Markdown."""
     rows = ["| step | does |", "|---|---|"]
     for step in (*APPROXIMATE, *(step for step in (*EXACT, *BY_LAYERS) if step not in APPROXIMATE)):
         rows.append(f"| `{step.name}` | {step.does} |")

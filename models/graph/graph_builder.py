@@ -23,7 +23,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """How wires are encrypted: phase = (value - offset) * scale; numbers, or one for each wire."""
+    """The encoding of wires: phase = (value - offset) * scale; numbers, or one for each wire."""
 
     scale: ArrayLike
     lower: ArrayLike
@@ -43,7 +43,7 @@ class GraphBuilder:
         return self._append(Input(0, (count,), origin), facts)
 
     def linear(self, rows: Sequence[Row], facts: Facts, origin: str) -> Indices:
-        """A position for each row; equal rows share a block."""
+        """Returns a position for each row; equal rows share a block."""
         width = max(1, max(len(row.weights) for row in rows))
         gather = np.full((len(rows), width), ZERO_WIRE, dtype=np.int64)
         weights = np.zeros((len(rows), width + 3))
@@ -62,7 +62,7 @@ class GraphBuilder:
     def sums(
         self, gather: Sequence[Sequence[int]], weights: Sequence[int], constant: float, facts: Facts, origin: str
     ) -> Indices:
-        """A position for each row of wires, all under one block of weights; ZERO_WIRE where a row has nothing to weigh."""
+        """Returns a position for each row of wires, all under one block of weights; ZERO_WIRE where a row has nothing to weigh."""
         wires, block = np.array(gather, dtype=np.int64), np.zeros(len(gather), dtype=np.int64)
         integers = np.array([[weights]], dtype=np.int64)
         return self._append(Linear(self.wire_count, wires, block, integers, np.array([[constant]]), origin), facts)
@@ -70,20 +70,20 @@ class GraphBuilder:
     def lookup(
         self, gather: Indices, tables: Reals, facts: Facts, origin: str, shifts: Sequence[int] | None = None
     ) -> Indices:
-        """One table [2M] for each gathered wire; equal ones are kept once."""
+        """Returns one table [2M] for each gathered wire; equal ones are kept once."""
         distinct, function = np.unique(tables, axis=0, return_inverse=True)
         chosen = None if shifts is None else np.array(shifts, dtype=np.int64)
         node = Lookup(self.wire_count, gather, (Step("Table", (distinct,)),), _flat(function), origin, chosen)
         return self._append(node, facts)
 
     def search(self, gather: Indices, tables: Reals, tolerance: float, facts: Facts, origin: str) -> Indices:
-        """One table [2M] for each gathered wire, of which entries that many slots away are right as well."""
+        """Returns one table [2M] for each gathered wire, of which entries that many slots away are right as well."""
         distinct, function = np.unique(tables, axis=0, return_inverse=True)
         step = Step("Search", (distinct, np.full(len(distinct), tolerance)))
         return self._append(Lookup(self.wire_count, gather, (step,), _flat(function), origin), facts)
 
     def add(self, node: Node, facts: Facts) -> Indices:
-        """A node as it is, at wires of its own; it reads wires that are there."""
+        """Returns a node as it is, at wires of its own; it reads wires that are there."""
         return self._append(replace(node, first_wire=self.wire_count), facts)
 
     def graph(self, output: Indices) -> Graph:

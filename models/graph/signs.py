@@ -27,7 +27,7 @@ MOST_WINDOW_BITS: Final = 6
 
 @dataclass(frozen=True)
 class SignPlan:
-    """How the highest bits of an integer of `bits` bits are found."""
+    """The plan that finds the highest bits of an integer of `bits` bits."""
 
     bits: int
     windows: tuple[int, ...]  # bits of each that is subtracted, the lowest first; the last one holds the sign
@@ -44,7 +44,7 @@ class SignPlan:
 
 
 def plan_signs(bits: int, fits: Callable[[int, int], bool], kept: int = 1) -> SignPlan | None:
-    """With the fewest look-ups; None where the noise leaves no room.
+    """Plans signs with the fewest look-ups; None where the noise leaves no room.
 
     Args:
         fits: whether a window of so many bits can be read where 2^k is the factor on the units: fits(width, k).
@@ -84,7 +84,7 @@ class _Window:
 
 
 def _subtracted(builder: GraphBuilder, rows: list[Row], plan: SignPlan, name: str) -> tuple[list[Row], list[_Window]]:
-    """Rows without the bits below the last window, and the windows before it."""
+    """Returns rows without the bits below the last window, and the windows before it."""
     place, unit, lower = 0, 2.0**-plan.bits, (name, Part.LOWER)
     windows: list[_Window] = []
     for width in plan.windows[:-1]:
@@ -107,7 +107,7 @@ def _subtracted(builder: GraphBuilder, rows: list[Row], plan: SignPlan, name: st
 def highest_bits(
     builder: GraphBuilder, rows: list[Row], plan: SignPlan, tables: Reals, facts: Facts, name: str = SIGNS
 ) -> Indices:
-    """A look-up of the last window of every row, the bits below being gone.
+    """Adds a look-up of the last window of every row, the bits below being gone.
 
     Args:
         rows: constants in units of 2^-bits of the torus.
@@ -202,7 +202,7 @@ def _halves(
     values: tuple[float, float],
     name: str,
 ) -> list[Indices]:
-    """Half of every piece, negated by its turns. Args: values: what is added to the last piece, and the phase for 1."""
+    """Returns half of every piece, negated by its turns. Args: values: what is added to the last piece, and the phase for 1."""
     added, unit = values
     found: list[Indices] = []
     for piece, turn in zip(pieces, turns, strict=True):
@@ -225,7 +225,7 @@ def _looked_up(
     part: tuple[str, Part],
     signs: Sequence[int] | None = None,
 ) -> Indices:
-    """A function of some bits of every row, those below being gone.
+    """Returns a function of some bits of every row, those below being gone.
 
     Args:
         window: the lowest bit, and how many.

@@ -40,7 +40,7 @@ class Contest:
         return 2.0 ** -(self.classes.bit_length() + 1)
 
     def output(self, builder: GraphBuilder, scores: Sequence[Row]) -> Indices:
-        """The number of the class that wins over every other; the first of equal ones."""
+        """Returns the number of the class that wins over every other; the first of equal ones."""
         rows = [_difference(scores[a], scores[b], float(self.leads[a, b])) for a, b in self.pairs]
         sign = np.repeat(
             [0.5, -0.5], 1 << (self.plan.windows[-1] - 1)
@@ -75,7 +75,7 @@ class Contest:
         return [[(next(wires), 1) for _ in range(0, len(own), most)] for own in won]
 
     def _counted(self, builder: GraphBuilder, parts: Sequence[Sequence[tuple[int, int]]]) -> Indices:
-        """How many of the bits hold: each is 1/2 or -1/2."""
+        """Returns how many of the bits hold: each is 1/2 or -1/2."""
         rows = [Row(dict(own), len(own) / 2) for own in parts]
         return builder.linear(rows, circle(self.slots), WINNER)
 

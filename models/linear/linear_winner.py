@@ -29,7 +29,7 @@ class LinearLabels:
 
 
 def effects_of_labels(effects: Effects, threshold: float) -> Effects:
-    """One score for each class, the largest wins. One score against a threshold is that of the second class, the first having 0.
+    """Returns one score for each class, the largest wins. One score against a threshold is that of the second class, the first having 0.
 
     What all classes have in common changes no label, so that it is left out of the constants. One that is too small to be reached has no more than
     that says.
@@ -43,7 +43,7 @@ def effects_of_labels(effects: Effects, threshold: float) -> Effects:
 
 
 def linear_labels(effects: Effects, params: ParameterSet, p_fail_log2: float, bits: int | None) -> LinearLabels:
-    """Scores as fine as the set has room for.
+    """Returns scores as fine as the set has room for.
 
     Raises:
         CompileError: more than 64 classes.

@@ -1,4 +1,4 @@
-"""From an ONNX model (opset 11 or newer) to a graph of Input, Linear and Lookup nodes."""
+"""The importer of ONNX models (opset 11 or newer): a graph of Input, Linear and Lookup nodes."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def is_table_model(model: onnx.ModelProto) -> bool:
 
 
 def load_onnx(model: onnx.ModelProto | str | Path | bytes) -> onnx.ModelProto:
-    """The model of a proto, a path or the bytes of a file. CompileError: no ONNX model."""
+    """Returns the model of a proto, a path or the bytes of a file. CompileError: no ONNX model."""
     if isinstance(model, onnx.ModelProto):
         return model
     if isinstance(model, bytes):
@@ -145,7 +145,8 @@ def _as_onnx_runtime(
     values: dict[str, Value],
     outputs: Sequence[str],
 ) -> list[onnx.NodeProto]:
-    """What remains when ONNX Runtime has folded constants (into `values`), moved quantisers, made biases integers and put kernels for groups."""
+    """Returns what remains when ONNX Runtime has folded constants (into `values`), moved quantisers, made biases integers and put kernels for
+    groups."""
     constants = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
     remaining = []
     for node in nodes:

@@ -25,7 +25,7 @@ _LARGEST: Final = 1 << 30  # bytes of a file that is run
 
 @dataclass(frozen=True)
 class Answers:
-    """What the file says of the first samples, by the names of its outputs; `by`: who ran it."""
+    """Answers of the file to the first samples, by the names of its outputs; `by`: who ran it."""
 
     outputs: Tensors
     samples: int
@@ -56,7 +56,7 @@ def answers_of(model: onnx.ModelProto, outputs: list[str], samples: Tensors) -> 
 def _all(
     run: Run, outputs: list[str], inputs: Mapping[str, onnx.ValueInfoProto], samples: Tensors, at_once: int | None
 ) -> tuple[Tensors, int]:
-    """Answers, and how many there are. ValueError where they are not one for each sample."""
+    """Returns answers, and how many there are. ValueError where they are not one for each sample."""
     count = len(next(iter(samples.values())))
     parts: list[list[NDArray[Any]]] = []
     done, started = 0, time.perf_counter()
@@ -111,7 +111,7 @@ _WAYS: Final[tuple[tuple[str, Callable[[onnx.ModelProto], Run]], ...]] = (
 
 
 def _batch(inputs: Mapping[str, onnx.ValueInfoProto]) -> int | None:
-    """The number of samples that the file is made for; None for any."""
+    """Returns the number of samples that the file is made for; None for any."""
     for each in inputs.values():
         first = each.type.tensor_type.shape.dim[:1]
         if first and first[0].HasField("dim_value") and first[0].dim_value > 0:

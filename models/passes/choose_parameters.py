@@ -82,7 +82,7 @@ class _Quantised:
         self._overflow: tuple[float, PrecisionOverflowError] | None = None  # of the set with least noise of its own
 
     def under(self, params: ParameterSet) -> Attempt | None:
-        """None where it does not fit, or is foreseen to be no better than what fitted before."""
+        """Returns None where it does not fit, or is foreseen to be no better than what fitted before."""
         try:
             plan = plan_scales(self._graph, params, self._limits, self._least_bits, self._stats)
             largest, layer = plan.coarsest() or (math.inf, "")
@@ -126,7 +126,7 @@ def least_error(
     least_bits: int,
     candidates: Sequence[ParameterSet],
 ) -> tuple[Graph, Statistics]:
-    """The variant of a graph of which least error is foreseen, under a set of middling cost; the first where that says nothing."""
+    """Returns the variant of a graph of which least error is foreseen, under a set of middling cost; the first where that says nothing."""
     if len(variants) == 1 or not candidates:
         return variants[0]
     for params in sorted(candidates, key=bootstrap_cost)[len(candidates) // 2 :]:
@@ -152,7 +152,7 @@ def approximate_sets(candidates: Sequence[ParameterSet]) -> list[ParameterSet]:
 
 
 def _within_noise(plan: Plan, least_bits: int) -> Graph:
-    """Quantised weights whose noise, counted after rounding, is within the limit; rounding may have made rows equal."""
+    """Returns quantised weights whose noise, counted after rounding, is within the limit; rounding may have made rows equal."""
     limits = plan.limits
     for share in _SHARES:
         if share < 1:

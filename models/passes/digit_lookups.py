@@ -16,7 +16,7 @@ from cloakwork.models.passes.digit_search import SLOTS, DigitPlan, DigitTables, 
 def search_digits(
     builder: GraphBuilder, rows: Sequence[Row], tables: Sequence[DigitTables], step: Reals, facts: Facts, name: str
 ) -> tuple[list[Indices], Reals]:
-    """Look-ups of one plan: what is to be added up for each row [rows] each, and constants [rows].
+    """Returns look-ups of one plan: what is to be added up for each row [rows] each, and constants [rows].
 
     Args:
         rows: constants in integers.

@@ -1,4 +1,4 @@
-"""What the owner of the data needs to know of a compiled model: how to encrypt an input and how to read the result."""
+"""The client specification of a compiled model, for the owner of the data: how to encrypt an input and how to read the result."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class ClientSpecification:
         )
 
     def to_json(self) -> str:
-        """All that a client needs beside its key; holds no weights of the model."""
+        """Returns all that a client needs beside its key; holds no weights of the model."""
         tail = tail_to_fields(self.output_steps)
         fields = {
             "cloakwork_client": _VERSION,
@@ -131,9 +131,11 @@ class ClientSpecification:
 
     @classmethod
     def from_json(cls, text: str) -> ClientSpecification:
-        """Raises:
-        SerializationError: not such a specification, or of another version.
-        KeyMismatchError: made for another version of the parameter set.
+        """Parses a client specification.
+
+        Raises:
+            SerializationError: not such a specification, or of another version.
+            KeyMismatchError: made for another version of the parameter set.
         """
         try:
             check_text(text)
@@ -163,7 +165,7 @@ class ClientSpecification:
         return result.checked()
 
     def checked(self) -> ClientSpecification:
-        """The specification itself, when it is what `of` makes of a compiled program.
+        """Returns the specification itself, when it is what `of` makes of a compiled program.
 
         Raises:
             SerializationError: its numbers, shapes and steps do not fit each other.
@@ -220,18 +222,18 @@ class ClientSpecification:
 
     @cached_property
     def _tried(self) -> tuple[Reals, TableSizes]:
-        """What the input steps make of no samples, and how much it would be of one."""
+        """The result of the input steps on no samples, and its size for one."""
         none, sizes = no_samples(self.input_steps), TableSizes()
         with np.errstate(all="ignore"):
             first = np.zeros((0, *self.input_shape)) if none is None else none
             return run_on_no_samples(self.input_steps, first, sizes), sizes
 
     def check_size(self, x: Any) -> None:
-        """ShapeError for samples of which the input steps, which a stranger may have written, would make far more numbers than these have."""
+        """Raises ShapeError for samples of which the input steps, which a stranger may have written, would make far more numbers than these have."""
         self._tried[1].check(x)
 
     def inputs(self, x: Any, *, refuse: bool = False) -> Reals:
-        """Samples as the numbers [samples, *input_shape] that are encrypted; what every mode of `predict` starts from.
+        """Returns samples as the numbers [samples, *input_shape] that are encrypted; what every mode of `predict` starts from.
 
         Of a model of several inputs x is a dict of arrays by name, or a tuple of them in the model's order.
 
@@ -266,7 +268,7 @@ class ClientSpecification:
         return np.clip(array, low, high)
 
     def phases(self, x: Any, *, refuse: bool = False) -> Reals:
-        """`inputs` as fractions of the torus [samples, numbers]."""
+        """Returns `inputs` as fractions of the torus [samples, numbers]."""
         values = self.inputs(x, refuse=refuse)
         # Ends of the range may be beyond what is encrypted, by rounding.
         return np.clip(values.reshape(len(values), -1) * self.input_scale, -_MOST_PHASE, _MOST_PHASE)
@@ -282,7 +284,7 @@ class ClientSpecification:
         return self.encrypt_phases(_engine_key(key), self.phases(x))
 
     def encrypt_phases(self, key: ClientKey, phases: Reals) -> SeededPackedCiphertexts:
-        """[samples, numbers]; of sets with r lanes r samples to a row of ciphertexts, copies of the last one where it is not full."""
+        """Returns [samples, numbers]; of sets with r lanes r samples to a row of ciphertexts, copies of the last one where it is not full."""
         packed = key.encrypt_packed(laid_in_lanes(key.parameters, phases), encoding=Encoding.TORUS)
         return packed.with_purpose(self.program)
 
@@ -293,7 +295,7 @@ class ClientSpecification:
         until: Stage = "labels",
         samples: int | None = None,
     ) -> Any:
-        """The model's output, the final steps (softmax, arg-max) included: an array, of several outputs a dict of arrays by name.
+        """Decrypts the model's output, the final steps (softmax, arg-max) included: an array, of several outputs a dict of arrays by name.
 
         Args:
             result: of a server, or its bytes.
@@ -312,7 +314,7 @@ class ClientSpecification:
         return self.output(taken_from_lanes(key.parameters, phases, samples), until)
 
     def output(self, phases: Reals, until: Stage = "labels") -> Any:
-        """Phases [samples, numbers] as the model's output [samples, ..]. ShapeError: the numbers are not this model's."""
+        """Returns phases [samples, numbers] as the model's output [samples, ..]. ShapeError: the numbers are not this model's."""
         if phases.ndim == 0 or phases.size != len(phases) * self.output_scale.size:
             raise ShapeError(
                 f"output: expected an array of shape ['samples', {self.output_scale.size}], got {list(phases.shape)}; it is of another model"
@@ -321,7 +323,7 @@ class ClientSpecification:
         return self.finish(shaped / self.output_scale + self.output_offset, until)
 
     def finish(self, values: Reals, until: Stage = "labels") -> Any:
-        """Values of the graph's output as the model's. Args: until: models of tables can stop at "scores" or "probabilities"."""
+        """Returns values of the graph's output as the model's. Args: until: models of tables can stop at "scores" or "probabilities"."""
         if self.output_unit > 0:
             multiples = np.rint((values - self.output_offset) * (self.output_scale / self.output_unit))
             values = multiples * (self.output_unit / self.output_scale) + self.output_offset
@@ -334,7 +336,7 @@ def _engine_key(key: SecretKey) -> ClientKey:
 
 
 def _check_parameters(name: str, digest: str) -> None:
-    """KeyMismatchError for a set that does not exist here, or has another row."""
+    """Raises KeyMismatchError for a set that does not exist here, or has another row."""
     try:
         found = parameter_digest(parameter_set(name)).hex()
     except ParameterError as error:
@@ -346,7 +348,7 @@ def _check_parameters(name: str, digest: str) -> None:
 
 
 def _brief(error: Exception) -> str:
-    """One line of bounded length: the text may quote the file."""
+    """Returns one line of bounded length: the text may quote the file."""
     line = " ".join(str(error).split())
     return f"the field {line[:200]} is missing" if isinstance(error, KeyError) else line[:200]
 

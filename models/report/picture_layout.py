@@ -1,4 +1,4 @@
-"""Where the boxes of a picture lie: a band for each level, sums on its left, look-ups on its right, lines around the boxes."""
+"""The layout of a picture: a band for each level, sums on its left, look-ups on its right, lines around the boxes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Place:
-    """In which band and column (0 or 1) a box stands, as which of those there."""
+    """The place of a box: its band, its column (0 or 1), and its number there."""
 
     band: int
     column: int
@@ -83,11 +83,11 @@ class Layout:
         return x, self._tops[place.band] + _HEAD + _PAD + place.row * (BOX_HEIGHT + _STACKED)
 
     def band_rectangle(self, band: int) -> tuple[float, float, float, float]:
-        """x, y, width, height."""
+        """Returns x, y, width, height."""
         return _EDGE, self._tops[band], self.width - 2 * _EDGE, self.bands[band].height
 
     def line(self, source: int, target: int) -> str:
-        """The path's data, from one box to the other, past all others."""
+        """Returns the path's data, from one box to the other, past all others."""
         return _rounded(self._points(source, target))
 
     def _take_lanes(self, side: int) -> float:

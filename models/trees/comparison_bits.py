@@ -1,4 +1,4 @@
-"""Where the comparison bits of a program come from: the client (here), or look-ups (grid_bits.py, position_bits.py)."""
+"""Sources of a program's comparison bits: the client (here), or look-ups (grid_bits.py, position_bits.py)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Bit:
     always: int = 0
 
     def weight(self, weight: int, factor: int) -> int:
-        """On the wires' phases, for one on the bit. Args: factor: of comparisons."""
+        """Returns the weight on the wires' phases, for one on the bit. Args: factor: of comparisons."""
         return weight * factor if self.steps is None else weight // self.steps
 
 
 class BitSource(Protocol):
-    """How a program gets its bits."""
+    """A source of a program's bits."""
 
     @property
     def step(self) -> InputStep:

@@ -52,7 +52,7 @@ _NEAR: Final = 1e-9  # of a unit: sums so near to the decision count as ties, wh
 
 
 def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
-    """Several trees take the leaf bits that fit."""
+    """Compiles labels; several trees take the leaf bits that fit."""
     if ensemble.labels is None or ensemble.transform not in CLASS_TRANSFORMS:
         raise CompileError("tell='labels': expected a classifier; regression has no label")
     if len(ensemble.trees) == 1:
@@ -86,7 +86,7 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
         input_steps=(*options.first_steps(ensemble), bits.step),
         output_steps=(Integers(), Pick(ensemble.labels)),
         output_unit=DECISION_UNIT,
-        facts=Facts(trees=plan_facts(scalar, edges, plan, graph), encrypted_argmax=True),
+        facts=Facts(trees=plan_facts(scalar, edges, plan, graph), tell="labels"),
     )
 
 
@@ -121,7 +121,7 @@ def _warning(plan: Plan) -> str:
 
 
 def _single_tree(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
-    """The number of the label as the value of every leaf."""
+    """Returns the number of the label as the value of every leaf."""
     assert ensemble.labels is not None and ensemble.base is not None
     (tree,) = ensemble.trees
     scores = np.where(tree.left[:, None] < 0, tree.values, 0.0) + ensemble.base
@@ -133,12 +133,12 @@ def _single_tree(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     return replace(
         program,
         output_steps=(*program.output_steps[:-2], Pick(ensemble.labels)),  # in place of the transform
-        facts=replace(program.facts, encrypted_argmax=True),
+        facts=replace(program.facts, tell="labels"),
     )
 
 
 def _difference(ensemble: TreeEnsemble) -> TreeEnsemble:
-    """One score that is positive where the second class wins."""
+    """Returns one score that is positive where the second class wins."""
     assert ensemble.base is not None
     if ensemble.outputs == 1:
         base = ensemble.base - class_threshold(ensemble.transform)
@@ -150,7 +150,7 @@ def _difference(ensemble: TreeEnsemble) -> TreeEnsemble:
 def _plan(
     scalar: TreeEnsemble, edges: Edges, skeleton: Skeleton, params: ParameterSet, p_fail_log2: float
 ) -> tuple[Plan, int] | None:
-    """The plan and the least positive sum; None when no leaf values are coarse enough."""
+    """Returns the plan and the least positive sum; None when no leaf values are coarse enough."""
     for slots in range(min(largest_slots(params, p_fail_log2), MOST_SLOTS), _FEWEST_SLOTS - 1, -1):
         finest = _finest(scalar, slots)
         if finest is None:
@@ -170,7 +170,7 @@ def _plan(
 
 
 def _finest(scalar: TreeEnsemble, slots: int) -> tuple[LeafIntegers, int, int] | None:
-    """The finest leaf values with at most `slots` sums on either side of the decision, and the least positive sum."""
+    """Returns the finest leaf values with at most `slots` sums on either side of the decision, and the least positive sum."""
     for steps in range(2 * slots, 0, -1):
         integers = leaf_integers(scalar, 1, 1, steps)
         leaves = [own.values[scalar.trees[own.tree].leaves] for own in integers.scalar_trees]

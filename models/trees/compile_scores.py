@@ -27,7 +27,7 @@ from cloakwork.models.trees.tree_program import read_edges, tree_graph, used_edg
 
 
 def compile_scores(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
-    """NoParameterSetError: no candidate has room for the trees."""
+    """Raises NoParameterSetError: no candidate has room for the trees."""
     edges, node_edges = edges_of(ensemble)
     wishes = tree_wishes(ensemble, edges, options)
     compared = Compared(ensemble, edges, node_edges)
@@ -77,7 +77,7 @@ def _majorities(edges: Edges, wide: NDArray[np.bool_]) -> Callable[[ParameterSet
 def _position_lookups(
     ensemble: TreeEnsemble, edges: Edges, options: TreeOptions
 ) -> Callable[[ParameterSet, Indices], int]:
-    """Of thresholds="server", for the choice of a set."""
+    """Returns the position lookups of thresholds="server", for the choice of a set."""
 
     def lookups(params: ParameterSet, read: Indices) -> int:
         code = digit_code(params, options.p_fail_log2)
@@ -87,7 +87,7 @@ def _position_lookups(
 
 
 def other_limits(made: Graph, plan: Plan, p_fail_log2: float) -> dict[str, float]:
-    """Noise limits of the layers whose look-ups tell more or fewer values apart than those of leaves."""
+    """Returns noise limits of the layers whose look-ups tell more or fewer values apart than those of leaves."""
     usual = 1 / (4 * plan.layout.slots)
     return {
         name: noise_limit_percent(plan.params, margin, p_fail_log2)
@@ -97,7 +97,7 @@ def other_limits(made: Graph, plan: Plan, p_fail_log2: float) -> dict[str, float
 
 
 def _output_steps(ensemble: TreeEnsemble, plan: Plan) -> tuple[OutputStep, ...]:
-    """Integers of the groups, their digits where they have several, the scores, and what follows them."""
+    """Returns integers of the groups, their digits where they have several, the scores, and what follows them."""
     layout = plan.layout
     scalar = [plan.integers.scalar_trees[group.members[0]] for group in layout.groups]
     width = max(len(own.radix) for own in scalar)

@@ -76,13 +76,13 @@ class _Scores:
         return leads, (most - 1).bit_length() + 1
 
     def norm(self, pairs: list[tuple[int, int]]) -> float:
-        """L2, of a difference on the outputs of look-ups, the largest."""
+        """Returns L2, of a difference on the outputs of look-ups, the largest."""
         lookups = np.array([group.lookups for group in self.groups])
         return math.sqrt(max(((self.members[:, a] - self.members[:, b]) ** 2 * lookups).sum() for a, b in pairs))
 
 
 def compile_winner(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
-    """NoParameterSetError: the scores are too fine, or too many trees, for the noise of every candidate."""
+    """Raises NoParameterSetError: the scores are too fine, or too many trees, for the noise of every candidate."""
     assert ensemble.labels is not None
     check_classes(len(ensemble.labels))
     plain = _with_score_of_each(ensemble)
@@ -105,7 +105,7 @@ def compile_winner(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
         input_steps=(*options.first_steps(ensemble), found.source.step),
         output_steps=(Integers(), Pick(ensemble.labels)),
         output_unit=found.contest.output_unit,
-        facts=Facts(trees=found.facts, encrypted_argmax=True),
+        facts=Facts(trees=found.facts, tell="labels"),
     )
 
 
@@ -123,7 +123,7 @@ class _Made:
 
 
 def _made(compared: Compared, wishes: Wishes, params: ParameterSet, options: TreeOptions) -> _Made | None:
-    """The program under one set; None when its noise leaves no room."""
+    """Returns the program under one set; None when its noise leaves no room."""
     for share in _SHARES:
         found = _plan(compared, wishes, params, share)
         if found is None:
@@ -142,7 +142,7 @@ def _made(compared: Compared, wishes: Wishes, params: ParameterSet, options: Tre
 
 
 def _with_score_of_each(ensemble: TreeEnsemble) -> TreeEnsemble:
-    """One output for each class, largest wins; one score against a threshold becomes that of the second class, the first having 0."""
+    """Returns one output for each class, largest wins; one score against a threshold becomes that of the second class, the first having 0."""
     assert ensemble.base is not None
     if ensemble.outputs > 1:
         return replace(ensemble, labels=None, transform="none")

@@ -29,7 +29,7 @@ _MAJORITY: Final = 2
 
 
 def grid_step(ensemble: TreeEnsemble, grids: Sequence[FeatureGrid], bits: int) -> Thermometer:
-    """The client's comparisons. CompileError: more bits than a sample should have."""
+    """Returns the client's comparisons. CompileError: more bits than a sample should have."""
     count = np.array([grid.count for grid in grids], dtype=np.int64)
     step = Thermometer(
         np.arange(len(grids), dtype=np.int64),
@@ -53,7 +53,7 @@ def grid_step(ensemble: TreeEnsemble, grids: Sequence[FeatureGrid], bits: int) -
 
 
 def grid_points(edges: Edges, used: Indices, step: Thermometer | Positions) -> dict[int, tuple[int, int]]:
-    """The feature of every used edge and the number of its grid point."""
+    """Returns the feature of every used edge and the number of its grid point."""
     found: dict[int, tuple[int, int]] = {}
     features = edges.feature[used]
     for feature in np.unique(features):
@@ -99,7 +99,7 @@ class GridBits:
         return found
 
     def _digit_sum(self, wires: Indices, feature: int, point: int) -> tuple[tuple[int, int, int], int]:
-        """A, B and C of a feature in two digits, and how many of them always hold, of which there is no wire."""
+        """Returns a, B and C of a feature in two digits, and how many of them always hold, of which there is no wire."""
         digit, first = int(self.step.digit[feature]), int(self.step.starts[feature])
         high_bits = int(self.step.count[feature]) >> digit
         high, low = divmod(point, 1 << digit)
@@ -115,7 +115,7 @@ class GridBits:
     def _majorities(
         self, builder: GraphBuilder, wires: Indices, points: Sequence[tuple[int, int]]
     ) -> dict[tuple[int, int], int]:
-        """The wires, at +-1/2, of the comparisons with points of features in two digits."""
+        """Returns the wires, at +-1/2, of the comparisons with points of features in two digits."""
         if not points:
             return {}
         sums = [self._digit_sum(wires, feature, point) for feature, point in points]

@@ -53,7 +53,7 @@ _FLAG_SHARE: Final = 0.7  # of the noise of an index on bits from look-ups, for 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Everything about one parameter set."""
+    """The plan under one parameter set."""
 
     params: ParameterSet
     integers: LeafIntegers
@@ -108,7 +108,8 @@ class Compared:
 def cheapest_plan(
     compared: Compared, wishes: Wishes, sets: Sequence[ParameterSet], last: Sequence[ParameterSet] = ()
 ) -> Plan:
-    """Args: last: those of the sets that are tried where none of the others fits. NoParameterSetError: none has room for the trees."""
+    """Finds the cheapest plan. Args: last: those of the sets that are tried where none of the others fits. NoParameterSetError: none has room for
+    the trees."""
     first = [params for params in sets if params not in last]
     problems: dict[str, list[str]] = {}  # the sets of each reason
 
@@ -129,14 +130,14 @@ def cheapest_plan(
 
 
 def _grouped(problems: Mapping[str, list[str]]) -> str:
-    """Those of the last candidates first, which are the large ones."""
+    """Returns those of the last candidates first, which are the large ones."""
     reasons = [f"{some(names)}: {reason}" for reason, names in reversed(list(problems.items()))]
     more = [f"and {len(reasons) - 2} other reasons"] if len(reasons) > 2 else []
     return "; ".join(reasons[:2] + more)
 
 
 def _by_sample(compared: Compared, wishes: Wishes, sets: Sequence[ParameterSet]) -> list[ParameterSet]:
-    """The sets under which some of many trees cost least; first those that fit."""
+    """Returns the sets under which some of many trees cost least; first those that fit."""
     trees = compared.ensemble.trees
     chosen = np.linspace(0, len(trees) - 1, _SAMPLED_TREES).astype(int).tolist()
     sample = compared.of_trees(chosen)
@@ -193,7 +194,7 @@ def _planned(
 def _foreseen(
     compared: Compared, wishes: Wishes, params: ParameterSet, most: int, ways: list[int]
 ) -> tuple[int, list[int]]:
-    """Leaf bits and ways for many trees whose answers are to have no more than MOST_ANSWER_BYTES, as far as some of the trees tell.
+    """Returns leaf bits and ways for many trees whose answers are to have no more than MOST_ANSWER_BYTES, as far as some of the trees tell.
 
     Numbers of several digits take fewer look-ups, but those of several trees do not add up.
     """
@@ -216,7 +217,7 @@ def _foreseen(
 
 
 def _small_enough(compared: Compared, plan: Plan, wishes: Wishes, ways: Sequence[int]) -> Plan:
-    """The plan, or one with fewer leaf bits, as many as answers of MOST_ANSWER_BYTES have room for."""
+    """Returns the plan, or one with fewer leaf bits, as many as answers of MOST_ANSWER_BYTES have room for."""
     least = _least_bits(compared.ensemble)
     if answer_size(plan.layout, plan.params) <= MOST_ANSWER_BYTES or plan.leaf_bits <= least:
         return plan
@@ -235,8 +236,8 @@ def _small_enough(compared: Compared, plan: Plan, wishes: Wishes, ways: Sequence
 
 
 def _least_bits(ensemble: TreeEnsemble) -> int:
-    """Of leaf values in large answers. Rounding errors are spread evenly over a step, and those of an average's trees have little to do with
-    each other."""
+    """Returns the least bits of leaf values in large answers. Rounding errors are spread evenly over a step, and those of an average's trees have
+    little to do with each other."""
     bits = _LEAST_BITS_FOR_SIZE
     if ensemble.aggregation == "mean":
         trees = 12 * len(ensemble.trees)
@@ -288,7 +289,8 @@ def slots_of(wishes: Wishes, params: ParameterSet) -> int:
 def covers_of(
     compared: Compared, chosen: Sequence[tuple[int, Indices]], wishes: Wishes, params: ParameterSet, slots: int
 ) -> tuple[int, list[Covers]]:
-    """The slots used and the look-ups, in several ways where there are; fewer slots where bits that come from look-ups bring too much noise."""
+    """Returns the slots used and the look-ups, in several ways where there are; fewer slots where bits that come from look-ups bring too much
+    noise."""
     trees = compared.skeleton.trees(chosen)
     if not wishes.server:
         budget = Budget(slots, flag_weights(params, slots, wishes.p_fail_log2))
@@ -349,7 +351,7 @@ def _kinds(integers: LeafIntegers) -> list[int]:
 
 
 def _most_packed(params: ParameterSet, p_fail_log2: float) -> int:
-    """Values that an output tells apart after a few look-ups."""
+    """Returns values that an output tells apart after a few look-ups."""
     variance = _PACKED_LOOKUPS * noise.blind_rotation_variance(params)
     values = 2
     while noise.p_fail_log2(1 / (4 * values), variance) <= p_fail_log2 and values < 1 << 12:

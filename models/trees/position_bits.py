@@ -44,7 +44,7 @@ _Column: TypeAlias = tuple[int, int, bool]  # feature, digit, and whether a miss
 
 @dataclass(frozen=True)
 class DigitCode:
-    """What the look-ups of one set make of positions."""
+    """The code of positions that the look-ups of one set read."""
 
     bits: int  # of a digit, whose values one look-up tells apart
     together: int  # digits that one sign compares
@@ -66,8 +66,8 @@ def digit_code(params: ParameterSet, p_fail_log2: float) -> DigitCode:
 
 
 def _sign_p_fail_log2(params: ParameterSet, bits: int, together: int) -> float:
-    """That the sign of a sum of so many digits is wrong: 2 and 1 results of rotations, those of one digit correlated, and half a turn from the
-    client; the nearest sums are 2^-together away from the next, half of that from the edge."""
+    """Returns log2 of the probability that the sign of a sum of digits is wrong: 2 and 1 results of rotations, those of one digit correlated, and
+    half a turn from the client; the nearest sums are 2^-together away from the next, half of that from the edge."""
     pairs = 2 * (together - 1)
     norm = math.sqrt(pairs + 1 + pairs * noise.rotation_correlation_bound(params))
     flip = noise.linear_variance(noise.fresh_variance(params), 2.0 * (1 << bits))
@@ -160,7 +160,7 @@ class PositionBits:
         return min(self.code.together, int(self.step.digits.max()))
 
     def _scale(self, feature: int, digit: int) -> float:
-        """Of the results for a digit: one index of a sum for the lowest digit, 2^(i - 1) for the two results of that at place i."""
+        """Returns the scale of the results for a digit: one index of a sum for the lowest digit, 2^(i - 1) for the two results of that at place i."""
         if self._stages(feature) == 0:
             return 1 / (2 * self.slots)
         place = (digit - 1) % (self.code.together - 1) + 1 if digit else 0
@@ -169,7 +169,7 @@ class PositionBits:
     # --- the graph: nodes of one block, so that rows differ in nothing but what they read ------------------------------------------
 
     def _compared(self, builder: GraphBuilder, inputs: Indices) -> dict[_Column, list[int]]:
-        """The wires that say whether a digit is at most e, by e = 0 .. 2^b - 1; the last always does."""
+        """Returns the wires that say whether a digit is at most e, by e = 0 .. 2^b - 1; the last always does."""
         radix, columns = self.code.radix, self._columns
         gather = [
             [int(inputs[self.step.starts[feature] + digit]), *self._flip(inputs, feature, flips)]
@@ -205,7 +205,8 @@ class PositionBits:
         signs.update(zip(edges, outputs.tolist(), strict=True))
 
     def _higher(self, feature: int, point: int, stage: int, at_most: dict[_Column, list[int]]) -> list[int]:
-        """Three wires for each place of a sum but the lowest: [x <= t], [x <= t - 1], and for t = 0, in its place what always holds, subtracted."""
+        """Returns three wires for each place of a sum but the lowest: [x <= t], [x <= t - 1], and for t = 0, in its place what always holds,
+        subtracted."""
         found = []
         for place in range(1, self._places):
             digit = stage * (self.code.together - 1) + place
@@ -220,7 +221,7 @@ class PositionBits:
         return point >> self.code.bits * digit & (self.code.radix - 1)
 
     def _flip(self, inputs: Indices, feature: int, flips: bool) -> list[int]:
-        """The wire that turns an index by half where the value is missing; none where no value can be."""
+        """Returns the wire that turns an index by half where the value is missing; none where no value can be."""
         if not self.step.missing:
             return []
         return [int(inputs[self.step.starts[feature] + self.step.digits[feature]]) if flips else ZERO_WIRE]

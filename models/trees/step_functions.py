@@ -19,7 +19,7 @@ class Step:
 
 
 def step_function(root: int, ends: list[tuple[int, int]], trees: FlatTrees, edges: Edges) -> Step | None:
-    """The differences of values at the thresholds, or None where missing values disagree with them.
+    """Returns the differences of values at the thresholds, or None where missing values disagree with them.
 
     Args:
         ends: nodes below splits of the root's feature alone, and their values; they share out all bins.

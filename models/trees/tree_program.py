@@ -45,7 +45,7 @@ class OutputGroup:
     lookups: int  # different indices
 
     def reads_from(self, units: int) -> int:
-        """The lowest value as the client takes it: 0 where the torus has room, so that it does not know the lowest."""
+        """Returns the lowest value as the client takes it: 0 where the torus has room, so that it does not know the lowest."""
         return 0 if 0 <= self.lowest and self.highest < units else self.lowest
 
     def centre(self, units: int) -> int:
@@ -82,7 +82,7 @@ def choose_layout(
     p_fail_log2: float,
     coarser: int = 0,
 ) -> Layout | None:
-    """The R with the fewest outputs, and the trees of each; None when a tree alone has too many values.
+    """Returns the R with the fewest outputs, and the trees of each; None when a tree alone has too many values.
 
     Args:
         kinds: trees of one kind may be added up.
@@ -99,7 +99,7 @@ def choose_layout(
 
 
 def most_values(params: ParameterSet, slots: int, p_fail_log2: float) -> int:
-    """Values that an output of one look-up, or of none, tells apart at most."""
+    """Returns values that an output of one look-up, or of none, tells apart at most."""
     variance = noise.rerandomisation_variance(params)
     units = MOST_UNITS
     while units > 2 * slots and noise.p_fail_log2(1 / (2 * units), variance) > p_fail_log2:
@@ -108,14 +108,14 @@ def most_values(params: ParameterSet, slots: int, p_fail_log2: float) -> int:
 
 
 def answer_size(layout: Layout, params: ParameterSet) -> int:
-    """Bytes of a sample's outputs, about."""
+    """Returns bytes of a sample's outputs, about."""
     most = max(group.lookups for group in layout.groups)
     variance = most * noise.blind_rotation_variance(params) + noise.rerandomisation_variance(params)
     return bytes_of(params, len(layout.groups), bits_beside(params, variance))
 
 
 class _Grouping:
-    """What is known of the sums of some covers before they are made."""
+    """Facts of the sums of some covers before they are made."""
 
     def __init__(self, covers: Sequence[Cover], kinds: Sequence[int], params: ParameterSet, coarser: int = 0) -> None:
         numbers: dict[Index, int] = {}  # each is one look-up
@@ -137,7 +137,7 @@ class _Grouping:
         self._terms = self._weights + np.array(terms, dtype=np.int64)
 
     def first_fit(self, units: int, p_fail_log2: float, fewer_than: int | None) -> list[OutputGroup] | None:
-        """The widest trees first, each into the first sum with room; None when one has none, or when the sums are not fewer."""
+        """Returns the widest trees first, each into the first sum with room; None when one has none, or when the sums are not fewer."""
         allowed = self._largest_variance(units, p_fail_log2)
         if (self._width >= units).any():
             return None
@@ -181,7 +181,7 @@ class _Grouping:
         return [self._group(own, len(found)) for own, found in zip(members, indices, strict=True)]
 
     def p_fail_log2(self, groups: Sequence[OutputGroup], units: int) -> float:
-        """log2 of the probability that a sum is decoded wrongly, the worst."""
+        """Returns log2 of the probability that a sum is decoded wrongly, the worst."""
         return max(noise.p_fail_log2(1 / (2 * units), self._of_members(group.members)) for group in groups)
 
     def _group(self, members: list[int], lookups: int) -> OutputGroup:
@@ -189,12 +189,12 @@ class _Grouping:
         return OutputGroup(tuple(members), low, sum(self._covers[i].highest for i in members), lookups)
 
     def _least_count(self, units: int) -> int:
-        """Sums that the widths alone ask for."""
+        """Returns sums that the widths alone ask for."""
         total = np.bincount(self._kind, weights=self._width)
         return int(np.ceil(total / (units - 1)).sum())
 
     def _of_members(self, members: Sequence[int]) -> float:
-        """Variance of a sum: linear terms on one bit are added before they are squared."""
+        """Returns variance of a sum: linear terms on one bit are added before they are squared."""
         linear: dict[int, int] = {}
         for i in members:
             for edge, weight in self._covers[i].linear.items():
@@ -205,7 +205,7 @@ class _Grouping:
         return float(self._variance(lookups, math.sqrt(squares), terms))
 
     def _variance(self, lookups: ArrayLike, weights: ArrayLike, terms: ArrayLike) -> Reals:
-        """Noise, that of rounding the answer's words included; and the rounding of 1/R and of table entries to whole words, taken as if all
+        """Returns noise, that of rounding the answer's words included; and the rounding of 1/R and of table entries to whole words, taken as if all
         errors added up."""
         params = self._params
         computed = np.asarray(lookups) * noise.blind_rotation_variance(params)
@@ -227,7 +227,7 @@ class _Grouping:
 
 
 def used_edges(covers: Covers) -> Indices:
-    """Those that something reads, or the first one where nothing does."""
+    """Returns those that something reads, or the first one where nothing does."""
     found = read_edges(covers)
     return found if len(found) else np.zeros(1, dtype=np.int64)
 
@@ -239,13 +239,13 @@ def read_edges(covers: Covers) -> Indices:
 
 
 def compared_edges(covers: Covers) -> Indices:
-    """Those that are read, and not as sums of digits."""
+    """Returns those that are read, and not as sums of digits."""
     read = read_edges(covers)
     return read[~np.isin(read, list(covers.digit_sums))]
 
 
 def largest_norm(covers: Covers, feature: Indices, correlation: float = 0.0) -> float:
-    """L2 norm of the weights of an index, the largest.
+    """Returns L2 norm of the weights of an index, the largest.
 
     Args:
         feature: [edges]: bits of one feature count as correlated, by at most `correlation`, which makes the norm larger.
@@ -269,7 +269,7 @@ def squared_norm(weights: Index, covers: Covers, feature: Indices, correlation: 
 def tree_graph(
     covers: Covers, layout: Layout, source: BitSource, factor: int, positive_from: int | None = None
 ) -> Graph:
-    """Bits, flags, indices, look-ups, sums. Look-ups on one index in one sum are one, equal ones in different sums too.
+    """Builds bits, flags, indices, look-ups, sums. Look-ups on one index in one sum are one, equal ones in different sums too.
 
     Args:
         factor: steps of a bit's phase in a step of an index.
@@ -287,7 +287,7 @@ def tree_graph(
 
 
 def score_rows(builder: GraphBuilder, covers: Covers, layout: Layout, source: BitSource, factor: int) -> list[Row]:
-    """Bits, flags, indices and look-ups of leaves; the sum of each group in units of 1/R."""
+    """Builds bits, flags, indices and look-ups of leaves; the sum of each group in units of 1/R."""
     bits = source.build(builder)
     _add_flags(builder, covers, layout, bits, factor)
     sums = [sum_covers(covers.trees[member] for member in group.members) for group in layout.groups]
@@ -311,7 +311,7 @@ def _add_flags(builder: GraphBuilder, covers: Covers, layout: Layout, bits: dict
 def _add_leaves(
     builder: GraphBuilder, lookups: Sequence[TreeLookup], layout: Layout, bits: dict[int, Bit], factor: int
 ) -> Indices:
-    """Their wires; one batch, after all flags."""
+    """Returns their wires; one batch, after all flags."""
     outputs = np.zeros(len(lookups), dtype=np.int64)
     if not lookups:
         return outputs
@@ -329,7 +329,7 @@ def _indices(
 
 
 def _entries(lookup: TreeLookup, bits: dict[int, Bit]) -> Reals:
-    """[2M], turned by what its bits always are."""
+    """Returns [2M], turned by what its bits always are."""
     turn = sum(weight * bits[bit].always for bit, weight in lookup.weights)
     return np.roll(lookup.entries, -turn)
 
@@ -355,7 +355,7 @@ def _row(weights: dict[int, int], constant: float, bits: dict[int, Bit], factor:
 
 
 def _sum_rows(sums: Sequence[SummedCovers], outputs: Indices, bits: dict[int, Bit]) -> list[Row]:
-    """Every group's sum of look-ups and, with a unit of 1/R each, of bits with weights."""
+    """Returns every group's sum of look-ups and, with a unit of 1/R each, of bits with weights."""
     rows, start = [], 0
     for own in sums:
         row = _row(own.linear, own.constant, bits, 1)
@@ -366,6 +366,6 @@ def _sum_rows(sums: Sequence[SummedCovers], outputs: Indices, bits: dict[int, Bi
 
 
 def _wrapped(entries: Reals, units: int) -> Reals:
-    """The same on the torus, at most half a turn either way."""
+    """Returns the same on the torus, at most half a turn either way."""
     result: Reals = entries - units * np.rint(entries / units)
     return result

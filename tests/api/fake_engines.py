@@ -26,6 +26,7 @@ class FakeLink:
         self.cancelled: list[str] = []
         self.forgotten: list[str] = []
         self.bodies: list[bytes] = []
+        self.beside: list[bool] = []
 
     @property
     def sent(self) -> list[str]:
@@ -50,6 +51,7 @@ class FakeLink:
                 self.runs.append([part["id"] for part in message["parts"]])
                 assert sum(part["bytes"] for part in message["parts"]) == len(body)
                 self.bodies.append(body)
+                self.beside.append(message["beside"])
 
 
 class FakeEngines:

@@ -1,7 +1,7 @@
 """How long short requests wait beside a long job of another tenant.
 
 PYTHONPATH=tests/api:tests/models:tests/suite python tests/benchmarks/beside_a_long_job.py --requests 300 --json result.json
-With --workers 2: a web process and as many workers of one thread on a PostgreSQL; else one process with two threads.
+With --workers 2: a web process and as many workers of one thread on a PostgreSQL; else one process with --threads.
 
 The job is images for a network of 49,152 bootstraps, as many as half an hour takes, or memory; it is cancelled when the other tenant's requests have
 been asked, one after the other, alone and then beside it. Requests that become jobs (202) are counted, not timed.
@@ -31,7 +31,7 @@ from scoring_server import Server, User, becomes, new_tenant, running
 import cloakwork.models.zoo
 
 ZOO = Path(cloakwork.models.zoo.__file__).parent
-COMMON = {"STRUCTURED_KEYS": "true", "SYNCHRONOUS_SECONDS": "5"}
+COMMON = {"STRUCTURED": "true", "SYNCHRONOUS_SECONDS": "5"}
 
 
 def fill(data: Path, models: tuple[str, ...]) -> Path:
@@ -45,12 +45,12 @@ def fill(data: Path, models: tuple[str, ...]) -> Path:
 
 
 @contextmanager
-def service(folder: Path, models: tuple[str, ...], workers: int) -> Iterator[tuple[Server, str | None]]:
+def service(folder: Path, models: tuple[str, ...], workers: int, threads: int) -> Iterator[tuple[Server, str | None]]:
     if not workers:
         data = fill(folder / "data", models)
         new_tenant(data, "first")
         with running(
-            data, insecure=False, environment={"THREADS": "2", "ENGINE_MISSED_PINGS": "10", **COMMON}
+            data, insecure=False, environment={"THREADS": str(threads), "ENGINE_MISSED_PINGS": "10", **COMMON}
         ) as server:
             yield server, None
         return
@@ -91,11 +91,12 @@ def main() -> None:
     parser.add_argument("--large", default="cifar10-vgg", help="model of the job")
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--workers", type=int, default=0, help="of a fleet; 0: one process")
+    parser.add_argument("--threads", type=int, default=2, help="of one process")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as name,
-        service(Path(name), (options.small, options.large), options.workers) as (server, database),
+        service(Path(name), (options.small, options.large), options.workers, options.threads) as (server, database),
     ):
 
         def user(tenant: str, model: str) -> User:
@@ -123,6 +124,7 @@ def main() -> None:
         greedy.http.delete(f"/v2/jobs/{job}")
     record = {
         "workers": options.workers,
+        "threads": options.threads if not options.workers else 1,
         "job_seconds": estimate,
         "job_samples": samples,
         "job_after": state,

@@ -57,6 +57,17 @@ def test_reports_say_the_same_by_the_same_names(model: Any) -> None:
     assert isinstance(json.loads(json.dumps(report)), dict) and str(model)
 
 
+def test_encrypted_predictions_make_a_key_where_none_is_given(model: Any) -> None:
+    assert model.predict(X[:1], "encrypted")[0] == model.predict(X[:1])[0]
+
+
+def test_files_keep_how_it_answers_as_the_users_own(model: Any, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
+    served = cw.load(tmp_path / "model")
+    assert served.report() == model.report() and served.report()["original"]["samples"] > 0
+    assert str(served) == str(model)
+
+
 def test_a_file_and_two_parties(model: Any, tmp_path: Path) -> None:
     """The client has its specification's text alone, the server a file and public keys."""
     model.save(tmp_path / "model")

@@ -25,7 +25,7 @@ _OWN = ("index_", "_key")  # what fitting, cloning and pickling drop
 
 
 def between(table: NDArray[Any]) -> Reals:
-    """Points between random pairs of rows [points, features]: queries that no row answers by itself."""
+    """Returns points between random pairs of rows [points, features]: queries that no row answers by itself."""
     rng = np.random.default_rng(_SEED)
     first, second = table[rng.integers(len(table), size=(2, _BETWEEN))].astype(np.float64)
     return np.asarray(first + rng.random((_BETWEEN, 1)) / 2 * (second - first))
@@ -36,7 +36,7 @@ class _Neighbours:
 
     @classmethod
     def from_sklearn(cls, fitted: Any) -> Self:
-        """The same fitted estimator with the methods of this class; it shares what was fitted."""
+        """Returns the same fitted estimator with the methods of this class; it shares what was fitted."""
         return adopted(cls, fitted, _OWN)
 
     def fit(self, X: Any, y: Any) -> Any:  # noqa: N803 (scikit-learn's name)
@@ -108,7 +108,7 @@ class _Neighbours:
         threads: int = 1,
         device: str = "cpu",
     ) -> NDArray[Any]:
-        """Labels, or values of a regressor.
+        """Returns labels, or values of a regressor.
 
         Args:
             how: "clear" by the compiled table where there is one; "simulate" the same, as nothing is approximate; "encrypted" with encrypted queries.

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def adopted(cls: type[T], fitted: Any, dropped: Sequence[str]) -> T:
-    """The same fitted estimator with the methods of this class; it shares what was fitted.
+    """Returns the same fitted estimator with the methods of this class; it shares what was fitted.
 
     Args:
         dropped: what belongs to an earlier program.

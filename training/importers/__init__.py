@@ -1,4 +1,4 @@
-"""From fitted estimators of scikit-learn, XGBoost and LightGBM to the neutral models that the compilers read.
+"""Importers of fitted estimators of scikit-learn, XGBoost and LightGBM: neutral models that the compilers read.
 
 `import_estimator` reads the numbers from the fitted object itself, so that its clear evaluation equals the estimator's `predict`.
 """

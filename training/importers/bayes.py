@@ -40,7 +40,7 @@ def bayes(estimator: Any, name: str) -> Part:
 
 
 def _quadratic(estimator: Any, mean: Any, precision: Reals, log_determinant: Reals, prior: Any) -> Part:
-    """log prior - (log determinant + (x - m) P (x - m)) / 2 for every class, on z with x = c + B z and the products of its numbers.
+    """Returns log prior - (log determinant + (x - m) P (x - m)) / 2 for every class, on z with x = c + B z and the products of its numbers.
 
     z are the features, centred and scaled, or turned too where P is not diagonal, so that they are of one size and say different things:
     that leaves the quantised sums the least to cancel.
@@ -68,13 +68,13 @@ def _quadratic(estimator: Any, mean: Any, precision: Reals, log_determinant: Rea
 
 
 def _scaled(precision: Reals, mean: Reals, centre: Reals) -> tuple[InputStep, Reals]:
-    """The step from x to z, and B: each feature by its deviation over all classes."""
+    """Returns the step from x to z, and B: each feature by its deviation over all classes."""
     spread = np.sqrt((1 / np.einsum("kii->ki", precision)).mean(axis=0) + mean.var(axis=0))
     return Standardise(centre, 1 / spread), np.diag(spread)
 
 
 def _turned(precision: Reals, mean: Reals, centre: Reals) -> tuple[InputStep, Reals]:
-    """The same for principal axes of the covariance over all classes."""
+    """Returns the same for principal axes of the covariance over all classes."""
     covariance = np.linalg.pinv(precision, hermitian=True).mean(axis=0) + np.cov(mean.T, bias=True)
     variance, axes = np.linalg.eigh(covariance)
     spread = np.sqrt(np.maximum(variance, np.finfo(np.float64).eps * variance.max()))

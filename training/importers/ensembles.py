@@ -61,7 +61,7 @@ def voting(estimator: Any, read: Read) -> Part:
 def _averaged(
     estimator: Any, members: Sequence[Any], columns: list[NDArray[np.int64]] | None, weights: Reals, classes: Any, votes: bool, read: Read
 ) -> Part:  # fmt: skip
-    """The weighted mean of the members' probabilities, votes or values. Members tell classes by their numbers."""
+    """Returns the weighted mean of the members' probabilities, votes or values. Members tell classes by their numbers."""
     models, steps = _members(estimator, members, columns, read)
     number = 0 if classes is None else len(classes)
     places = [_places(model, number) for model in models]
@@ -101,7 +101,7 @@ def _member_steps(models: Sequence[Model], classes: bool, votes: bool = False) -
 
 
 def _places(model: Model, classes: int) -> Reals:
-    """[columns, classes]: which class a column of the member's probabilities is of; of values each column its own."""
+    """Returns [columns, classes]: which class a column of the member's probabilities is of; of values each column its own."""
     if not classes:
         return np.eye(model.outputs)
     assert model.labels is not None
@@ -109,7 +109,7 @@ def _places(model: Model, classes: int) -> Reals:
 
 
 def _shares(model: Model) -> Model:
-    """A column for each class: one column alone is the second one's."""
+    """Returns a column for each class: one column alone is the second one's."""
     if model.outputs > 1:
         return model
     return replace(mapped(model, np.array([[-1.0, 1.0]]), np.array([1.0, 0.0])), labels=model.labels)
@@ -178,12 +178,12 @@ def one_against_rest(estimator: Any, read: Read) -> Part:
 
 
 def _second(model: Model) -> Model:
-    """The score of the second of two classes alone."""
+    """Returns the score of the second of two classes alone."""
     return model if model.outputs == 1 else mapped(model, np.array([[0.0], [1.0]]))
 
 
 def several_outputs(estimator: Any, read: Read) -> Part:
-    """MultiOutputClassifier and MultiOutputRegressor."""
+    """Imports MultiOutputClassifier and MultiOutputRegressor."""
     models, steps = _members(estimator, estimator.estimators_, None, read)
     models = [_both_decisions(model) for model in models]
     joined = side_by_side(models, estimator)
@@ -198,7 +198,7 @@ def several_outputs(estimator: Any, read: Read) -> Part:
 
 
 def _both_decisions(model: Model) -> Model:
-    """One decision value as a score for each of its two classes."""
+    """Returns one decision value as a score for each of its two classes."""
     if model.labels is None or model.transform != "decision" or model.outputs > 1:
         return model
     return replace(mapped(model, np.array([[-1.0, 1.0]])), transform="decision", labels=model.labels)
@@ -246,7 +246,7 @@ def calibrated(estimator: Any, read: Read) -> Part:
 
 
 def _response(estimator: Any, member: Any, model: Model, classes: int) -> Model:
-    """What is calibrated: decision values, else probabilities, where these are linear in the scores."""
+    """Returns what is calibrated: decision values, else probabilities, where these are linear in the scores."""
     if hasattr(member, "decision_function"):
         return model
     if model.transform != "none":
@@ -260,7 +260,7 @@ def _response(estimator: Any, member: Any, model: Model, classes: int) -> Model:
 
 
 def thresholded(estimator: Any, read: Read) -> Part:
-    """FixedThresholdClassifier and TunedThresholdClassifierCV: of two classes, decided where the user, or a search, says."""
+    """Imports FixedThresholdClassifier and TunedThresholdClassifierCV: of two classes, decided where the user, or a search, says."""
     inner = getattr(estimator, "estimator_", estimator.estimator)
     part = read(inner)
     model, transform, scale = _one_score(table_model(part, estimator), estimator)
@@ -286,7 +286,7 @@ _TIE: Final = 1e-12  # of a threshold: rounding of sums
 
 
 def _one_score(model: Model, estimator: Any) -> tuple[Model, str, float]:
-    """The score of the second class, what makes its probability of it, and how many times the decision value it is."""
+    """Returns the score of the second class, what makes its probability of it, and how many times the decision value it is."""
     slope = model.transform_parameter
     if model.transform == "softmax" and model.outputs == 2:
         return mapped(model, np.array([[-slope], [slope]])), "sigmoid", slope
@@ -300,7 +300,7 @@ def _one_score(model: Model, estimator: Any) -> tuple[Model, str, float]:
 
 
 def _score_of(probability: float, transform: str) -> float:
-    """The score of which a transform makes a probability."""
+    """Returns the score of which a transform makes a probability."""
     if transform == "none":
         return probability
     if transform == "modified_huber":
@@ -309,7 +309,7 @@ def _score_of(probability: float, transform: str) -> float:
 
 
 def _asked(estimator: Any, inner: Any) -> str:
-    """Which method's result is compared."""
+    """Returns which method's result is compared."""
     methods = estimator._get_response_method()
     return str(next(name for name in np.atleast_1d(methods) if hasattr(inner, name)))
 
@@ -318,7 +318,7 @@ def _asked(estimator: Any, inner: Any) -> str:
 
 
 def adaboost(estimator: Any) -> TreeEnsemble:
-    """SAMME: each tree votes with its weight for the class of the leaf and against the others.
+    """Imports SAMME: each tree votes with its weight for the class of the leaf and against the others.
 
     Source: [ZZRH09] SAMME.
     """

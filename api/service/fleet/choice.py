@@ -1,15 +1,15 @@
-"""Which of the waiting work a worker takes: start-time fair queueing among tenants, as `scoring/queue.py` has it in memory."""
+"""Choice of the work that a worker takes next: start-time fair queueing among tenants, as `scoring/queue.py` has it in memory."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from cloakwork.api.service.scoring.work import MOST_SECONDS, MOST_TOGETHER
 
 Clocks: TypeAlias = dict[tuple[int, str], float]
-"""By level and tenant; tenant '' is the time of all."""
+"""By level and tenant."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Head:
     level: int
     priority: int
     created_at: float
+    turn_time: float = 0.0  # where the time of its level stood when it was queued
 
     @property
     def kin(self) -> tuple[object, ...]:
@@ -35,7 +36,7 @@ class Head:
 
 @dataclass(frozen=True)
 class LongRuns:
-    """From how many seconds a run is long, and how many more of those may begin: they leave a worker to short ones."""
+    """Limit of long runs: from how many seconds a run is long, and how many more may begin, so that a worker stays for short ones."""
 
     seconds: float
     most: int
@@ -49,6 +50,7 @@ class Pick:
     head: Head
     count: int  # rows, the head and its kin
     start: float  # of the tenant's clock
+    sharers: int  # tenants that wait at its level
 
 
 def choose(
@@ -59,14 +61,18 @@ def choose(
     lines: dict[tuple[int, str], list[Head]] = defaultdict(list)
     for head in sorted(heads, key=lambda head: (-head.priority, head.created_at, head.id)):
         lines[head.level, head.tenant].append(head)
-    now = {
-        place: max(clocks.get(place, 0.0), clocks.get((place[0], ""), 0.0)) for place in lines
-    }  # who comes back begins at the time of the others
+    clocks = {place: clocks.get(place, 0.0) for place in lines}
+    sharers = Counter(level for level, _ in lines)
     picks: list[Pick] = []
     most = long.most
+
+    def start(place: tuple[int, str]) -> float:
+        """Returns the clock of a tenant; one that was away begins where the time stood when it came back."""
+        return max(clocks[place], lines[place][0].turn_time)
+
     while lines and slots > 0:
-        place = min(lines, key=lambda place: (-place[0], now[place], place[1]))
-        head = lines[place].pop(0)
+        place = min(lines, key=lambda place: (-place[0], start(place), lines[place][0].created_at, place[1]))
+        begin, head = start(place), lines[place].pop(0)
         is_long = head.seconds > long.seconds
         if is_long and most <= 0:
             del lines[place]  # what waits behind it stays there
@@ -74,8 +80,8 @@ def choose(
         alone = last_attempt > 0 and not head.is_job and head.attempts >= last_attempt
         if not alone or (idle and not picks):
             count = 1 if alone else max(1, min(MOST_TOGETHER, int(MOST_SECONDS / max(head.seconds, 1e-3))))
-            picks.append(Pick(head, count, now[place]))
-            now[place] += head.seconds
+            picks.append(Pick(head, count, begin, sharers[head.level]))
+            clocks[place] = begin + head.seconds
             slots -= 2 if is_long else 1  # no place behind it
             most -= is_long
             if alone:

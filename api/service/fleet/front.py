@@ -27,7 +27,7 @@ ROW_BYTES: Final = 1 << 20  # larger inputs and outputs go through the object st
 _LOOK_SECONDS: Final = 1.0  # for ends whose notice was lost
 _RESTART_SECONDS: Final = 15.0  # that a worker which is started again may take, at least
 _SNAPSHOT_SECONDS: Final = 0.5  # that what waits is remembered
-_RETRY_SECONDS: Final = 2.0
+_POST_SECONDS: Final = 30.0  # that a row may take to be written before whoever gave it up does not wait for it
 
 _log = logging.getLogger("cloakwork.fleet")
 
@@ -69,7 +69,7 @@ class Front:
         await asyncio.gather(*self._loops, *self._tasks, return_exceptions=True)
 
     def heard(self, identity: str) -> None:
-        """A notice: this call has ended."""
+        """Handles a notice that this call has ended."""
         self._ended.add(identity)
         self._bell.set()
 
@@ -81,7 +81,7 @@ class Front:
     # --- as a dispatcher ---
 
     def require_room(self, tenant: str, most: int) -> None:
-        """BusyError when too much waits, of all or of this tenant, as of half a second ago and counting what came here since."""
+        """Raises BusyError when too much waits, of all or of this tenant, as of half a second ago and counting what came here since."""
         waiting = self._backlog.waiting + self._posted.total()
         mine = self._backlog.waiting_of(tenant) + self._posted[tenant]
         if waiting < self._settings.max_queue and mine < most:
@@ -104,7 +104,7 @@ class Front:
         posting.add_done_callback(lambda _: self._posting.pop(work.id, None))
 
     def abandon(self, identity: str, never_begun: Callable[[], None]) -> None:
-        """The client is gone; `never_begun` is called when the database says that no worker had it."""
+        """Abandons a call whose client is gone; `never_begun` is called when the database says that no worker had it."""
         if self._works.pop(identity, None) is not None:
             self._background(self._withdraw(identity, never_begun))
 
@@ -155,11 +155,17 @@ class Front:
 
     async def _withdraw(self, identity: str, never_begun: Callable[[], None] = lambda: None) -> None:
         if identity in self._posting:  # else its row would come after it was looked for
-            await asyncio.wait({self._posting[identity]})
+            await self._posted_or_not(self._posting[identity])
         with contextlib.suppress(Exception):  # its row goes with this process, at the latest
             if await self._queue.withdraw(identity):
                 never_begun()
         await self._storage.delete(f"inputs/{identity}")
+
+    async def _posted_or_not(self, posting: asyncio.Task[None]) -> None:
+        """What hangs is cancelled: a row that it was about to write is not written."""
+        await asyncio.wait({posting}, timeout=_POST_SECONDS)
+        posting.cancel()
+        await asyncio.wait({posting}, timeout=_POST_SECONDS)
 
     def _fail(self, identity: str, text: str) -> None:
         work = self._works.pop(identity, None)

@@ -28,6 +28,7 @@ FROM nodes WHERE {BEATS} ORDER BY id
 
 
 _BEATS = f"SELECT id, heartbeat_at, {NOW} - heartbeat_at AS age FROM nodes"
+_PUBLISH_SECONDS: Final = 30.0  # after which rows that this process wrote are not believed to be there still
 _AWAY_SECONDS: Final = 2.0  # between two looks; what is more was the database's, or this process's, time away
 
 
@@ -64,13 +65,14 @@ class Members:
         self.node = node
         self.silent_seconds = silent_seconds
         self._published: set[str] = set()
+        self._publish_whole_at = 0.0
         self._heard: dict[
             str, tuple[float, float]
         ] = {}  # the last heartbeat of each, and when it came, by the monotonic clock
         self._looked: float | None = None
 
     async def arrive(self, facts: Facts) -> None:
-        """The first heartbeat; what an earlier process of this name said is forgotten."""
+        """Sends the first heartbeat; what an earlier process of this name said is forgotten."""
         async with self._database.write() as connection:
             await connection.execute(text("DELETE FROM nodes WHERE id = :id"), {"id": self.node})
             await connection.execute(text("DELETE FROM resident_keys WHERE node = :id"), {"id": self.node})
@@ -92,7 +94,7 @@ class Members:
             return [Member(**_plain(row._mapping)) for row in rows.all()]
 
     async def heard(self) -> list[str]:
-        """Processes whose heartbeat has changed within the time after which one is silent, by this process's clock: a database that was away
+        """Returns processes whose heartbeat has changed within the time after which one is silent, by this process's clock: a database that was away
         or whose clock was set makes nobody dead. The first look believes the database."""
         async with self._database.read() as connection:
             rows = (await connection.execute(text(_BEATS))).all()
@@ -109,29 +111,33 @@ class Members:
         return [node for node, (_, since) in self._heard.items() if moment - since <= self.silent_seconds]
 
     async def publish(self, keys: set[str]) -> None:
-        """Those that this worker's engine holds."""
-        if keys == self._published:
+        """Publishes the keys that this worker's engine holds; now and then all of them: others delete what they know of one that was silent."""
+        whole = time.monotonic() >= self._publish_whole_at
+        if keys == self._published and not whole:
             return
+        which = (
+            "evaluation_key <> ALL(CAST(:keys AS varchar[]))"
+            if whole
+            else "evaluation_key = ANY(CAST(:keys AS varchar[]))"
+        )
+        gone = sorted(keys if whole else self._published - keys)
+        new = sorted(keys if whole else keys - self._published)
+        insert = "INSERT INTO resident_keys (evaluation_key, node) SELECT unnest(CAST(:new AS varchar[])), :id ON CONFLICT DO NOTHING"
         async with self._database.write() as connection:
-            await connection.execute(
-                text("DELETE FROM resident_keys WHERE node = :id AND evaluation_key = ANY(:gone)"),
-                {"id": self.node, "gone": sorted(self._published - keys)},
-            )
-            await connection.execute(
-                text(
-                    "INSERT INTO resident_keys (evaluation_key, node) SELECT unnest(CAST(:new AS varchar[])), :id ON CONFLICT DO NOTHING"
-                ),
-                {"id": self.node, "new": sorted(keys - self._published)},
-            )
+            delete = f"DELETE FROM resident_keys WHERE node = :id AND {which}"
+            await connection.execute(text(delete), {"id": self.node, "keys": gone})
+            await connection.execute(text(insert), {"id": self.node, "new": new})
         self._published = set(keys)
+        if whole:
+            self._publish_whole_at = time.monotonic() + _PUBLISH_SECONDS
 
     def forget_published(self) -> None:
-        """The table may be empty: the database was started again."""
-        self._published = set()
+        """Forgets what was published: the table may be empty, the database was started again."""
+        self._publish_whole_at = 0.0
 
     async def sweep(self) -> None:
-        """Rows of processes that have been silent for a day, and keys of those that are dead."""
-        async with self._database.write() as connection:
+        """Deletes rows of processes that have been silent for a day, and keys of those that are dead."""
+        async with self._database.write(chore=True) as connection:
             await connection.execute(text(f"DELETE FROM nodes WHERE heartbeat_at < {NOW} - 86400"))
             await connection.execute(
                 text(f"DELETE FROM resident_keys WHERE node NOT IN (SELECT id FROM nodes WHERE {BEATS})"),
@@ -140,5 +146,5 @@ class Members:
 
 
 def _plain(row: Any) -> dict[str, Any]:
-    """PostgreSQL's decimals as floats."""
+    """Returns PostgreSQL's decimals as floats."""
     return {**row, "age": float(row["age"]), "uptime": float(row["uptime"])}

@@ -1,4 +1,4 @@
-"""What waits in the database: taken by workers, charged to tenants, ended once.
+"""The queue in the database: work is taken by workers, charged to tenants, ended once.
 
 A call is a request whose client waits; a job is a row of its own table. Every change names the worker and the attempt that it expects, so that
 a worker that was taken for dead cannot write over another.
@@ -7,6 +7,7 @@ a worker that was taken for dead cannot write over another.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -21,15 +22,16 @@ from cloakwork.api.service.fleet.calls import Call
 from cloakwork.api.service.fleet.choice import NO_LONG_RUNS, Head, LongRuns, Pick, choose
 from cloakwork.api.service.fleet.members import BEATS, NOW
 from cloakwork.api.service.fleet.notices import DROPPED, WORK, answers, notify
-from cloakwork.api.service.fleet.turns import charge, clocks_of, level_of, with_time
+from cloakwork.api.service.fleet.turns import TIME_OF_CALLS, Turns, correct
 from cloakwork.api.service.jobs.store import Job
+from cloakwork.api.service.scoring.work import level_of
 
 HEADS: Final = 3  # first rows of each tenant that a worker chooses among
 PATIENCE_SECONDS: Final = 0.5  # that work waits for the worker which has its key, about an expansion
 
 
 def _tenants(name: str, table: str, waiting: str) -> str:
-    """Those with something waiting, one probe of the index for each."""
+    """Returns those with something waiting, one probe of the index for each."""
     first = f"SELECT min(tenant) FROM {table} WHERE {waiting}"
     rest = f"SELECT (SELECT min(tenant) FROM {table} WHERE {waiting} AND tenant > {name}.tenant) FROM {name}"
     return f"{name}(tenant) AS (({first}) UNION ALL {rest} WHERE {name}.tenant IS NOT NULL)"
@@ -46,7 +48,7 @@ w.program_digest = ANY(:digests) AND (
         AND NOT n.draining AND n.{BEATS}))
 """
 
-_COLUMNS = "w.id, w.tenant, w.evaluation_key, w.program_digest, w.seconds, w.attempts, w.created_at"
+_COLUMNS = "w.id, w.tenant, w.evaluation_key, w.program_digest, w.seconds, w.attempts, w.created_at, w.turn_time"
 
 HEADS_QUERY: Final = f"""
 WITH RECURSIVE {_tenants("c", "calls", "state = 'queued'")}, {_tenants("j", "jobs", "state = 'queued' AND node = ''")}
@@ -85,6 +87,12 @@ SELECT GREATEST(1, (SELECT COALESCE(sum(GREATEST(1, workers)), 0) FROM nodes WHE
     - (SELECT count(*) FROM jobs WHERE state IN ('queued', 'running') AND node <> '' AND seconds > :long)
 """
 
+_SHORT_WORKERS = f"""
+SELECT (SELECT COALESCE(sum(workers), 0) FROM nodes WHERE role <> 'web' AND NOT draining AND {BEATS})
+    > (SELECT count(*) FROM calls WHERE state = 'leased' AND seconds > :long)
+    + (SELECT count(*) FROM jobs WHERE state IN ('queued', 'running') AND node <> '' AND seconds > :long)
+"""
+
 # Workers that choose at the same time would choose the same rows, and all but one go away with nothing.
 # One that freezes here holds up nobody for long.
 _ONE_AT_A_TIME = """
@@ -93,8 +101,9 @@ SELECT set_config('idle_in_transaction_session_timeout', '3s', true), set_config
 
 _POST = f"""
 INSERT INTO calls (id, tenant, web, model, version, program_digest, evaluation_key, samples, seconds, state, worker, attempts,
-    created_at, input)
-VALUES (:id, :tenant, :web, :model, :version, :program_digest, :evaluation_key, :samples, :seconds, 'queued', '', 0, {NOW}, :input)
+    created_at, turn_time, input)
+VALUES (:id, :tenant, :web, :model, :version, :program_digest, :evaluation_key, :samples, :seconds, 'queued', '', 0, {NOW},
+    {TIME_OF_CALLS}, :input)
 """
 
 _LINES = """
@@ -148,12 +157,12 @@ class WorkQueue:
             await notify(connection, WORK)
 
     async def dropped(self, identity: str) -> None:
-        """A job that is cancelled: whoever runs it stops."""
+        """Marks a job that is cancelled: whoever runs it stops."""
         async with self._database.write() as connection:
             await notify(connection, DROPPED, identity)
 
     async def withdraw(self, identity: str) -> bool:
-        """The client is gone. Whether the call had not begun; one that is not there never did."""
+        """Withdraws a call whose client is gone. Whether the call had not begun; one that is not there never did."""
         async with self._database.write() as connection:
             row = (
                 await connection.execute(text("DELETE FROM calls WHERE id = :id RETURNING state"), {"id": identity})
@@ -174,7 +183,7 @@ class WorkQueue:
             return {row.id for row in rows.all()}
 
     async def waiting(self, long_seconds: float) -> tuple[list[Line], list[Out]]:
-        """Rows that wait, and rows that workers have."""
+        """Returns rows that wait, and rows that workers have."""
         async with self._database.read() as connection:
             lines = (await connection.execute(text(_LINES), {"long": long_seconds})).all()
             out = (await connection.execute(text(_OUT))).all()
@@ -208,22 +217,19 @@ class WorkQueue:
         async with self._database.write() as connection:
             await connection.execute(text(_ONE_AT_A_TIME))
             heads = [head for head in await self._heads(connection, digests) if may(head)]
-            clocks = await clocks_of(connection, heads) if heads else {}
-            charges: dict[tuple[int, str], tuple[float, float]] = {}
+            turns = await Turns.read(connection, heads) if heads else Turns()
+            heads = [replace(head, turn_time=turns.begin_at(head)) for head in heads]
             if any(head.seconds > long.seconds for head in heads):
                 long = replace(long, most=min(long.most, await self._long_slots(connection, long.seconds)))
-            for pick in choose(heads, clocks, slots, self._max_attempts - 1, idle, long):
+            for pick in choose(heads, turns.clocks, slots, self._max_attempts - 1, idle, long):
                 rows = await self._rows(connection, pick)
-                seconds = sum(row.seconds for row in rows)
-                place = pick.head.level, pick.head.tenant
-                start, before = charges.get(place, (pick.start, 0.0))
-                charges[place] = start, before + seconds
+                if rows:
+                    turns.charge(pick, sum(row.seconds for row in rows))
                 if pick.head.is_job:
                     jobs += [Job(**row._mapping) for row in rows]
                 else:
                     calls += [Call.of_row(row) for row in rows]
-            if charges:
-                await charge(connection, with_time(charges, heads, clocks))
+            await turns.write(connection)
             keys = sorted({call.evaluation_key for call in calls} | {job.evaluation_key for job in jobs})
             if keys:  # at once: what comes with the same key meanwhile is left to this worker
                 await connection.execute(text(_COMING), {"me": self._node, "keys": keys})
@@ -256,6 +262,7 @@ class WorkQueue:
                 level_of(row.priority),
                 row.priority,
                 row.created_at,
+                row.turn_time,
             )
             for row in rows
         ]
@@ -276,6 +283,12 @@ class WorkQueue:
         values["attempts"] = head.attempts if pick.count == 1 else max(head.attempts, self._max_attempts - 2)
         return list((await connection.execute(text(_TAKE_CALLS), values)).all())
 
+    async def short_workers(self, long_seconds: float) -> bool:
+        """Whether some worker of all has no long run."""
+        values = {"long": long_seconds, "silent": self._silent}
+        async with self._database.read() as connection:
+            return bool((await connection.execute(text(_SHORT_WORKERS), values)).scalar())
+
     async def anything_waits(self) -> bool:
         query = """SELECT EXISTS (SELECT 1 FROM calls WHERE state = 'queued')
             OR EXISTS (SELECT 1 FROM jobs WHERE state = 'queued' AND node = '')"""
@@ -283,7 +296,7 @@ class WorkQueue:
             return bool((await connection.execute(text(query))).scalar())
 
     async def end(self, call: Call, outcome: Message, output: bytes | None) -> bool:
-        """False when it is this worker's no more."""
+        """Ends a call. False when it is this worker's no more."""
         query = """UPDATE calls SET state = :state, outcome = :outcome, output = :output, input = NULL
             WHERE id = :id AND worker = :me AND attempts = :attempts AND state = 'leased'"""
         values = {
@@ -298,34 +311,32 @@ class WorkQueue:
             ended = bool((await connection.execute(text(query), values)).rowcount)
             if ended:
                 await notify(connection, answers(call.web), call.id)
-            await charge(connection, {(0, call.tenant): (0.0, outcome.get("busy_seconds", 0.0) - call.seconds)})
+            await correct(connection, {(0, call.tenant): outcome.get("busy_seconds", 0.0) - call.seconds})
         return ended
 
     async def charge(self, priority: int, tenant: str, seconds: float) -> None:
         """Charges what a job took beyond its estimate."""
         async with self._database.write() as connection:
-            await charge(connection, {(level_of(priority), tenant): (0.0, seconds)})
+            await correct(connection, {(level_of(priority), tenant): seconds})
 
     async def give_back(self, calls: list[Call], jobs: list[str]) -> None:
         """Gives back what has not begun, without counting the attempt."""
+        back: dict[tuple[int, str], float] = defaultdict(float)
         async with self._database.write() as connection:
+            query = """UPDATE calls SET state = 'queued', worker = '', attempts = attempts - 1
+                WHERE id = :id AND worker = :me AND attempts = :attempts AND state = 'leased'"""
             for call in calls:
-                await connection.execute(
-                    text(
-                        "UPDATE calls SET state = 'queued', worker = '', attempts = attempts - 1 WHERE id = :id AND worker = :me "
-                        "AND attempts = :attempts AND state = 'leased'"
-                    ),
-                    {"id": call.id, "me": self._node, "attempts": call.attempts},
-                )
-                await charge(connection, {(0, call.tenant): (0.0, -call.seconds)})
-            await connection.execute(
-                text("UPDATE jobs SET node = '' WHERE id = ANY(:ids) AND node = :me AND state = 'queued'"),
-                {"ids": jobs, "me": self._node},
-            )
+                values = {"id": call.id, "me": self._node, "attempts": call.attempts}
+                if (await connection.execute(text(query), values)).rowcount:
+                    back[0, call.tenant] -= call.seconds
+            query = "UPDATE jobs SET node = '' WHERE id = ANY(:ids) AND node = :me AND state = 'queued' RETURNING tenant, priority, seconds"
+            for row in (await connection.execute(text(query), {"ids": jobs, "me": self._node})).all():
+                back[level_of(row.priority), row.tenant] -= row.seconds
+            await correct(connection, back)
             await notify(connection, WORK)
 
     async def held(self, identities: list[str]) -> set[str]:
-        """Those calls that are still this worker's."""
+        """Returns those calls that are still this worker's."""
         query = "SELECT id FROM calls WHERE id = ANY(:ids) AND worker = :me AND state = 'leased'"
         async with self._database.read() as connection:
             rows = await connection.execute(text(query), {"ids": identities, "me": self._node})
@@ -408,10 +419,10 @@ class WorkQueue:
         return [Job(**row._mapping) for row in jobs if row.state == "failed"], len(ended) + again + len(jobs)
 
     async def sweep(self) -> None:
-        """Clocks of tenants that are far behind the time of all owe nothing."""
+        """Deletes clocks of tenants that are far behind the time of all, which owe nothing."""
         query = """DELETE FROM turns USING turns AS time WHERE time.tenant = '' AND time.level = turns.level AND turns.tenant <> ''
             AND turns.clock < time.clock - 3600"""
-        async with self._database.write() as connection:
+        async with self._database.write(chore=True) as connection:
             await connection.execute(text(query))
 
 

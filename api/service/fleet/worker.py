@@ -81,7 +81,7 @@ class Worker:
         self._bell.set()
 
     def dropped(self, identity: str) -> None:
-        """Nobody wants this call or job any more."""
+        """Reports that nobody wants this call or job any more."""
         call = self._calls.get(identity)
         if self._dispatcher.cancel(identity) and call is not None:
             self._calls.pop(identity, None)
@@ -99,7 +99,7 @@ class Worker:
             seconds = _POLL_SECONDS
             try:
                 slots = self._slots()
-                if slots > 0:
+                if slots > 0 and not await self._left_to_others():
                     took = await self._take(slots)
                     if took >= slots:  # more may wait
                         self._bell.set()
@@ -118,13 +118,13 @@ class Worker:
             self._bell.clear()
 
     def _slots(self) -> int:
-        """Of runs that may be taken. A call on its last attempt has the engines for itself; behind a long run there is no place."""
+        """Returns the slots of runs that may be taken. A call on its last attempt has the engines for itself; behind a long run there is no place."""
         if self._releasing or any(self._is_last(call) for call in self._calls.values()):
             return 0
         return self._dispatcher.places - self._in_hand() - self._long_coming()
 
     def _long_coming(self) -> int:
-        """Long runs that no engine has begun."""
+        """Returns long runs that no engine has begun."""
         rows: tuple[Call | Job, ...] = (*self._calls.values(), *self._starting.values())
         coming = [row.id for row in rows if self._is_long(row.seconds) and row.id not in self._ended_calls]
         return self._dispatcher.long_waiting + sum(not self._dispatcher.knows(each) for each in coming)
@@ -137,6 +137,10 @@ class Worker:
         running = sum(run.long for run in self._dispatcher.engines.runs)
         most = max(1, self._dispatcher.workers - 1)
         return LongRuns(self._settings.synchronous_seconds, most - running - self._long_coming())
+
+    async def _left_to_others(self) -> bool:
+        """What comes now, because its only worker has a long run, and another worker has none."""
+        return self._dispatcher.beside_long and await self._queue.short_workers(self._settings.synchronous_seconds)
 
     def _in_hand(self) -> int:
         """Runs, not rows: what is joined counts once."""
@@ -163,7 +167,7 @@ class Worker:
         return len(taken)
 
     def _digests(self) -> list[str]:
-        """Of every program that this worker has, also of versions that were retired since a job was accepted."""
+        """Returns the digests of every program that this worker has, also of versions that were retired since a job was accepted."""
         return sorted({model.digest for model, _ in self._models.every()})
 
     def _may_begin(self, head: Head) -> bool:

@@ -52,18 +52,18 @@ _log = logging.getLogger("cloakwork.jobs")
 
 @dataclass
 class _Attempt:
-    """How often the job has begun: who ends it names the number."""
+    """The attempt of a job: whoever ends the job names its number."""
 
     number: int
 
 
 class Fleet(Protocol):
-    """What jobs need of other processes on the same database (`fleet/`)."""
+    """The protocol of other processes on the same database (`fleet/`), as jobs need it."""
 
     async def job_waits(self) -> None: ...
 
     async def dropped(self, identity: str) -> None:
-        """Whoever has this job lets it go."""
+        """Reports that whoever has this job has to stop."""
 
     async def charge(self, job: Job, message: Message) -> None:
         """Charges what the run took beyond its estimate to its tenant."""
@@ -71,7 +71,7 @@ class Fleet(Protocol):
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a client says of a job beside its ciphertexts."""
+    """Options of a job that a client sends beside its ciphertexts."""
 
     priority: int = DEFAULT_PRIORITY
     deadline_seconds: float | None = None
@@ -131,13 +131,14 @@ class Jobs:
             return await self.accept(request, identity, digest, len(body), wishes)
 
     async def known(self, tenant: Tenant, wishes: Wishes) -> Job | None:
-        """The job that this idempotency key has made before."""
+        """Returns the job that this idempotency key has made before."""
         if wishes.idempotency_key is None:
             return None
         return await self._store.by_idempotency_key(tenant.name, wishes.idempotency_key)
 
     async def accept(self, request: Request, identity: str, digest: str, size: int, wishes: Wishes) -> Job:
-        """From here on the job is not lost. Its input lies in the storage as `inputs/<identity>`; a repeated request gets the first job."""
+        """Accepts a job, which is not lost from here on. its input lies in the storage as `inputs/<identity>`; a repeated request gets the first
+        job."""
         job = Job(
             id=identity,
             tenant=request.tenant.name,
@@ -375,7 +376,7 @@ class Jobs:
         await self.forget(await self.get(tenant, identity))
 
     async def cancel(self, identity: str) -> Job:
-        """Whoever's it is; its owner sees it as cancelled.
+        """Cancels a job, whosever it is; its owner sees it as cancelled.
 
         Raises:
             UnknownJobError.
@@ -389,7 +390,7 @@ class Jobs:
         return job
 
     async def drop(self, job: Job) -> None:
-        """Its row says that it is over: nothing runs it any more, and its input goes."""
+        """Drops a job whose row says that it is over: nothing runs it any more, and its input goes."""
         self._dispatcher.cancel(job.id)
         if self._fleet is not None:
             await self._fleet.dropped(job.id)
@@ -399,7 +400,7 @@ class Jobs:
         self._over(job.id)
 
     async def forget(self, job: Job) -> None:
-        """The row first, then what it names."""
+        """Deletes the row first, then what it names."""
         with self._disk.relieved():
             await self._store.delete(job.id)
             if job.result_name is not None:
@@ -407,7 +408,7 @@ class Jobs:
             await self._storage.delete(job.input_name)
 
     async def expire(self, job: Job) -> None:
-        """Its deadline has passed."""
+        """Expires a job whose deadline has passed."""
         text = "the deadline passed before the job was done"
         if await self._store.fail(job.id, DeadlineError.code, text, own=self._fleet is None):
             await self.drop(job)
@@ -420,7 +421,7 @@ class Jobs:
             self._over(identity)
 
     def let_go(self, identities: Iterable[str]) -> None:
-        """Another process has them now."""
+        """Lets jobs go that another process has now."""
         for identity in identities:
             self._over(identity)
 
@@ -466,7 +467,7 @@ class Jobs:
         self._over(job.id)
 
     async def gave_up(self, job: Job) -> None:
-        """The processes that ran it died, its row says so."""
+        """Fails a job: the processes that ran it died, as its row says."""
         self._refund(job)
         await self._storage.delete(job.input_name)
         self._over(job.id)

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlalchemy import Column, ColumnElement, case, delete, insert, select, update
+from sqlalchemy import BindParameter, Column, ColumnElement, Float, bindparam, case, delete, insert, select, update
 from sqlalchemy.engine import Row
 from sqlalchemy.exc import IntegrityError
 
@@ -21,6 +21,7 @@ from cloakwork.api.service.tenants.usage import Admission
 OPEN, READY = "open", "ready"
 _REMEMBER_SECONDS: Final = 5.0
 _REMEMBERED: Final = 10_000
+_AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,13 @@ class KeyRecord:
 
     @classmethod
     def of_upload(cls, tenant: str, params: KeyParameters, sha256: str | None) -> KeyRecord:
-        """One whose bytes have yet to come."""
+        """Creates the record of an upload, whose bytes have yet to come."""
         moment = now()
         return cls(new_id(), tenant, params.name, params.digest, sha256, params.bytes, OPEN, None, moment, moment)
 
     @property
     def name(self) -> str:
-        """In the storage."""
+        """The name of the key in the storage."""
         return f"keys/{self.id}"
 
     @property
@@ -60,7 +61,7 @@ class Keys:
         self._used: dict[str, float] = {}
 
     async def open(self, record: KeyRecord, admit: Admission) -> tuple[KeyRecord, bool]:
-        """The record for this content, and whether it is new. A tenant has one for each content that is known."""
+        """Returns the record for this content, and whether it is new. A tenant has one for each content that is known."""
         found = await self.same_content(record)
         if found is not None:
             return found, False
@@ -82,7 +83,7 @@ class Keys:
         return None if row is None else _record(row)
 
     async def identify(self, record: KeyRecord, sha256: str) -> KeyRecord:
-        """The tenant's record of the content that an upload turned out to have: this one, or another that had it first."""
+        """Finds the tenant's record of the content that an upload turned out to have: this one, or another that had it first."""
         if record.sha256 is not None:
             return record
         named = replace(record, sha256=sha256)
@@ -106,7 +107,7 @@ class Keys:
         return _record(row)
 
     async def find(self, identity: str) -> KeyRecord:
-        """Whoever's it is."""
+        """Finds a key, whosever it is."""
         async with self._database.read() as connection:
             row = (await connection.execute(select(table).where(table.c.id == identity))).one_or_none()
         if row is None:
@@ -127,7 +128,7 @@ class Keys:
         return bool(done.rowcount)
 
     async def reopen(self, record: KeyRecord) -> None:
-        """Its bytes are lost: the same content can be sent again."""
+        """Reopens an upload whose bytes are lost: the same content can be sent again."""
         where = (table.c.id == record.id) & (table.c.state == READY)
         async with self._database.write() as connection:
             await connection.execute(
@@ -136,7 +137,7 @@ class Keys:
         self.forget_remembered(record.tenant)
 
     async def touch(self, record: KeyRecord) -> bool:
-        """An upload that goes on does not expire. Whether it is still there."""
+        """Extends an upload that goes on, so that it does not expire. Whether it is still there."""
         async with self._database.write() as connection:
             done = await connection.execute(
                 update(table).where(table.c.id == record.id).values(used_at=later(table.c.used_at))
@@ -149,28 +150,29 @@ class Keys:
         self.forget_remembered(record.tenant)
 
     async def expired(self, key_seconds: float, upload_seconds: float) -> list[KeyRecord]:
-        """Not those that a waiting job needs."""
+        """Returns keys that have expired, but not those that a waiting job needs; at most _AT_ONCE."""
         await self.flush_used()
         needed = select(jobs.c.evaluation_key).where(jobs.c.state.in_(("queued", "running")))
         old_key = (
             (table.c.state == READY) & (table.c.used_at < retention.now() - key_seconds) & table.c.id.not_in(needed)
         )
         old_upload = (table.c.state == OPEN) & (table.c.used_at < retention.now() - upload_seconds)
-        async with self._database.read() as connection:
-            return [_record(row) for row in (await connection.execute(select(table).where(old_key | old_upload))).all()]
+        query = select(table).where(old_key | old_upload).limit(_AT_ONCE)
+        async with self._database.read(chore=True) as connection:
+            return [_record(row) for row in (await connection.execute(query)).all()]
 
     async def known(self, identities: list[str]) -> set[str]:
-        """Those of the identities that are rows."""
+        """Returns those of the identities that are rows."""
         return await known_rows(self._database, table.c.id, identities)
 
     async def ready(self, identities: list[str]) -> set[str]:
-        """Those of the identities that are rows whose bytes are all here."""
+        """Returns those of the identities that are rows whose bytes are all here."""
         return await known_rows(self._database, table.c.id, identities, table.c.state == READY)
 
     # --- choosing a key for a request ---
 
     async def choose(self, tenant: str, parameter_digest: str, wanted: str | None, secret_id: str) -> KeyRecord:
-        """The key named in the request, else the one that the ciphertexts were made with.
+        """Returns the key named in the request, else the one that the ciphertexts were made with.
 
         Raises:
             UnknownKeyError, NotReadyError, WrongParametersError: about a named key.
@@ -226,17 +228,17 @@ class Keys:
         if not used:
             return
         try:
-            async with self._database.write() as connection:
-                for identity, moment in used.items():
-                    used_at = later(table.c.used_at, moment)
-                    await connection.execute(update(table).where(table.c.id == identity).values(used_at=used_at))
+            async with self._database.write() as connection:  # one statement, many rows: not a round trip for each
+                used_at = later(table.c.used_at, bindparam("moment", type_=Float))
+                statement = update(table).where(table.c.id == bindparam("key")).values(used_at=used_at)
+                await connection.execute(statement, [{"key": key, "moment": moment} for key, moment in used.items()])
         except BaseException:
             self._used = {**used, **self._used}
             raise
 
 
-def later(column: Column[float], moment: float | None = None) -> ColumnElement[float]:
-    """Now, by the clock that jumps do not move, or what the column says, if that is later."""
+def later(column: Column[float], moment: float | BindParameter[float] | None = None) -> ColumnElement[float]:
+    """Returns the later of two times: now, by the clock that jumps do not move, or what the column says, if that is later."""
     moment = retention.now() if moment is None else moment
     return case((column < moment, moment), else_=column)
 

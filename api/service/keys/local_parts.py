@@ -45,6 +45,9 @@ class LocalParts:
         return record.id in self._writing
 
     async def received(self, record: KeyRecord) -> int:
+        return self.stood(record)
+
+    def stood(self, record: KeyRecord) -> int:
         for name in (record.upload_name, record.name):  # the second: complete, and the service ended before saying so
             with contextlib.suppress(FileNotFoundError):
                 return self._storage.place(name).stat().st_size
@@ -90,7 +93,7 @@ class LocalParts:
         await self._storage.delete(record.upload_name)
 
     async def refuse(self, record: KeyRecord) -> None:
-        """Also what was put under its name before the service could say that it is complete."""
+        """Refuses an upload, and deletes what was put under its name before the service could say that it is complete."""
         await self._storage.delete(record.upload_name)
         await self._storage.delete(record.name)
 

@@ -36,14 +36,14 @@ class PartRows:
             return int((await connection.execute(query)).scalar() or 0)
 
     async def of(self, record: KeyRecord) -> list[Part]:
-        """In their order."""
+        """Returns the parts of an upload in their order."""
         query = select(upload_parts.c.start, upload_parts.c.bytes, upload_parts.c.name)
         query = query.where(upload_parts.c.evaluation_key == record.id).order_by(upload_parts.c.start)
         async with self._database.read() as connection:
             return [Part(**row._mapping) for row in (await connection.execute(query)).all()]
 
     async def add(self, record: KeyRecord, received: int, part: Part, joined: list[Part]) -> None:
-        """A part that ends beyond what was received, in the place of those that are joined in it.
+        """Adds a part that ends beyond what was received, in the place of those that are joined in it.
 
         Raises:
             WrongOffsetError: the upload stands somewhere else by now.
@@ -96,6 +96,6 @@ class PartRows:
     async def names(self) -> set[str]:
         """Names all parts of uploads that are there; rows of others are deleted."""
         uploads = select(evaluation_keys.c.id)
-        async with self._database.write() as connection:
+        async with self._database.write(chore=True) as connection:
             await connection.execute(delete(upload_parts).where(upload_parts.c.evaluation_key.not_in(uploads)))
             return set((await connection.execute(select(upload_parts.c.name))).scalars())

@@ -75,7 +75,7 @@ class SharedParts:
 
     @asynccontextmanager
     async def exclusively(self, record: KeyRecord) -> AsyncIterator[None]:
-        """Within this service; between services the row decides."""
+        """Holds an upload exclusively within this service; between services the row decides."""
         if record.id in self._open:
             raise being_written()
         path = self._folder / f"{record.id}-{secrets.token_hex(8)}"
@@ -97,6 +97,9 @@ class SharedParts:
 
     async def received(self, record: KeyRecord) -> int:
         return await self._rows.received(record)
+
+    def stood(self, record: KeyRecord) -> int:
+        return record.received_bytes
 
     async def write(self, record: KeyRecord, offset: int, chunks: AsyncIterator[bytes]) -> None:
         scratch = self._open[record.id]
@@ -135,7 +138,7 @@ class SharedParts:
                 self._usage.count(record.tenant, uploaded_bytes=max(0, stream.tell() - offset))
 
     async def _save(self, record: KeyRecord, scratch: _Scratch, stream: FileIO, saved: int) -> int:
-        """What came after `saved` becomes an object; how far the upload is now."""
+        """Returns what came after `saved` becomes an object; how far the upload is now."""
         end = stream.tell()
         if end == saved:
             return saved
@@ -225,7 +228,7 @@ class SharedParts:
 
 
 def joinable(parts: list[Part], start: int, end: int) -> list[Part]:
-    """The last parts that one from `start` to `end` is joined with."""
+    """Returns the last parts that one from `start` to `end` is joined with."""
     joined: list[Part] = []
     for part in reversed(parts):
         size = end - start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +42,7 @@ class Incoming:
 
         Raises:
             MalformedError: it is no model of this release.
-            UnavailableError: reading it does not end.
+            UnavailableError: reading it does not end, or was ended.
         """
         async with self._describing:
             try:
@@ -50,21 +51,25 @@ class Incoming:
                 raise UnavailableError("reading the model does not end; try again", retry_after=60) from None
         if ended.status == _REFUSED:
             raise MalformedError(f"this is no model that can be served: {' '.join(ended.errors[-1:])}")
+        if ended.status == -signal.SIGKILL:  # its own limits end it otherwise
+            raise UnavailableError("the process that reads the model was killed; try again", retry_after=60)
         if ended.status:
             raise MalformedError(
                 "this is no model that can be served: reading it takes more time or memory than its size explains"
             )
 
     def set_aside(self, name: str, version: str) -> None:
-        """The file of a version that cannot be served makes room for one that can."""
+        """Moves the file of a version that cannot be served aside, to make room for one that can."""
         path = artefact_of(self._repository, name, version)
         if path is not None:
             path.replace(path.with_name(path.name + DAMAGED))
             path.with_suffix(FAULT).unlink(missing_ok=True)
 
     def install(self, artefact: Path, name: str, version: str) -> Path:
-        """Raises:
-        FileExistsError: there is such a file.
+        """Moves a checked artefact into the folder.
+
+        Raises:
+            FileExistsError: there is such a file.
         """
         folder = self._repository / name
         folder.mkdir(exist_ok=True)

@@ -26,6 +26,7 @@ from cloakwork.models.audit.audit_key import AuditKey
 
 _AHEAD: Final = 1  # runs sent beyond the workers, so that none waits for a message
 _LOOK_SECONDS: Final = 60.0  # that looking for GPUs may take
+_KILL_SECONDS: Final = 5.0  # until what was killed is gone, or is left to the kernel
 
 _log = logging.getLogger("cloakwork.engine")
 
@@ -38,6 +39,7 @@ class Run:
     engine: Engine
     began: float | None = None  # by the monotonic clock; None: it is ahead of the workers
     progress: float = 0.0  # of its whole
+    beside: bool = False  # a long run, on a thread of its own
 
     @property
     def estimated(self) -> float:
@@ -64,12 +66,13 @@ class Run:
         return any(work.long for work in self.works.values())
 
     def send(self) -> None:
-        self.engine.link.send(*run_message(list(self.works.values())))
+        message, body = run_message(list(self.works.values()))
+        self.engine.link.send({**message, "beside": self.beside}, body)
 
 
 @dataclass(frozen=True)
 class Events:
-    """What is called when an engine is ready, says something of a work, has died."""
+    """Callbacks for an engine that is ready, reports on a run, or has died."""
 
     up: Callable[[], None]
     heard: Callable[[Engine, Message, bytes], None]
@@ -79,8 +82,9 @@ class Events:
 class Engine:
     """One process: what it computes now, and which keys it is likely to hold."""
 
-    def __init__(self, name: str, options: EngineOptions, audit_key: AuditKey, events: Events) -> None:
-        self.name, self._events = name, events
+    def __init__(self, name: str, options: EngineOptions, audit_key: AuditKey, events: Events, single: bool) -> None:
+        """`single`: the only engine of its process."""
+        self.name, self._events, self._single = name, events, single
         self.link = EngineLink(options, audit_key, partial(events.heard, self), self.greeted, self.died)
         self.device = options.device
         self.workers, self.spread = 1, 1
@@ -92,20 +96,26 @@ class Engine:
         self.keys: set[str] = set()
 
     @property
+    def beside_long(self) -> bool:
+        """Whether a long run has the only worker: a short one is computed beside it, and the two share its processor."""
+        return self._single and self.workers == 1 and bool(self.runs) and self.runs[0].long
+
+    @property
     def has_worker(self) -> bool:
-        return len(self.runs) < self.workers
+        return len(self.runs) < self.workers + self.beside_long
 
     @property
     def places(self) -> int:
         """Runs that it may have: on workers, and ahead of them, but not behind long ones only."""
         behind_long = len(self.runs) >= self.workers and all(run.long for run in self.runs[: self.workers])
-        return self.workers + (0 if behind_long else _AHEAD)
+        return self.workers + (self.beside_long if behind_long else _AHEAD)
 
     @property
     def has_place(self) -> bool:
         return len(self.runs) < self.places
 
     def add(self, run: Run) -> None:
+        run.beside = self.beside_long
         self.runs.append(run)
         self._begin()
 
@@ -115,7 +125,7 @@ class Engine:
         self._begin()
 
     def _begin(self) -> None:
-        for run in self.runs[: self.workers]:
+        for run in self.runs[: self.workers + self.beside_long]:
             run.began = run.began or time.monotonic()
 
     def greeted(self, hello: Message) -> None:
@@ -127,7 +137,7 @@ class Engine:
         self._events.lost(self)
 
     def may_have(self, work: Work) -> bool:
-        """Not beside another of a run with which an engine died: one of them may have been the reason."""
+        """Whether an engine may have this run: not beside another of a run with which an engine died: one of them may have been the reason."""
         if work.lost_with is None:
             return True
         return all(other.lost_with is not work.lost_with for run in self.runs for other in run.works.values())
@@ -166,7 +176,7 @@ class Engines:
                 self._watches.append(asyncio.create_task(watch.keep(), name="watch"))
 
     def make(self, devices: tuple[str, ...]) -> None:
-        """One for each; what is the process's own, memory and CPU threads, is shared among them."""
+        """Makes one for each; what is the process's own, memory and CPU threads, is shared among them."""
         processors, given = max(1, devices.count("cpu")), self._options
         cpu_key_bytes = given.device_key_bytes if given.cpu_key_bytes is None else given.cpu_key_bytes // processors
         for number, device in enumerate(devices):
@@ -180,7 +190,7 @@ class Engines:
                 data_bytes=given.data_bytes // processors if device == "cpu" else 0,
             )
             name = device if devices.count(device) == 1 else f"{device}#{number}"
-            self.all.append(Engine(name, options, self._audit_key, self._events))
+            self.all.append(Engine(name, options, self._audit_key, self._events, single=len(devices) == 1))
 
     async def stop(self) -> None:
         if self._starting is not None:
@@ -257,7 +267,7 @@ class Engines:
 
     @property
     def resident_keys(self) -> frozenset[str]:
-        """As they said when they were last asked."""
+        """Keys that engines had when they were last asked."""
         return frozenset(key for engine in self.all for key in engine.link.facts.get("keys", ()))
 
     async def ping(self, timeout: float) -> dict[str, Message]:
@@ -311,14 +321,14 @@ class Engines:
 
 
 def _slowness(engines: list[Engine], work: Work) -> dict[Engine, int]:
-    """How many times twice as slow as the fastest, as far as was measured: what is nearly as fast counts as equal."""
+    """Returns how many times twice as slow as the fastest, as far as was measured: what is nearly as fast counts as equal."""
     seconds = {engine: work.seconds_on(engine.device) for engine in engines}
     fastest = min((each for each in seconds.values() if each), default=0.0)
     return {engine: round(math.log2(each / fastest)) if each else 0 for engine, each in seconds.items()}
 
 
 async def _usable_devices() -> tuple[str, ...]:
-    """Every usable GPU, or the CPU. Looked for in a process that ends: looking takes memory on a GPU, and a driver may crash."""
+    """Returns every usable GPU, or the CPU. Looked for in a process that ends: looking takes memory on a GPU, and a driver may crash."""
     if not has_cuda():
         return ("cpu",)
     failures = 0
@@ -345,5 +355,6 @@ async def _look() -> tuple[str, ...]:
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+            with contextlib.suppress(TimeoutError):  # in the kernel, for a driver that does not answer
+                await asyncio.wait_for(process.wait(), _KILL_SECONDS)
     return tuple(json.loads(text))

@@ -98,7 +98,7 @@ class Scoring:
         return min(self._settings.max_samples, int(model.facts["largest_batch"]))
 
     def check_length(self, model: Model, length: int) -> None:
-        """Some number of samples must have this size."""
+        """Checks that some number of samples has this size."""
         model.check_length(length, self.largest_batch(model))
 
     def check_header(self, model: Model, start: bytes, length: int) -> RequestHeader:
@@ -106,7 +106,7 @@ class Scoring:
         return model.check_header(start, length, self.largest_batch(model))
 
     async def admit(self, tenant: Tenant, model: Model, header: RequestHeader, wanted_key: str | None) -> Request:
-        """The key, the quota, and room in the queue."""
+        """Checks the key, the quota, and room in the queue."""
         secret_id = header.key_id.hex()
         key = await self._keys.choose(tenant.name, model.parameter_digest, wanted_key, secret_id)
         if key.secret_id != secret_id:
@@ -125,7 +125,7 @@ class Scoring:
         return estimate + wait <= self._settings.synchronous_seconds
 
     def require_soon(self, request: Request) -> None:
-        """For whoever can only wait for the answer.
+        """Requires room for whoever can only wait for the answer.
 
         Raises:
             TooLongError, BusyError, UnavailableError.
@@ -214,15 +214,15 @@ class Scoring:
         raise KeyRequiredError(f"the file of key '{key.id}' is lost; upload the key again: POST /v2/keys")
 
     async def look_after(self, key: KeyRecord, message: Message) -> None:
-        """A run failed; when that is because of what the storage has made of its key, the key has to come again, and when it is because of the
-        model's file, the model is out of service."""
+        """Handles a failed run; when that is because of what the storage has made of its key, the key has to come again, and when it is because of
+        the model's file, the model is out of service."""
         if message.get("key_damaged"):
             await self._uploads.lost(key)
         if message.get("model_damaged") and self.look_at_models is not None:
             await self.look_at_models()
 
     def account(self, request: Request, message: Message, queue_seconds: float) -> None:
-        """One run that succeeded; its bootstraps were counted when it was accepted."""
+        """Accounts for one run that succeeded; its bootstraps were counted when it was accepted."""
         name = request.model.parameter_set
         self.learn(request, message)
         self._usage.count(request.tenant.name, requests=1, samples=request.samples)

@@ -1,4 +1,4 @@
-"""How long a request waits for a worker, about: from what is left of the runs there, and from what goes before it."""
+"""Estimates of a request's waiting time: from the rest of current runs, and from the work before it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Place(NamedTuple):
 
     @classmethod
     def of_run(cls, seconds: float, had: float, long: bool) -> Place:
-        """One that was estimated, and has been computed for some of it."""
+        """Returns one that was estimated, and has been computed for some of it."""
         return cls(max(seconds - had, _OVERDUE * had), long)
 
 
 @dataclass
 class Seconds:
-    """Of work, by whether its runs are long."""
+    """Seconds of work, in long runs and in short ones."""
 
     short: float = 0.0
     long: float = 0.0
@@ -55,13 +55,18 @@ def ahead_of(mine: float, seconds: float, others: Iterable[Seconds], first: Seco
 
 
 def wait_seconds(workers: int, places: Sequence[Place], ahead: Seconds, long: bool) -> float:
-    """Until a run can begin.
+    """Estimates the seconds until a run can begin.
 
     Args:
         workers: that there are.
         places: of their runs; those beyond them wait for one.
-        long: whether it is a long one. Where there are two workers, long ones leave one to the others.
+        long: whether it is a long one. Where there are two workers, long ones leave one to the others; one by itself computes a short run
+            beside a long one.
     """
+    on = places[:workers]
+    if not long and len(on) == workers and all(place.long for place in on):
+        # Only single workers all have long runs. A short run is computed beside one of them, and gets half of its processor.
+        return 2 * (sum(place.seconds for place in places[workers:]) + ahead.short) / workers
     ordered = _workers(workers, places)
     free = [place.seconds for place in ordered]
     if len(free) == 1:
@@ -75,7 +80,7 @@ def wait_seconds(workers: int, places: Sequence[Place], ahead: Seconds, long: bo
 
 
 def _workers(count: int, places: Sequence[Place]) -> list[Place]:
-    """By when they are free. Runs beyond them begin where one is free first."""
+    """Returns the workers by when they are free. Runs beyond them begin where one is free first."""
     ordered = sorted([*places[:count], *[Place()] * (count - len(places))])
     for place in places[count:]:
         first = ordered.pop(0)
@@ -84,7 +89,7 @@ def _workers(count: int, places: Sequence[Place]) -> list[Place]:
 
 
 def _level(free: Sequence[float], seconds: float) -> float:
-    """When a worker is free after so many seconds of work, which goes to those that are free first."""
+    """Returns when a worker is free after these seconds of work, which goes to those that are free first."""
     ordered = sorted(free)
     level = ordered[0]
     for count, each in enumerate(ordered, 1):

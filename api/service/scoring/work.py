@@ -1,4 +1,4 @@
-"""What waits for an engine, one request or job each, and what is sent to it as one run."""
+"""Work that waits for an engine, one request or job each, and the batch that is sent to it as one run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,17 @@ MOST_SECONDS: Final = 1.0  # of them together, estimated: nobody waits longer fo
 
 @dataclass(frozen=True)
 class Subject:
-    """What a run computes, for those who look."""
+    """The model and key of a run, for status pages."""
 
     model: str
     version: str
     parameter_set: str
     samples: int
+
+
+def level_of(priority: int) -> int:
+    """Jobs above the default priority go before what others have."""
+    return priority if DEFAULT_PRIORITY < priority < SYNCHRONOUS_PRIORITY else 0
 
 
 @dataclass(eq=False)
@@ -52,7 +57,7 @@ class Work:
     @property
     def level(self) -> int:
         """Jobs above the default priority, which need a scope, go before what others have; nothing else does."""
-        return self.priority if DEFAULT_PRIORITY < self.priority < SYNCHRONOUS_PRIORITY else 0
+        return level_of(self.priority)
 
     @property
     def key(self) -> str:

@@ -1,4 +1,4 @@
-"""How many answers of each model a tenant got on a day: what copying a model takes, honestly or not (docs/decisions/crafted-keys.md)."""
+"""Counts of the answers that a tenant got of each model on a day, which limit how much of a model can be copied (docs/decisions/crafted-keys.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloakwork.api.database.tables import answers
 
 
 class Place(NamedTuple):
-    """Where answers are counted: all versions of a model together."""
+    """The model whose answers are counted, all versions together."""
 
     tenant: str
     day: str
@@ -57,7 +57,7 @@ class AnswersGiven:
         return self._known[place]
 
     async def of_day(self, tenant: str, day: str) -> dict[str, int]:
-        """By model, as it is stored."""
+        """Returns the counts of a day by model, as it is stored."""
         query = select(answers.c.model, answers.c.answers).where(answers.c.tenant == tenant, answers.c.day == day)
         async with self._database.read() as connection:
             rows = (await connection.execute(query.order_by(answers.c.model))).all()
@@ -75,7 +75,7 @@ async def store(connection: AsyncConnection, place: Place, count: int) -> None:
 
 
 async def forget_before(connection: AsyncConnection, day: str) -> None:
-    """They hold nobody back any more; samples stay in the usage of the day."""
+    """Forgets older counts: they hold nobody back any more; samples stay in the usage of the day."""
     await connection.execute(delete(answers).where(answers.c.day < day))
 
 

@@ -1,4 +1,4 @@
-"""What tenants use: bootstraps and bytes, against their limits."""
+"""Usage of tenants, bootstraps and bytes, against their limits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Day: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True)
 class DayWork:
-    """What a request takes of a tenant's day."""
+    """The share of a tenant's day that a request takes."""
 
     model: str
     bootstraps: int
@@ -91,7 +91,7 @@ class Usage:
 
     async def forget_old(self) -> None:
         """Answers by model of days that nobody asks about; samples of a day stay."""
-        async with self._database.write() as connection:
+        async with self._database.write(chore=True) as connection:
             await answers.forget_before(connection, day_of(retention.now() - _DAYS_KEPT * 86400))
 
     # --- limits ---
@@ -112,7 +112,7 @@ class Usage:
         return self._settings.tenant_answers_per_day if own is None else own
 
     async def require(self, tenant: Tenant, work: DayWork) -> None:
-        """Before the rest of a request is read; `charge` decides."""
+        """Requires room in the quota before the rest of a request is read; `charge` decides."""
         day = today()
         self._check_answers(tenant, work, await self._answers.used(Place(tenant.name, day, work.model)))
         self._check(tenant, await self._used(tenant.name, day), work.bootstraps)
@@ -136,7 +136,7 @@ class Usage:
         return day
 
     def refund(self, tenant: str, day: str, work: DayWork) -> None:
-        """They were charged, will not run and have no answer."""
+        """Refunds bootstraps: they were charged, will not run and have no answer."""
         self._add((tenant, day), {"bootstraps": -work.bootstraps})
         self._answers.add(Place(tenant, day, work.model), -work.answers)
 
@@ -205,7 +205,7 @@ class Usage:
         return admit
 
     async def require_bytes(self, tenant: Tenant, count: int) -> None:
-        """Before anything is written; `admission` decides."""
+        """Requires room for bytes before anything is written; `admission` decides."""
         _check_bytes(sum((await self.stored_bytes(tenant.name)).values()), count, self.max_bytes(tenant))
 
     async def stored_bytes(self, tenant: str) -> dict[str, int]:
@@ -274,7 +274,8 @@ async def _stored_bytes(connection: AsyncConnection, tenant: str) -> dict[str, i
 
 
 async def stored_bytes_by_tenant(connection: AsyncConnection, names: list[str]) -> dict[str, dict[str, int]]:
-    """Keys count from the moment their upload is opened, inputs while a job waits or runs, results from the acceptance of their job on."""
+    """Returns stored bytes. Keys count from the moment their upload is opened, inputs while a job waits or runs, results from the acceptance of
+    their job on."""
     waiting = jobs.c.state.in_(("queued", "running"))
     sums = {
         "keys": select(evaluation_keys.c.tenant, func.sum(evaluation_keys.c.bytes)),

@@ -27,7 +27,7 @@ _SHOWN_FAILURES = 20
 
 @app.callback()
 def group() -> None:
-    """A group of its own, also with one command."""
+    """Groups the commands, also if there is only one."""
 
 
 @app.command("score")
@@ -42,7 +42,7 @@ def score(
         ),
     ],
     target: Annotated[
-        str, typer.Option("--output", "-o", metavar="FOLDER|URL", help="Write the results to a folder or s3://..")
+        str, typer.Option("--out", "-o", metavar="FOLDER|URL", help="Write the results to a folder or s3://..")
     ],
     keys_path: Annotated[Path, typer.Option("--keys", help="Read the evaluation keys that keygen wrote.")] = Path(
         EVALUATION_KEYS
@@ -109,7 +109,7 @@ def _without_failures(record: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[int, int], bool]]:
-    """Samples done, and how many a second since the first that this run scored."""
+    """Yields samples done, and how many a second since the first that this run scored."""
     began: list[tuple[float, int]] = []
     with progress_of_stages("starting") as update:
 

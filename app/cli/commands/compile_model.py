@@ -212,7 +212,7 @@ def list_zoo(json_path: JsonOption = None) -> None:
 
 
 class _Bar:
-    """How many steps of the compiler are done."""
+    """A progress bar of the compiler's steps."""
 
     def __init__(self, update: ProgressCallback) -> None:
         self._update, self._done = update, 0
@@ -260,7 +260,7 @@ def _compiled(source: str, samples: Path | None, options: dict[str, Any], on_ste
 
 
 def _over(card: zoo.Card, options: dict[str, Any]) -> dict[str, Any]:
-    """A card's options below those of the call; another precision chooses its own set."""
+    """Returns a card's options below those of the call; another precision chooses its own set."""
     return {key: each for key, each in card.compile.items() if key != "sets" or "precision" not in options} | options
 
 

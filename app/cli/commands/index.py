@@ -54,7 +54,7 @@ def build(
     weights: Annotated[
         WeightsName, typer.Option("--weights", help="Count each row the same, or by its distance.")
     ] = WeightsName.UNIFORM,
-    bits: Annotated[
+    input_bits: Annotated[
         int | None,
         typer.Option(
             "--input-bits", min=2, max=12, help="Quantise features to N bits (default: as the accuracy needs)."
@@ -94,7 +94,7 @@ def build(
             weights=weights.value,
             metric=metric.value,
             classify=values is None,
-            input_bits=bits,
+            input_bits=input_bits,
             cells="auto" if cells is None else cells or None,
             probes=probes,
             progress=update,

@@ -101,7 +101,7 @@ def replay(
 
 @dataclass(frozen=True)
 class _Run:
-    """What is ready to compute the answers once more."""
+    """The programs and keys that compute the answers once more."""
 
     parameter_set: str
     answers: Callable[[Progress], Iterator[Replayed]]
@@ -203,7 +203,7 @@ def _audit_key(path: Path | None, data: Path | None) -> AuditKey:
 
 
 def _keys_object(file: AuditFile, path: Path | None, data: Path | None) -> bytes:
-    """The evaluation keys by their digest: those of the file, those named, or those that the service keeps."""
+    """Returns the evaluation keys by their digest: those of the file, those named, or those that the service keeps."""
     wanted = file.manifest.keys
     if path is not None:
         found = path.read_bytes()
@@ -246,7 +246,7 @@ def _stored_keys(folder: Path, file: AuditFile) -> bytes | None:
 
 
 def _key_id(start: bytes, size: int, kind: levelled.Kind) -> bytes | None:
-    """Of an object that begins so. Args: kind: of an object of levelled arithmetic."""
+    """Returns the key id of an object that begins so. Args: kind: of an object of levelled arithmetic."""
     if start.startswith(levelled.MAGIC):
         return levelled.header_of(start, kind).key_id
     return wire.peek(start, size).key_id

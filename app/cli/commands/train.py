@@ -91,7 +91,7 @@ def _trained(name: str, path: Path, device: str, epochs: int | None, update: Pro
 
 
 def _calibration(trained: Trained) -> Calibration:
-    """The ranges that were learned, else those of training images."""
+    """Returns the ranges that were learned, else those of training images."""
     if trained.ranges is not None:
         return Calibration.from_json(trained.ranges)
     return calibrate(trained.path, calibration_images(trained.data, CALIBRATION_IMAGES))

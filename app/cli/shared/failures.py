@@ -38,7 +38,7 @@ _REASONS: Final = {
 
 @contextmanager
 def reading(path: Path | str, expected: str, remedy: str = "") -> Iterator[None]:
-    """Errors of what reads a file inside name the file and what it should be. Args: expected: "evaluation keys", for example."""
+    """Makes errors of a reader name the file and what it should be. Args: expected: "evaluation keys", for example."""
     advice = f"; {remedy}" if remedy else ""
     try:
         yield
@@ -60,7 +60,7 @@ def reading(path: Path | str, expected: str, remedy: str = "") -> Iterator[None]
 
 @contextmanager
 def of_file(path: Path | str, argument: str = "model") -> Iterator[None]:
-    """Errors about this argument name its file, whose content may be at fault; all others stay as they are."""
+    """Makes errors about this argument name its file, whose content may be at fault; all others stay as they are."""
     try:
         yield
     except FheError as error:
@@ -70,7 +70,7 @@ def of_file(path: Path | str, argument: str = "model") -> Iterator[None]:
 
 
 def explained(error: BaseException) -> str:
-    """One sentence about an error that ends a command."""
+    """Returns one sentence about an error that ends a command."""
     if isinstance(error, MemoryError):
         return (
             str(error) or "the memory of this machine is used up; close other programs, or take fewer samples at once"
@@ -87,7 +87,7 @@ def explained(error: BaseException) -> str:
 
 
 def explained_usage(error: Any) -> str:
-    """What is wrong with the arguments, and whose help says more."""
+    """Explains what is wrong with the arguments, and whose help says more."""
     text = str(error.format_message()).rstrip(".")
     context = getattr(error, "ctx", None)
     command = "cloakwork" if context is None else context.command_path
@@ -96,7 +96,7 @@ def explained_usage(error: Any) -> str:
 
 
 def report_defect(error: Exception) -> None:
-    """An error that nobody foresaw: one line, and a file with what a developer needs."""
+    """Reports an error that nobody foresaw: one line, and a file with what a developer needs."""
     with tempfile.NamedTemporaryFile(
         "w", prefix="cloakwork-error-", suffix=".txt", delete=False, encoding="utf-8"
     ) as file:

@@ -18,6 +18,7 @@ from cloakwork.models.loading import load
 from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.neighbours.index_file import is_index_file
 from cloakwork.models.neighbours.index_format import MAGIC as INDEX_MAGIC
+from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import MAGIC
 
 _OTHER_KINDS: Final = {
@@ -35,8 +36,15 @@ ModelOption = Annotated[
 ]
 
 
+def program_of(model: CompiledModel | BatchModel | NeighbourIndex) -> Program | None:
+    """Returns the program of look-ups of a model, if that is what it is made of."""
+    if isinstance(model, BatchModel):
+        return None if model.single is None else model.single.program
+    return model.program if isinstance(model, CompiledModel) else None
+
+
 def find_any_model(text: str) -> CompiledModel | BatchModel | NeighbourIndex:
-    """As `find_model`, also of indices of nearest neighbours and models for batches."""
+    """Works as `find_model`, also of indices of nearest neighbours and models for batches."""
     path = Path(text)
     if not path.is_file() or not (is_index_file(path) or is_batch_file(path)):
         return find_model(text)
@@ -45,14 +53,14 @@ def find_any_model(text: str) -> CompiledModel | BatchModel | NeighbourIndex:
 
 
 def find_model(text: str) -> CompiledModel:
-    """A wrong call when there is neither such a file nor such a model; an ONNX file is not compiled here."""
+    """Finds a file or a model of the zoo: a wrong call when there is neither such a file nor such a model; an ONNX file is not compiled here."""
     path = Path(text)
     if path.is_file():
         with path.open("rb") as stream:
             start = stream.read(len(MAGIC))
             if (kind := _OTHER_KINDS.get(start)) is not None:
                 raise WrongCallError(
-                    f"{text}: {kind}, and this command takes programs of look-ups; 'cloakwork inspect' reports it, 'cloakwork models add' and "
+                    f"{text}: {kind}, and this command takes programs of look-ups; 'cloakwork run' computes it, 'cloakwork models add' and "
                     "'cloakwork score' serve and ask it, and cloakwork.load reads it in Python"
                 )
             if start != MAGIC:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,16 +24,16 @@ from cloakwork.fhe_core.errors import ParameterError
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
-# Python loads it first: a process whose arguments have this module stops itself while the file is there.
+# Python loads it first: a process whose arguments have this module sends itself this signal while the file is there.
 STOPS = """
 import os, signal, sys
 if os.environ["STOPS_MODULE"] in sys.orig_argv and os.path.exists(os.environ["STOPS"]):
-    os.kill(os.getpid(), signal.SIGSTOP)
+    os.kill(os.getpid(), int(os.environ["STOPS_BY"]))
 """
 
 
 @pytest.fixture
-def stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Path]]:
+def stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
     """Lets processes of a module stop, until the file that it gives is gone."""
     folder, file = tmp_path / "site", tmp_path / "stops"
     folder.mkdir()
@@ -42,8 +43,9 @@ def stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.setattr(children, "STILL_SECONDS", 1.0)
     monkeypatch.setattr(children, "_LOOK_SECONDS", 0.2)
 
-    def stop(module: str) -> Path:
+    def stop(module: str, by: signal.Signals = signal.SIGSTOP) -> Path:
         file.touch()
+        monkeypatch.setenv("STOPS_BY", str(int(by)))
         monkeypatch.setenv("STOPS_MODULE", module)
         return file
 
@@ -51,10 +53,11 @@ def stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     assert [each for each in psutil.Process().children() if each.status() == psutil.STATUS_STOPPED] == []
 
 
-def test_models_whose_description_hangs_are_unavailable_and_described_later(
-    tmp_path: Path, stops: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("by, why", [(signal.SIGSTOP, "stood still"), (signal.SIGKILL, "signal 9")])
+def test_models_whose_description_hangs_or_is_killed_are_unavailable_and_described_later(
+    tmp_path: Path, stops: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, by: signal.Signals, why: str
 ):
-    file = stops("cloakwork.models.repository")
+    file = stops("cloakwork.models.repository", by)
     (tmp_path / "models" / "toy").mkdir(parents=True)
     toy_model().save(tmp_path / "models" / "toy" / "1.clkm")
     monkeypatch.setattr("cloakwork.api.service.models.models._LOOK_SECONDS", 0.1)
@@ -69,8 +72,8 @@ def test_models_whose_description_hangs_are_unavailable_and_described_later(
         try:
             await models.begin()
             (entry,) = models.index()
-            assert (entry["state"], "stood still" in entry["reason"]) == ("UNAVAILABLE", True)
-            with pytest.raises(UnavailableError, match="stood still"):
+            assert (entry["state"], why in entry["reason"]) == ("UNAVAILABLE", True)
+            with pytest.raises(UnavailableError, match=why):
                 models.find("toy")
             file.unlink()
             async with asyncio.timeout(60):
@@ -84,10 +87,11 @@ def test_models_whose_description_hangs_are_unavailable_and_described_later(
     asyncio.run(run())
 
 
-def test_a_model_that_was_sent_and_whose_description_hangs_is_refused_for_now(
-    tmp_path: Path, stops: Callable[[str], Path]
+@pytest.mark.parametrize("by, why", [(signal.SIGSTOP, "does not end"), (signal.SIGKILL, "was killed")])
+def test_a_model_that_was_sent_and_whose_description_hangs_or_is_killed_is_refused_for_now(
+    tmp_path: Path, stops: Callable[..., Path], by: signal.Signals, why: str
 ):
-    file = stops("cloakwork.models.repository")
+    file = stops("cloakwork.models.repository", by)
     toy_model().save(tmp_path / "toy.clkm")
     (tmp_path / "models").mkdir()
 
@@ -95,7 +99,7 @@ def test_a_model_that_was_sent_and_whose_description_hangs_is_refused_for_now(
         incoming = Incoming(tmp_path / "models")
         artefact = incoming.new(".clkm")
         shutil.copy(tmp_path / "toy.clkm", artefact)
-        with pytest.raises(UnavailableError, match="does not end"):
+        with pytest.raises(UnavailableError, match=why):
             await incoming.describe(artefact)
         file.unlink()
         await incoming.describe(artefact)
@@ -104,7 +108,7 @@ def test_a_model_that_was_sent_and_whose_description_hangs_is_refused_for_now(
     asyncio.run(run())
 
 
-def test_a_start_whose_migration_hangs_ends_with_the_reason(tmp_path: Path, stops: Callable[[str], Path]):
+def test_a_start_whose_migration_hangs_ends_with_the_reason(tmp_path: Path, stops: Callable[..., Path]):
     stops("cloakwork.api.database.migrate")
     url = f"sqlite:///{tmp_path / 'cloakwork.db'}"
 
@@ -120,7 +124,7 @@ def test_a_start_whose_migration_hangs_ends_with_the_reason(tmp_path: Path, stop
 
 
 def test_what_computes_is_not_hung_and_what_is_cancelled_is_killed(
-    tmp_path: Path, stops: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stops: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ):
     """Longer than it may stand still; it computes all the while."""
     (tmp_path / "site" / "busy_module.py").write_text(

@@ -22,8 +22,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from cloakwork.api.service.fleet.choice import Clocks, Head, choose
+from cloakwork.api.service.fleet.choice import Head, choose
 from cloakwork.api.service.fleet.queue import HEADS, PATIENCE_SECONDS
+from cloakwork.api.service.fleet.turns import Time, Turns
 
 _RUNS_PER_CARD: Final = 2
 _POLL_SECONDS: Final = 0.1  # of a worker that is left without work while something waits
@@ -130,7 +131,7 @@ class Simulation:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._waiting: dict[str, deque[Head]] = defaultdict(deque)
-        self._clocks: Clocks = {}
+        self._turns = Turns()
         self._lock_free_at = 0.0
         self.now = 0.0
         self.latencies: list[float] = []
@@ -163,7 +164,9 @@ class Simulation:
     def _arrive(self) -> None:
         user = int(np.searchsorted(self._cumulative, self._random.random()))
         tenant = f"t{user % self.assumed.tenants}"
-        head = Head(str(next(self._numbers)), False, tenant, f"k{user}", "m", self.workload.seconds, 0, 0, 10, self.now)
+        time = self._turns.times.get(0, Time()).clock
+        number, seconds = str(next(self._numbers)), self.workload.seconds
+        head = Head(number, False, tenant, f"k{user}", "m", seconds, 0, 0, 10, self.now, time)
         self._waiting[tenant].append(head)
         self.counts["requests"] += 1
         self.counts["database_seconds"] += self.measured.call_seconds
@@ -182,7 +185,7 @@ class Simulation:
         self._lock_free_at = max(self.now, self._lock_free_at) + self.measured.empty_lease_seconds
 
     def _choose(self, host: Host) -> None:
-        picks = choose(self._heads(host), self._clocks, max(0, host.slots), 2, idle=False)
+        picks = choose(self._heads(host), self._turns.clocks, max(0, host.slots), 2, idle=False)
         held = self.measured.empty_lease_seconds
         if picks:
             held = self.measured.lease_seconds + (len(picks) - 1) * self.measured.lease_seconds_more
@@ -194,9 +197,7 @@ class Simulation:
             rows = [head for head in self._waiting[pick.head.tenant] if head.kin == pick.head.kin][: pick.count]
             for row in rows:
                 self._waiting[row.tenant].remove(row)
-            place = pick.head.level, pick.head.tenant
-            self._clocks[place] = max(self._clocks.get(place, 0.0), pick.start) + sum(row.seconds for row in rows)
-            self._clocks[pick.head.level, ""] = max(self._clocks.get((pick.head.level, ""), 0.0), pick.start)
+            self._turns.charge(pick, sum(row.seconds for row in rows))
             card = host.place(pick.head.key)
             card.running += 1
             self._at(self.now + held, partial(self._begin, host, card, rows))

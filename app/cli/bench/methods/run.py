@@ -31,7 +31,7 @@ Stage = Callable[[str, int, int], bool]
 
 @dataclass(frozen=True)
 class Effort:
-    """How much each row does. `batch`: values of gates and look-ups."""
+    """Work of each row. `batch`: values of gates and look-ups."""
 
     device: str
     threads: int
@@ -40,7 +40,7 @@ class Effort:
     single_repeats: int
 
     def batch_of(self, case: Case) -> int:
-        """Ciphertexts; large precision takes fewer on a CPU, where each of its values is several rotations."""
+        """Returns ciphertexts; large precision takes fewer on a CPU, where each of its values is several rotations."""
         few = self.device == "cpu" and case.bits > 0
         values = max(1, self.batch // SMALL_BATCH_ROTATIONS) if few else self.batch
         return max(1, values // case.parameters.lane_count)
@@ -48,7 +48,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A key, a session, and how a batch of so many is drawn, run and checked. `rotations`: of one value."""
+    """A key, a session, and how a batch of that size is drawn, run and checked. `rotations`: of one value."""
 
     session: Session
     operation: Callable[[int], Operation]
@@ -79,7 +79,7 @@ class KeyHolder:
 
 
 def measured(case: Case, effort: Effort, holder: KeyHolder, stage: Stage) -> dict[str, Any]:
-    """The row as JSON has it. What fails is said in `error`, with no figures beside it."""
+    """Returns the row as JSON has it. What fails is said in `error`, with no figures beside it."""
     row = fixed_fields(case) | {"device": effort.device, "batch": effort.batch_of(case), "threads": effort.threads}
     try:
         return row | _figures(case, effort, holder, stage)
@@ -89,7 +89,7 @@ def measured(case: Case, effort: Effort, holder: KeyHolder, stage: Stage) -> dic
 
 
 def fixed_fields(case: Case) -> dict[str, Any]:
-    """What is known without running it; the figures are null."""
+    """Returns the fields of a row that are known without running it; the figures are null."""
     params, published = case.parameters, case.published
     return {
         "method": case.method,
@@ -122,7 +122,7 @@ def fixed_fields(case: Case) -> dict[str, Any]:
 
 
 def shape_text(params: ParameterSet) -> str:
-    """`N=1024 k=1, 4x2^6 / 3x2^5, n=744 ternary`, with what else the shape has."""
+    """Returns `N=1024 k=1, 4x2^6 / 3x2^5, n=744 ternary`, with what else the shape has."""
     gadgets = " / ".join(f"{levels}x2^{base_log}" for base_log, levels in (params.mask_gadget, params.body_gadget))
     parts = [
         f"N={params.polynomial_size} k={params.glwe_dimension}",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from cloakwork.api.service.fleet.choice import Clocks, Head, LongRuns, Pick, choose
+from cloakwork.api.service.fleet.choice import Head, LongRuns, Pick, choose
+from cloakwork.api.service.fleet.turns import Time, Turns
 from cloakwork.api.service.scoring.work import MOST_TOGETHER
 
 
@@ -21,21 +22,30 @@ def test_the_tenant_that_is_behind_goes_first_and_turns_alternate():
 
 
 def test_over_many_rounds_tenants_get_equal_seconds():
-    clocks: Clocks = {}
+    turns = Turns()
     seconds: Counter[str] = Counter()
     cost = {"a": 0.1, "b": 1.0}
     for number in range(220):
         heads = [head(f"{tenant}{number}", tenant, seconds=each) for tenant, each in cost.items()]
-        (pick,) = choose(heads, clocks, 1, 2, True)
-        clocks[0, ""] = min(max(clocks.get((0, each), 0.0), clocks.get((0, ""), 0.0)) for each in cost)
-        clocks[0, pick.head.tenant] = pick.start + pick.head.seconds
+        (pick,) = choose(heads, turns.clocks, 1, 2, True)
+        turns.charge(pick, pick.head.seconds)
         seconds[pick.head.tenant] += pick.head.seconds
     assert abs(seconds["a"] - seconds["b"]) <= 1.0 + 1e-9
 
 
-def test_who_comes_back_begins_at_the_time_of_the_others():
-    picks = choose([head("a", "a"), head("b", "b")], {(0, ""): 100.0, (0, "b"): 99.0}, 2, 2, True)
+def test_who_comes_back_begins_at_the_time_of_the_others_and_keeps_that_while_it_waits():
+    turns = Turns({(0, "b"): 99.0}, {0: Time(clock=100.0, served=50.0)})
+    heads = [head("a", "a", turn_time=100.0), head("b", "b", turn_time=100.0)]
+    picks = choose(heads, turns.clocks, 2, 2, True)
     assert {pick.head.tenant: pick.start for pick in picks} == {"a": 100.0, "b": 100.0}
+    turns.charge(picks[0], 10.0)
+    assert turns.times[0] == Time(clock=150.0, served=5.0, sharers=2)
+    assert choose(heads[1:], turns.clocks, 1, 2, True)[0].start == 100.0
+
+
+def test_after_a_crash_of_the_database_the_time_begins_again_for_all():
+    turns = Turns()
+    assert turns.begin_at(head("old", "a", turn_time=5000.0)) == 0.0
 
 
 def test_levels_go_first_and_requests_before_jobs():

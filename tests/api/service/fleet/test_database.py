@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 from fleet_servers import processes
 from postgresql import Server, needs_postgresql, server
@@ -51,6 +52,32 @@ def test_what_was_accepted_outlives_a_database_that_stops(
                 assert user.same_answer(http.get(f"/v2/jobs/{job}/result").content, expected)
             assert becomes(lambda: user.infer(body).status_code, 200)
             assert becomes(lambda: http.get("/v2/health/ready").status_code, 200)
+
+
+@pytest.mark.tier("release")  # half a minute of waiting
+def test_a_service_ends_although_its_database_does_not_answer(
+    tmp_path: Path, fill: Callable[[Path], Path], database: Server
+):
+    """Its processes are stopped, not ended: connections stay, and nothing comes."""
+    with processes(tmp_path, fill, database.url, SYNCHRONOUS_SECONDS="60") as group:
+        service = group.start("all")
+        with service.client() as http:
+            user = User.of(http)
+            user.upload()
+            user.infer(user.encrypt()[1]).raise_for_status()
+        root = psutil.Process(int((database.folder / "data" / "postmaster.pid").read_text().split()[0]))
+        every = [root, *root.children(recursive=True)]
+        for process in every:
+            process.suspend()
+        try:
+            assert service.process is not None
+            service.process.terminate()
+            service.process.wait(120)
+        finally:
+            for process in every:
+                process.resume()
+        log = service.log.read_text(encoding="utf-8")
+        assert '"message": "ended"' in log and "Traceback" not in log and "shutdown failed" not in log
 
 
 def test_work_is_found_without_notices(tmp_path: Path, fill: Callable[[Path], Path], database: Server):

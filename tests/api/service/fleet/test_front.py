@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cloakwork.api.service.fleet import front as module
 from cloakwork.api.service.fleet.front import ROW_BYTES, Front
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Subject, Work
 from cloakwork.api.settings import Settings
@@ -76,6 +77,27 @@ def test_a_call_that_is_given_up_before_its_row_is_there_leaves_none(broken: boo
 
     rows, objects, refunds = asyncio.run(run())
     assert rows.states == {} and objects.deleted == [f"inputs/{'a' * 32}"] and refunds == 1
+
+
+def test_a_database_that_never_answers_holds_nobody_who_gave_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "_POST_SECONDS", 0.01)
+
+    async def run() -> tuple[Rows, Objects]:
+        rows, objects, refunded = Rows(broken=False), Objects(), asyncio.Event()
+        front = Front(Settings(), rows, SimpleNamespace(node="web"), objects, lambda name, version: "d")  # type: ignore[arg-type]
+        call = work(b"x")
+        front.submit(call)
+        await rows.asked.wait()
+        front.abandon(call.id, refunded.set)
+        async with asyncio.timeout(10):
+            await refunded.wait()
+        rows.held.set()
+        await turns()
+        await front.stop()
+        return rows, objects
+
+    rows, objects = asyncio.run(run())
+    assert rows.states == {} and objects.deleted == [f"inputs/{'a' * 32}"]
 
 
 def test_what_a_worker_has_is_paid():

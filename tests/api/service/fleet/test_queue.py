@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from sqlalchemy import text
 
 from cloakwork.api.database.connection import Database
 from cloakwork.api.service.clock import new_id
+from cloakwork.api.service.fleet import members as members_module
 from cloakwork.api.service.fleet.backlog import Out
 from cloakwork.api.service.fleet.calls import Call
 from cloakwork.api.service.fleet.choice import LongRuns
@@ -186,6 +189,57 @@ def test_work_waits_for_the_worker_that_has_its_key_and_not_for_ever(database: s
         await facts.beat(Facts("worker", "1", draining=True))
         await web.post(call(key=lonely))
         assert len(await other.take([DIGEST], 1, True)) == 1
+
+    in_room(database, test)
+
+
+def test_keys_that_others_forgot_while_a_worker_was_silent_are_published_again(
+    database: str, monkeypatch: pytest.MonkeyPatch
+):
+    async def test(here: Room) -> None:
+        _, members = await here.worker("one")
+        query = "SELECT evaluation_key FROM resident_keys ORDER BY 1"
+        await members.publish({"a", "b"})
+        await here.sql("DELETE FROM resident_keys WHERE evaluation_key = 'a'")
+        await here.sql("INSERT INTO resident_keys VALUES ('c', 'one')")
+        await members.publish({"a", "b"})
+        assert [row[0] for row in await here.sql(query)] == ["b", "c"], "what is written is believed for a while"
+        monkeypatch.setattr(members_module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 60))
+        await members.publish({"a", "b"})
+        assert [row[0] for row in await here.sql(query)] == ["a", "b"]
+        await members.publish({"b"})
+        assert [row[0] for row in await here.sql(query)] == ["b"]
+
+    in_room(database, test)
+
+
+def test_turns_in_the_database_are_those_of_one_process(database: str):
+    """What two workers take in turn of three tenants, one of whom comes later, and what is given back is not charged."""
+
+    async def test(here: Room) -> None:
+        web, _ = await here.worker("web", "web")
+        workers = [(await here.worker(name))[0] for name in ("one", "two")]
+        for _ in range(8):
+            for tenant in ("a", "b"):
+                await web.post(call(tenant, seconds=1.0))
+        took = []
+        for turn in range(12):
+            if turn == 4:
+                for _ in range(4):
+                    await web.post(call("late", seconds=1.0))
+            (taken,) = (await workers[turn % 2].take([DIGEST], 1, True)).calls
+            took.append(taken.tenant)
+            await workers[turn % 2].end(taken, {**DONE, "busy_seconds": 1.0}, b"")
+        assert Counter(took[:4]) == {"a": 2, "b": 2}
+        assert [Counter(took[first : first + 3]) for first in (4, 7)] == [Counter(("a", "b", "late"))] * 2
+        query = "SELECT tenant, clock FROM turns WHERE level = 0 AND tenant <> '' ORDER BY tenant"
+        before = [tuple(row) for row in await here.sql(query)]
+        (taken,) = (await workers[0].take([DIGEST], 1, True)).calls
+        assert [tuple(row) for row in await here.sql(query)] != before
+        await workers[0].give_back([taken], [])
+        assert [tuple(row) for row in await here.sql(query)] == before
+        await workers[1].give_back([taken], [])  # which does not have it
+        assert [tuple(row) for row in await here.sql(query)] == before
 
     in_room(database, test)
 

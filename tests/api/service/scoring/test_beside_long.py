@@ -1,9 +1,10 @@
-"""Beside long jobs of another tenant short requests are answered at once, while a worker is free for them: in one process and in a fleet."""
+"""Beside long jobs of another tenant short requests are answered at once: in one process and in a fleet, of one worker or two."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -20,25 +21,33 @@ SAMPLES = 4096
 
 
 @contextmanager
-def one_process(folder: Path, fill: Callable[[Path], Path]) -> Iterator[tuple[Server, str | None]]:
+def one_process(folder: Path, fill: Callable[[Path], Path], threads: int) -> Iterator[tuple[Server, str | None]]:
     data = fill(folder / "data")
     new_tenant(data, "first")
-    with running(data, insecure=False, environment={**LIMITS, "THREADS": "2"}) as server:
+    with running(data, insecure=False, environment={**LIMITS, "THREADS": str(threads)}) as server:
         yield server, None
 
 
 @contextmanager
-def two_workers(folder: Path, fill: Callable[[Path], Path]) -> Iterator[tuple[Server, str | None]]:
+def fleet(folder: Path, fill: Callable[[Path], Path], workers: int) -> Iterator[tuple[Server, str | None]]:
     needs_postgresql()
     with postgresql() as database:
         new_tenant(folder, "first", database=database)
         with processes(folder, fill, database, insecure=False, **LIMITS) as group:
-            group.start("worker")
-            group.start("worker")
+            for _ in range(workers):
+                group.start("worker")
             yield group.start("web"), database
 
 
-@pytest.mark.parametrize("service", [one_process, two_workers])
+SERVICES = {
+    "two threads": partial(one_process, threads=2),
+    "one thread": partial(one_process, threads=1),
+    "two workers": partial(fleet, workers=2),
+    "one worker": partial(fleet, workers=1),
+}
+
+
+@pytest.mark.parametrize("service", SERVICES.values(), ids=list(SERVICES))
 def test_a_short_request_is_answered_beside_long_jobs(
     tmp_path: Path, fill: Callable[[Path], Path], service: Callable[..., Iterator[tuple[Server, str | None]]]
 ):

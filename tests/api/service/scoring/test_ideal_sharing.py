@@ -1,4 +1,7 @@
-"""The fair queue beside its ideal: tenants served all at once, each with an equal part of one engine. Times are computed, not measured."""
+"""The fair queues, of a process and of a fleet, beside their ideal: tenants served all at once, each with an equal part of one engine.
+
+Times are computed, not measured.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,13 @@ import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pytest
 
+from cloakwork.api.service.fleet.choice import Head, choose
+from cloakwork.api.service.fleet.queue import HEADS
+from cloakwork.api.service.fleet.turns import Time, Turns
 from cloakwork.api.service.scoring.queue import FairQueue
 
 
@@ -33,9 +40,38 @@ def steady(tenants: int, load: float, seconds: float, until: float = 600.0) -> l
     return sorted(items, key=lambda item: item.arrives)
 
 
-def queued(items: Iterable[Item]) -> dict[Item, float]:
+class LeasedQueue:
+    """What waits in the database of a fleet, for one worker that takes run by run."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[tuple[Item, Head]]] = defaultdict(deque)
+        self._turns, self._count = Turns(), 0
+
+    def push(self, item: Item) -> None:
+        self._count += 1
+        name, time = str(self._count), self._turns.times.get(0, Time()).clock
+        head = Head(name, True, item.tenant, name, "program", item.seconds, 0, 0, item.priority, self._count, time)
+        self._lines[item.tenant].append((item, head))
+
+    def pop(self) -> Item | None:
+        heads = [head for line in self._lines.values() for _, head in list(line)[:HEADS]]
+        for pick in choose(heads, self._turns.clocks, 1, 2, True):
+            item, _ = self._lines[pick.head.tenant].popleft()
+            self._turns.charge(pick, item.seconds)
+            return item
+        return None
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+
+Queue: TypeAlias = type[FairQueue[Item]] | type[LeasedQueue]
+both = pytest.mark.parametrize("kind", [FairQueue, LeasedQueue])
+
+
+def queued(kind: Queue, items: Iterable[Item]) -> dict[Item, float]:
     """When each ends on one engine that takes what the queue gives it."""
-    queue: FairQueue[Item] = FairQueue()
+    queue = kind()
     ends: dict[Item, float] = {}
     coming, time = deque(items), 0.0
     while coming or len(queue):
@@ -83,21 +119,23 @@ def percentile(ends: dict[Item, float], share: float) -> float:
     return waits[int(share * len(waits))]
 
 
+@both
 @pytest.mark.parametrize("tenants, load", [(10, 0.9), (50, 0.9), (50, 0.95)])
-def test_tenants_of_equal_load_end_when_they_would_if_all_were_served_at_once(tenants: int, load: float):
+def test_tenants_of_equal_load_end_when_they_would_if_all_were_served_at_once(kind: Queue, tenants: int, load: float):
     """Earlier, a tenant that had just run waited behind each newcomer: p99 of 50 tenants was 70% above this."""
     items = steady(tenants, load, 0.1)
-    ends, ideal = queued(items), shared(items)
+    ends, ideal = queued(kind, items), shared(items)
     assert set(ends) == set(ideal) == set(items)
     assert max(ends[item] - ideal[item] for item in items) < 5 * 0.1
     assert percentile(ends, 0.99) < percentile(ideal, 0.99)
 
 
-def test_a_heavy_tenant_takes_its_part_and_no_more():
+@both
+def test_a_heavy_tenant_takes_its_part_and_no_more(kind: Queue):
     """400 runs of a second that wait from the start, beside 50 tenants with runs of 0.1 seconds."""
     heavy = [Item(-1 - i, "heavy", 0.0, 1.0) for i in range(400)]
     items = [*heavy, *steady(50, 0.8, 0.1)]
-    ends, ideal = queued(items), shared(items)
+    ends, ideal = queued(kind, items), shared(items)
     assert percentile(ends, 0.99) < percentile(ideal, 0.99) + 1.0  # a run that has begun is not interrupted
     assert max(ends[item] - ideal[item] for item in items) < 3 * 1.0
     last = {
@@ -107,9 +145,10 @@ def test_a_heavy_tenant_takes_its_part_and_no_more():
     assert abs(last["queue"] - last["ideal"]) < 2.0
 
 
-def test_what_has_waited_all_the_time_is_served_equally():
+@both
+def test_what_has_waited_all_the_time_is_served_equally(kind: Queue):
     """|W_a - W_b| <= l_a + l_b between any two, at any time, whatever comes and goes beside them (start-time fair queueing, theorem 1)."""
-    queue: FairQueue[Item] = FairQueue()
+    queue = kind()
     sizes, draw = {"a": 1.0, "b": 3.0, "c": 0.2}, random.Random(21)
     for tenant, seconds in sizes.items():
         for i in range(3000):
@@ -126,8 +165,9 @@ def test_what_has_waited_all_the_time_is_served_equally():
                 assert abs(served[one] - served[other]) <= sizes[one] + sizes[other] + 1e-9
 
 
-def test_who_comes_while_one_tenant_is_served_goes_next():
-    queue: FairQueue[Item] = FairQueue()
+@both
+def test_who_comes_while_one_tenant_is_served_goes_next(kind: Queue):
+    queue = kind()
     for i in range(100):
         queue.push(Item(i, "heavy", 0.0, 1.0))
     for _ in range(50):

@@ -16,7 +16,6 @@ LONG = 1800.0
 
 def test_a_worker_that_is_free_takes_a_request_at_once_whatever_the_others_compute():
     assert wait_seconds(2, [Place(LONG, True)], Seconds(), False) == 0.0
-    assert wait_seconds(1, [Place(LONG, True)], Seconds(), False) == LONG
     assert wait_seconds(3, [Place(LONG, True), Place(2.0), Place(1.0)], Seconds(), False) == 1.0
 
 
@@ -34,6 +33,13 @@ def test_long_runs_leave_a_worker_to_short_ones_and_wait_for_each_other():
     assert wait_seconds(2, [Place(LONG, True)], Seconds(), True) == LONG
     assert wait_seconds(3, [Place(LONG, True)], Seconds(), True) == 0.0
     assert wait_seconds(1, [], jobs, False) == 20 * LONG
+
+
+def test_a_single_worker_computes_short_requests_beside_a_long_run_with_half_of_its_processor():
+    assert wait_seconds(1, [Place(LONG, True)], Seconds(long=LONG), False) == 0.0
+    assert wait_seconds(1, [Place(LONG, True), Place(1.0)], Seconds(short=2.0), False) == 6.0
+    assert wait_seconds(2, [Place(LONG, True), Place(LONG, True)], Seconds(short=2.0), False) == 2.0
+    assert wait_seconds(1, [Place(LONG, True)], Seconds(), True) == LONG
 
 
 def test_a_run_beyond_its_estimate_needs_a_little_more():
@@ -81,3 +87,23 @@ def test_nothing_is_sent_ahead_behind_long_runs():
     assert engines.dispatcher.places == 1 + 2
     engines.end(short[0])
     assert engines.where(short[2]) == [1 - busy]
+
+
+def test_beside_a_long_run_on_the_only_worker_there_is_one_place_for_short_ones():
+    engines = FakeEngines(workers=1, spread=1)
+    long = engines.submit("greedy", DEFAULT_PRIORITY, seconds=LONG, long=True)
+    more = engines.submit("greedy", DEFAULT_PRIORITY, seconds=LONG, long=True)
+    short = [engines.submit(f"t{i}", key=f"key{i}", model=f"model{i}") for i in range(3)]
+    assert engines.only.sent == [long, short[0]] and engines.dispatcher.places == 2
+    engines.end(short[0])
+    assert engines.only.sent == [long, *short[:2]] and engines.only.beside == [False, True, True]
+    engines.end(long)
+    assert engines.only.sent == [long, *short[:2], more] and not engines.only.beside[-1], "ahead, behind the short one"
+    engines.end(short[1])
+    assert engines.only.sent[-1] == short[2] and engines.only.beside[-1]
+
+
+def test_several_engines_of_one_worker_send_short_ones_to_one_that_has_no_long_run():
+    engines = FakeEngines(workers=1, devices=("cpu", "cpu"))
+    (busy,) = engines.where(engines.submit("a", DEFAULT_PRIORITY, seconds=LONG, long=True))
+    assert engines.where(engines.submit("b", key="b")) == [1 - busy] and not engines.dispatcher.beside_long

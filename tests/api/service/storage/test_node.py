@@ -18,3 +18,13 @@ def test_a_data_folder_has_one_service_and_keeps_its_name(tmp_path: Path):
     again = Node(tmp_path)
     assert again.name == first.name
     again.release()
+
+
+@pytest.mark.parametrize("left", [b"", bytes(32), b"0123", b"x" * 64])
+def test_what_a_loss_of_power_leaves_of_the_name_is_none(tmp_path: Path, left: bytes):
+    (tmp_path / "node").write_bytes(left)
+    first = Node(tmp_path)
+    first.release()
+    again = Node(tmp_path)
+    assert len(bytes.fromhex(first.name)) == 16 and again.name == first.name
+    again.release()
