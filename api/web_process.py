@@ -120,10 +120,15 @@ class _Server(uvicorn.Server):
         on_terminal = terminal.is_terminal()
         if on_terminal:
             terminal.say(terminal.listening(urls))
+        bar = asyncio.create_task(terminal.show_preparing(self._services)) if on_terminal else None
         try:
             await self._services.opened()
         except Exception:
             return  # the log says why
+        finally:
+            if bar is not None:
+                bar.cancel()
+                await asyncio.gather(bar, return_exceptions=True)
         models, refused = terminal.models_by_state(self._services)
         if on_terminal:
             terminal.say(terminal.ready(self._services, urls, bool(read_content())))

@@ -124,7 +124,8 @@ def query(
     if not index_path.exists():
         raise FailureError(f"{index_path}: there is no such file; make one with 'cloakwork index build'")
     where = checked_device(device)
-    index = load_index(index_path)
+    with progress("reading the index"):
+        index = load_index(index_path)
     samples = load_rows(queries)
     integers = index.client.integers(samples)
     key = LevelledClientKey.generate(index.client.parameters)

@@ -271,7 +271,8 @@ def decrypt(
         record["noise_max"] = float(np.max(np.abs(errors)))
     elif lookups is not None:
         encrypted = check_result(ciphertexts, lookups, path)
-        values = lookups.decrypt(key, encrypted, samples=samples)
+        with progress("decryption"):
+            values = lookups.decrypt(key, encrypted, samples=samples)
         if isinstance(specification, BatchClient):
             result = _batch_answer(specification, np.asarray(values))
             values = result.values
@@ -408,10 +409,9 @@ def _encrypt_samples(
     samples = shaped_for(specification if lookups is None else lookups, load_inputs(source))
     key = load_any_key(key_path, passphrase_file)
     check_key(key, specification, key_path)
-    with of_file(source, "samples"), of_file(source, "input"):
+    with of_file(source, "samples"), of_file(source, "input"), progress("encryption") as update:
         if levelled is not None:
-            with progress("encryption") as update:
-                requests(levelled, key, samples, update).save(output)
+            requests(levelled, key, samples, update).save(output)
         else:
             assert lookups is not None
             lookups.encrypt(key.only, samples).save(output)
