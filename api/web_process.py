@@ -25,7 +25,7 @@ from cloakwork.api.http.page_content import read_content
 from cloakwork.api.release import release
 from cloakwork.api.service.services import Services, prepare
 from cloakwork.api.settings import Settings
-from cloakwork.api.start_checks import require_certificate, require_port
+from cloakwork.api.start_checks import require_certificate, require_places, require_port
 
 _KEEP_ALIVE_SECONDS = 15
 _STOP_SECONDS = 10
@@ -38,6 +38,7 @@ def serve(settings: Settings) -> int:
     """Until a signal; the exit status."""
     logs.set_up(settings.log_level)
     _log.info("starting", extra=_about(settings))
+    require_places(settings)
     require_certificate(settings)
     require_port(settings.host, settings.port)
     room = allow_connections(settings.max_connections)

@@ -53,6 +53,12 @@ def find_any_model(text: str) -> CompiledModel | BatchModel | NeighbourIndex:
         return load(path)
 
 
+def is_compiled(path: Path) -> bool:
+    """Whether a file begins as that of a compiled model, of any kind."""
+    with path.open("rb") as stream:
+        return stream.read(len(MAGIC)) in (MAGIC, *_OTHER_KINDS)
+
+
 def find_model(text: str) -> CompiledModel:
     """A wrong call when there is neither such a file nor such a model; an ONNX file is not compiled here."""
     path = Path(text)
