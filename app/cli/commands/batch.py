@@ -39,11 +39,12 @@ def score(
         typer.Option(
             "--input",
             metavar="FOLDER|URL",
-            help="Read files of ciphertexts, or Parquet files, from a folder or s3://..",
+            help="Read files of ciphertexts, or Parquet files, from a folder or an s3:// address.",
         ),
     ],
     target: Annotated[
-        str, typer.Option("--out", "-o", metavar="FOLDER|URL", help="Write the results to a folder or s3://..")
+        str,
+        typer.Option("--out", "-o", metavar="FOLDER|URL", help="Write the results to a folder or an s3:// address."),
     ],
     keys_path: Annotated[Path, typer.Option("--keys", help="Read the evaluation keys that keygen wrote.")] = Path(
         EVALUATION_KEYS
@@ -91,7 +92,7 @@ def score(
         raise WrongCallError(f"--keys: there is no file '{keys_path}'; 'cloakwork keygen' writes one")
     program = find_model(model_name).program
     if "://" not in source and not Path(source).is_dir():
-        raise WrongCallError(f"--input: expected a folder of ciphertexts, or s3://.., got '{source}'")
+        raise WrongCallError(f"--input: expected a folder of ciphertexts or an s3:// address, got '{source}'")
     # Ray tells of lost workers on standard output, which is for the report alone.
     try:
         with ended_like_ctrl_c(), _bar() as update, redirect_stdout(StringIO()):

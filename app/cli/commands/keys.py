@@ -210,7 +210,7 @@ def decrypt(
         Path | None,
         typer.Option(
             "--input",
-            help="Read the samples that were encrypted, of which answers of a model for batches or an index are.",
+            help="Read the samples that were encrypted: a model for batches or an index decides by them and the answers.",
         ),
     ] = None,
     with_scores: Annotated[
