@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Final
 from cloakwork.api.settings import Settings
 from cloakwork.fhe_core.errors import ParameterError
 
+_DEVICE: Final = re.compile(r"cpu|cuda(:\d+(,\d+)*)?")
 _NO_PASSPHRASE: Final = "it is encrypted, and nobody is here to type a passphrase"
 
 
@@ -35,6 +37,18 @@ def require_certificate(settings: Settings) -> None:
         raise ParameterError(
             f"tls_certificate: {certificate} with tls_key {key} cannot be used ({reason}); expected a certificate chain and its key in PEM"
         ) from None
+
+
+def require_places(settings: Settings) -> None:
+    """Raises:
+    ParameterError: the data folder is a file, or a device has a name that is none.
+    """
+    folder = settings.data_folder
+    if folder.exists() and not folder.is_dir():
+        raise ParameterError(f"data_folder: expected a folder, got the file '{folder}'")
+    for device in settings.named_devices:
+        if not _DEVICE.fullmatch(device):
+            raise ParameterError(f"devices: expected auto, cpu, cuda, cuda:N or cuda:N,M,.., got '{device}'")
 
 
 def _require_readable(name: str, path: Path) -> None:

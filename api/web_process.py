@@ -25,7 +25,7 @@ from cloakwork.api.http.page_content import read_content
 from cloakwork.api.release import release
 from cloakwork.api.service.services import Services, prepare
 from cloakwork.api.settings import Settings
-from cloakwork.api.start_checks import require_certificate, require_port
+from cloakwork.api.start_checks import require_certificate, require_places, require_port
 
 _KEEP_ALIVE_SECONDS = 15
 _STOP_SECONDS = 10
@@ -38,6 +38,7 @@ def serve(settings: Settings) -> int:
     """Serves until a signal, and returns the exit status."""
     logs.set_up(settings.log_level)
     _log.info("starting", extra=_about(settings))
+    require_places(settings)
     require_certificate(settings)
     require_port(settings.host, settings.port)
     room = allow_connections(settings.max_connections)
@@ -120,10 +121,15 @@ class _Server(uvicorn.Server):
         on_terminal = terminal.is_terminal()
         if on_terminal:
             terminal.say(terminal.listening(urls))
+        bar = asyncio.create_task(terminal.show_preparing(self._services)) if on_terminal else None
         try:
             await self._services.opened()
         except Exception:
             return  # the log says why
+        finally:
+            if bar is not None:
+                bar.cancel()
+                await asyncio.gather(bar, return_exceptions=True)
         models, refused = terminal.models_by_state(self._services)
         if on_terminal:
             terminal.say(terminal.ready(self._services, urls, bool(read_content())))

@@ -67,24 +67,24 @@ class Messages:
         """Raises: SerializationError: another kind of file, or a damaged one."""
         data = memoryview(Path(path).read_bytes())
         if len(data) < _HEADER.size + _CHECKSUM_BYTES or bytes(data[: len(MAGIC)]) != MAGIC:
-            raise SerializationError(
-                f"{kind.label}: expected {kind.label} of a levelled model, got another kind of file"
-            )
+            raise SerializationError(f"expected {kind.label} of a levelled model, got another kind of file")
         _, version, found, model, samples, count = _HEADER.unpack(data[: _HEADER.size])
         if version != _VERSION or found not in list(MessageKind):
-            raise SerializationError(f"{kind.label}: expected version {_VERSION}, got version {version}, kind {found}")
+            raise SerializationError(
+                f"expected version {_VERSION} of {kind.label}, got version {version}, kind {found}"
+            )
         if found != kind:
-            raise SerializationError(f"{kind.label}: expected {kind.label}, got {MessageKind(found).label}")
+            raise SerializationError(f"expected {kind.label}, got {MessageKind(found).label}")
         start = _HEADER.size + count * _SIZE.size
         if start + _CHECKSUM_BYTES > len(data):
-            raise SerializationError(f"{kind.label}: the file was cut off")
+            raise SerializationError(f"the file of {kind.label} was cut off")
         sizes = [size for (size,) in _SIZE.iter_unpack(data[_HEADER.size : start])]
         if start + sum(sizes) + _CHECKSUM_BYTES != len(data):
             raise SerializationError(
-                f"{kind.label}: of another size than the header says; the file was cut off or extended"
+                f"of another size than the header of {kind.label} says; the file was cut off or extended"
             )
         if hashlib.sha256(data[:-_CHECKSUM_BYTES]).digest() != bytes(data[-_CHECKSUM_BYTES:]):
-            raise SerializationError(f"{kind.label}: the checksum does not match; the file was altered or damaged")
+            raise SerializationError("the checksum does not match; the file was altered or damaged")
         parts = []
         for size in sizes:
             parts.append(bytes(data[start : start + size]))

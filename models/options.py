@@ -139,6 +139,9 @@ class Options:
             share = getattr(self, name)
             if share is not None and not 0 <= share <= 1:
                 raise CompileError(f"{name}: expected a share from 0 to 1, got {share!r}")
+        for task in self.task.values() if isinstance(self.task, Mapping) else (self.task,):
+            if task is not None and task not in get_args(Task):
+                raise CompileError(f"task: expected one of {', '.join(map(repr, get_args(Task)))}, got {task!r}")
         for name, values in _WORDS.items():
             if getattr(self, name) not in values:
                 listed = ", ".join(map(repr, values))

@@ -24,6 +24,8 @@ INCOMING: Final = ".incoming"
 """A folder of what is on its way into the repository."""
 ZOO: Final = "zoo.sha256"
 """`NAME/zoo.sha256`: the files of the zoo that have been compiled as versions of the model."""
+ZOO_FOLDER: Final = Path(__file__).parent / "zoo"
+"""The trained models that come with the package, `NAME.json` each."""
 KINDS: Final = {"program": ARTEFACT, "index": INDEX, "batch": BATCH}
 _KIND_OF: Final = {suffix: kind for kind, suffix in KINDS.items()}
 

@@ -170,6 +170,7 @@ def test_onnx_in_every_form(form: Any, tmp_path: Path) -> None:
         ({"bodies": 2, "rounding": "onnxruntime"}, "rounding, bodies: no option of trees"),
         ({"accuracy": 1.5}, "accuracy: expected a share from 0 to 1, got 1.5"),
         ({"margin": 7}, "margin: expected a share from 0 to 1, got 7"),
+        ({"task": {"y": "x"}}, "task: expected one of 'classification', 'regression', 'embedding', got 'x'"),
         ({"tell": "classes"}, "tell: expected one of 'scores', 'labels', got 'classes'"),
         ({"options": cw.Options(), "task": "regression"}, "got an Options and task beside it"),
     ],

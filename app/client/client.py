@@ -34,6 +34,7 @@ from cloakwork.app.client.scores import Scores
 from cloakwork.app.client.transport import AsyncTransport, SyncTransport, checked_url, is_local
 from cloakwork.fhe_core.errors import FheError, ParameterError, SerializationError
 from cloakwork.fhe_core.parameters import require_structured
+from cloakwork.models.client_steps import Stage
 
 _LONG_ANSWER: Final = 16 << 20  # bytes of lists of everything
 _MOST_MODELS: Final = 10_000
@@ -97,10 +98,17 @@ class _Settings:
         return f"<{type(self).__name__} {self.url}>"
 
     def _score(
-        self, name: str, version: str | None, x: Any, progress: Progress | None, recorder: Recorder | None
+        self,
+        name: str,
+        version: str | None,
+        x: Any,
+        output: Stage,
+        progress: Progress | None = None,
+        recorder: Recorder | None = None,
     ) -> Conversation[Scores]:
         require_samples(x)
         model = yield from self._model(name, version)
+        model.require_output(output)
         if model.lookup_set is not None:
             require_structured(model.lookup_set, self._structured)
         rows = model.rows(x)
@@ -109,7 +117,7 @@ class _Settings:
         shown = progress or _silent
         self._pin(model, self._keys.key(model.keys, shown))
         witness = None if recorder is None else recorder.take
-        scoring = Scoring(self._keys, self._uploads, shown, self._job_seconds, witness)
+        scoring = Scoring(self._keys, self._uploads, shown, self._job_seconds, witness, output)
         result = yield from score(scoring, model, rows)
         if recorder is not None:
             keys = self._keys.evaluation_keys(model.keys, shown)
@@ -258,6 +266,7 @@ class Client(_Settings):
         x: Any,
         *,
         version: str | None = None,
+        output: Stage = "labels",
         progress: Progress | None = None,
         recorder: Recorder | None = None,
     ) -> Scores:
@@ -265,18 +274,24 @@ class Client(_Settings):
 
         Args:
             x: an array or a table; for a model of several inputs a dict of arrays by name, or a tuple of arrays in the model's order.
+            output: "labels" (of regressors and networks the values), or what a classifier tells beside them: "scores" or "probabilities".
             progress: progress(what, done, total) with `what` "keys", "upload" or "server".
             recorder: writes a file for an audit, of what is sent and what comes (docs/howto/client.md).
 
         Raises:
             ShapeError: samples of another shape than the model's, or values that are not finite.
+            ParameterError: an output that the model does not tell.
             ServiceError: the server refused or cannot be reached; OverQuotaError after retries.
         """
-        return self._transport.carry_out(self._score(name, version, x, progress, recorder))
+        return self._transport.carry_out(self._score(name, version, x, output, progress, recorder))
 
-    def predict(self, name: str, x: Any, *, version: str | None = None) -> Any:
+    def predict(self, name: str, x: Any, *, version: str | None = None, output: Stage = "labels") -> Any:
         """Returns the predictions of `score`: an array; of a model of several outputs a dict of arrays by name."""
-        return self.score(name, x, version=version).predictions
+        return self.score(name, x, version=version, output=output).predictions
+
+    def predict_proba(self, name: str, x: Any, *, version: str | None = None) -> Any:
+        """Predict the probabilities of a classifier, [samples, classes]. ParameterError: the model tells none."""
+        return self.predict(name, x, version=version, output="probabilities")
 
     def delete_uploaded_keys(self) -> None:
         """Deletes the evaluation keys that this client has uploaded from the server; the next request uploads them again."""
@@ -338,15 +353,20 @@ class AsyncClient(_Settings):
         x: Any,
         *,
         version: str | None = None,
+        output: Stage = "labels",
         progress: Progress | None = None,
         recorder: Recorder | None = None,
     ) -> Scores:
         """Works as `Client.score`."""
-        return await self._transport.carry_out(self._score(name, version, x, progress, recorder))
+        return await self._transport.carry_out(self._score(name, version, x, output, progress, recorder))
 
-    async def predict(self, name: str, x: Any, *, version: str | None = None) -> Any:
+    async def predict(self, name: str, x: Any, *, version: str | None = None, output: Stage = "labels") -> Any:
         """Works as `Client.predict`."""
-        return (await self.score(name, x, version=version)).predictions
+        return (await self.score(name, x, version=version, output=output)).predictions
+
+    async def predict_proba(self, name: str, x: Any, *, version: str | None = None) -> Any:
+        """Works as `Client.predict_proba`."""
+        return await self.predict(name, x, version=version, output="probabilities")
 
     async def delete_uploaded_keys(self) -> None:
         """Works as `Client.delete_uploaded_keys`."""

@@ -23,6 +23,7 @@ from cloakwork.app.client.keyring import Keyring, sha256_of
 from cloakwork.app.client.remote_models import RemoteBatch, RemoteBatchProgram, RemoteIndex, RemoteModel, RemoteProgram
 from cloakwork.app.client.scores import Scores
 from cloakwork.models.batches.client import BatchClient
+from cloakwork.models.client_steps import Stage
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.client import NeighbourClient
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -226,6 +227,7 @@ class Scoring:
         uploads: what the server is known to have; kept up to date.
         job_seconds: that a job may take.
         witness: sees every request with its answer.
+        output: of the answers.
     """
 
     keys: ServerKeys
@@ -233,6 +235,7 @@ class Scoring:
     progress: Progress
     job_seconds: float = JOB_SECONDS
     witness: Witness | None = None
+    output: Stage = "labels"
 
 
 def score(scoring: Scoring, model: RemoteModel, rows: NDArray[Any]) -> Conversation[Scores]:
@@ -287,7 +290,7 @@ def _score_batch(
         response, computed = yield from _job_result(name, most, scoring.job_seconds, scoring.progress)
     if scoring.witness is not None:
         scoring.witness(body, response.content, response.headers)
-    predictions = model.decrypt(key, response.content, rows)
+    predictions = model.decrypt(key, response.content, rows, scoring.output)
     seconds = time.perf_counter() - start
     return Scores(predictions, seconds, computed, 0, len(body), len(response.content))
 

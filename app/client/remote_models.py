@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,7 +22,12 @@ from cloakwork.fhe_core.levelled.several import joined_bytes, split_bytes
 from cloakwork.fhe_core.parameters import ParameterSet, ciphertext_bytes, is_insecure, parameter_set, word_dtype
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.batches.client import BatchClient, key_parts
-from cloakwork.models.client_steps import named_inputs, named_outputs
+from cloakwork.models.batches.decisions import Votes
+from cloakwork.models.client_steps import OutputStep, Stage, named_inputs, named_outputs
+from cloakwork.models.client_steps.answers import Pick, Transform
+from cloakwork.models.client_steps.checks import STAGES
+from cloakwork.models.client_steps.running import FROM_SCORES
+from cloakwork.models.graph.last_steps import Softmax
 from cloakwork.models.neighbours.client import NeighbourClient
 from cloakwork.models.program.client_specification import ClientSpecification
 
@@ -90,8 +95,20 @@ class RemoteModel(ABC):
     def encrypt(self, key: Any, rows: NDArray[Any]) -> bytes: ...
 
     @abstractmethod
-    def decrypt(self, key: Any, answer: bytes, rows: NDArray[Any]) -> Any:
-        """Returns predictions. Args: rows: that were asked."""
+    def decrypt(self, key: Any, answer: bytes, rows: NDArray[Any], output: Stage = "labels") -> Any:
+        """Returns predictions. Args: rows: that were asked; output: as of `require_output`."""
+
+    @abstractmethod
+    def outputs(self) -> Sequence[Stage]:
+        """Lists what can be asked of an answer."""
+
+    def require_output(self, output: Stage) -> None:
+        """Refuses an output. ParameterError: the model tells no "scores" or "probabilities", or there is no such output."""
+        told = self.outputs()
+        if output not in told:
+            raise ParameterError(
+                f"model '{self.name}': expected output {' or '.join(map(repr, told))}, which is what it tells, got {output!r}"
+            )
 
 
 @dataclass(frozen=True)
@@ -140,9 +157,12 @@ class RemoteProgram(RemoteModel):
     def encrypt(self, key: ClientKey, rows: NDArray[Any]) -> bytes:
         return self.specification.encrypt_phases(key, rows).to_bytes()
 
-    def decrypt(self, key: ClientKey, answer: bytes, rows: NDArray[Any]) -> Any:
+    def decrypt(self, key: ClientKey, answer: bytes, rows: NDArray[Any], output: Stage = "labels") -> Any:
         result = load_results(answer, parameters=key.parameters)
-        return self.specification.decrypt(key, result, samples=len(rows))
+        return self.specification.decrypt(key, result, output, len(rows))
+
+    def outputs(self) -> Sequence[Stage]:
+        return _told(self.specification.output_steps)
 
 
 @dataclass(frozen=True)
@@ -187,7 +207,10 @@ class RemoteIndex(RemoteModel):
         (integers,) = rows
         return self.specification.encrypt_integers(key, integers).to_bytes()
 
-    def decrypt(self, key: LevelledClientKey, answer: bytes, rows: NDArray[Any]) -> Any:
+    def outputs(self) -> Sequence[Stage]:
+        return ("labels",)
+
+    def decrypt(self, key: LevelledClientKey, answer: bytes, rows: NDArray[Any], output: Stage = "labels") -> Any:
         client = self.specification
         found = LevelledCiphertexts.from_bytes(answer, key.parameters)
         if len(found) != client.answer_ciphertexts:
@@ -242,13 +265,16 @@ class RemoteBatch(RemoteModel):
         queries = self.specification.encrypt_integers(key_parts(key), rows)
         return joined_bytes([each.to_bytes() for each in queries])
 
-    def decrypt(self, key: Any, answer: bytes, rows: NDArray[Any]) -> Any:
+    def outputs(self) -> Sequence[Stage]:
+        return _told_by(self.specification)
+
+    def decrypt(self, key: Any, answer: bytes, rows: NDArray[Any], output: Stage = "labels") -> Any:
         client, keys = self.specification, key_parts(key)
         parts = split_bytes(answer, wire.Kind.CIPHERTEXTS)
         if len(parts) != len(keys):
             raise ServiceError(f"answer: expected ciphertexts of {len(keys)} plaintext moduli, got {len(parts)}")
         found = [LevelledCiphertexts.from_bytes(each, own.parameters) for each, own in zip(parts, keys, strict=True)]
-        return client.decide(client.scores(client.outputs(keys, found, len(rows)), rows))
+        return client.decide(client.scores(client.outputs(keys, found, len(rows)), rows), output)
 
 
 @dataclass(frozen=True)
@@ -257,8 +283,25 @@ class RemoteBatchProgram(RemoteProgram):
 
     decisions: BatchClient
 
-    def decrypt(self, key: ClientKey, answer: bytes, rows: NDArray[Any]) -> Any:
-        return self.decisions.decide(np.asarray(super().decrypt(key, answer, rows)))
+    def decrypt(self, key: ClientKey, answer: bytes, rows: NDArray[Any], output: Stage = "labels") -> Any:
+        return self.decisions.decide(np.asarray(super().decrypt(key, answer, rows)), output)
+
+    def outputs(self) -> Sequence[Stage]:
+        return _told_by(self.decisions)
+
+
+def _told_by(client: BatchClient) -> Sequence[Stage]:
+    return ("labels", "scores") if isinstance(client.after, Votes) else _told(client.after)
+
+
+def _told(steps: Sequence[OutputStep]) -> Sequence[Stage]:
+    """All but scores that were not sent, and probabilities that are none: decision values, logits, values of regressors."""
+    if any(isinstance(step, Pick) for step in steps):
+        return ("labels",)
+    classifies = any(isinstance(step, FROM_SCORES) for step in steps)
+    decisions = any(isinstance(step, Transform) and step.name == "decision" for step in steps)
+    softmax = any(isinstance(step, Softmax) for step in steps)
+    return STAGES if softmax or (classifies and not decisions) else ("labels", "scores")
 
 
 def _digest_of_file(name: str, facts: Mapping[str, Any]) -> bytes:

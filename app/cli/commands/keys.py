@@ -210,7 +210,7 @@ def decrypt(
         Path | None,
         typer.Option(
             "--input",
-            help="Read the samples that were encrypted, of which answers of a model for batches or an index are.",
+            help="Read the samples that were encrypted: a model for batches or an index decides by them and the answers.",
         ),
     ] = None,
     with_scores: Annotated[
@@ -266,12 +266,18 @@ def decrypt(
         "shape": list(ciphertexts.shape),
     }
     if noise:
-        values, errors = key.decrypt(ciphertexts, return_noise=True)
+        with reading(path, _of_key(key_path)):
+            values, errors = key.decrypt(ciphertexts, return_noise=True)
         record["noise_sd"] = float(np.std(errors))
         record["noise_max"] = float(np.max(np.abs(errors)))
     elif lookups is not None:
         encrypted = check_result(ciphertexts, lookups, path)
-        values = lookups.decrypt(key, encrypted, samples=samples)
+        if input_path is not None and -(-(samples or 0) // key.parameters.lane_count) != len(encrypted):
+            raise FailureError(
+                f"{input_path}: expected the {len(encrypted)} samples that were encrypted, got {samples}"
+            )
+        with progress("decryption"), reading(path, _of_key(key_path)):
+            values = lookups.decrypt(key, encrypted, samples=samples)
         if isinstance(specification, BatchClient):
             result = _batch_answer(specification, np.asarray(values))
             values = result.values
@@ -282,12 +288,17 @@ def decrypt(
         record["shape"] = by_output(values, lambda array: list(array.shape))
         record |= result.fields()
     else:
-        values = key.decrypt(ciphertexts)
+        with reading(path, _of_key(key_path)):
+            values = key.decrypt(ciphertexts)
     if specification is None or noise:
         typer.echo(_FOREIGN, err=True)
     _tell(values, result, record, output, with_scores, json_path)
     if noise and json_path is None:
         typer.echo(f"noise: sd {record['noise_sd']:.3g}, largest {record['noise_max']:.3g} of the torus", err=True)
+
+
+def _of_key(key_path: Path) -> str:
+    return f"ciphertexts of the secret key {key_path}"
 
 
 @dataclass(frozen=True)
@@ -346,7 +357,7 @@ def _decrypt_answers(
         refuse_overwriting(force, output)
     key = load_any_key(key_path, passphrase_file)
     check_key(key, client, key_path)
-    with progress("decryption") as update, of_file(input_path, "samples"), reading(path, "results of this model"):
+    with progress("decryption") as update, of_file(input_path, "samples"), reading(path, _of_key(key_path)):
         values = decrypted(client, key, answered, samples, update)
         tells = isinstance(client, BatchClient) and is_classifier(client)
         scores = decrypted(client, key, answered, samples, update, "scores") if tells else None
@@ -407,13 +418,13 @@ def _encrypt_samples(
         )
     refuse_overwriting(force, output)
     source, lookups, levelled = Path(sources[0]), lookups_of(specification), levelled_of(specification)
-    samples = shaped_for(specification if lookups is None else lookups, load_inputs(source))
+    with reading(source, "samples"):
+        samples = shaped_for(specification if lookups is None else lookups, load_inputs(source))
     key = load_any_key(key_path, passphrase_file)
     check_key(key, specification, key_path)
-    with of_file(source, "samples"), of_file(source, "input"):
+    with of_file(source, "samples"), of_file(source, "input"), progress("encryption") as update:
         if levelled is not None:
-            with progress("encryption") as update:
-                requests(levelled, key, samples, update).save(output)
+            requests(levelled, key, samples, update).save(output)
         else:
             assert lookups is not None
             lookups.encrypt(key.only, samples).save(output)

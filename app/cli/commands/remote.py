@@ -10,7 +10,14 @@ from urllib.parse import quote
 
 import typer
 
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress_of_stages, write_json
+from cloakwork.app.cli.shared.console import (
+    FailureError,
+    JsonOption,
+    WrongCallError,
+    progress,
+    progress_of_stages,
+    write_json,
+)
 from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.cli.shared.program import Program
 from cloakwork.app.cli.shared.service_extra import make_data_folder
@@ -101,7 +108,8 @@ def add_model(
         raise WrongCallError(f"--name: expected letters, digits, dots, dashes and underscores, got '{chosen}'")
     if data is None and url is None:
         raise WrongCallError("expected --url with the server's address, or --data with its folder on this machine")
-    suffix, parameter_set = _described(artefact)  # refused here rather than by the server
+    with progress("reading the model"):
+        suffix, parameter_set = _described(artefact)  # refused here rather than by the server
     if data is None:
         assert url is not None
         with connect(url, api_key_file, certificates) as client, progress_of_stages("upload") as update:

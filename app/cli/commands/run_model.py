@@ -30,6 +30,7 @@ from cloakwork.models.program.purpose import check_purpose
 from cloakwork.models.runtime import Runtime
 from cloakwork.models.server import Server
 
+_OF_THESE_KEYS: Final = "ciphertexts of the secret key whose evaluation keys --keys has"
 _KEYS: Final = "evaluation keys of 'cloakwork keygen' for this model"
 
 
@@ -86,7 +87,7 @@ def _run_program(
             keys = EvaluationKeys.load(keys_path, parameters=program.parameters)
         session = Session(keys, device=device, threads=threads, progress=update)
     runtime, expanded = Runtime(program, session), time.perf_counter()
-    with progress("encrypted inference") as update:
+    with progress("encrypted inference") as update, reading(source, _OF_THESE_KEYS):
         results = (runtime.run if deterministic else runtime.answer)(inputs, update)
     seconds = time.perf_counter() - expanded
     results.save(output)
@@ -106,7 +107,7 @@ def _run_levelled(
     prepared = time.perf_counter()
     with (
         progress("encrypted inference") as update,
-        reading(source, "ciphertexts of the key whose evaluation keys these are"),
+        reading(source, _OF_THESE_KEYS),
     ):
         answered = answers(model.client, server, asked, update)
     seconds = time.perf_counter() - prepared

@@ -65,7 +65,7 @@ def score(
     header: HeaderOption = None,
     output: Annotated[
         Path | None,
-        typer.Option("--out", help="Write the predictions to a .csv or .npy file (.npz for several outputs)."),
+        typer.Option("--out", "-o", help="Write the predictions to a .csv or .npy file (.npz for several outputs)."),
     ] = None,
     key_folder: Annotated[
         Path | None,

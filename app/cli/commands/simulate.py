@@ -19,10 +19,12 @@ from cloakwork.app.cli.shared.data_sets import (
     share_right,
     some_of,
 )
+from cloakwork.app.cli.shared.failures import of_file, reading
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_any_model
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.models.client_steps import joined
 from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.model import Model
 from cloakwork.models.runtime.simulate import simulate as simulate_phases
 
 _SAMPLES_AT_ONCE = 500
@@ -54,10 +56,12 @@ def simulate(
     """
     model = find_any_model(model_name)
     samples, labels = load_samples(data, labels_path)
-    samples = some_of(shaped_for(model.client, samples), slice(limit))
+    with reading(data, "samples of this model"):
+        samples = some_of(shaped_for(model.client, samples), slice(limit))
     own = model if isinstance(model, CompiledModel) else None
-    clear = model.predict(samples) if own is None or own.float_graph is None else own.predict_float(samples)
-    simulated = model.predict(samples, "simulate") if own is None else _simulated(own, samples, seed)
+    with progress("in clear"), of_file(data, "samples"), of_file(data, "input"):
+        clear = model.predict(samples) if own is None or own.float_graph is None else own.predict_float(samples)
+    simulated = _simulated(model, samples, seed)
     record: dict[str, Any] = {"model": model_name, "data": data, "samples": count_of(samples)}
     if isinstance(clear, dict):
         if labels is not None:
@@ -69,7 +73,8 @@ def simulate(
             record["accuracy_simulated"] = share_right(classes_of(simulated), labels[:limit])
         record["agreement"] = _agreement(simulated, clear)
     if own is not None:  # nothing of the others is approximate
-        record |= _noise(own, some_of(samples, slice(_NOISE_SAMPLES)), seed)
+        with progress("noise"):
+            record |= _noise(own, some_of(samples, slice(_NOISE_SAMPLES)), seed)
     emit({**record, "seed": seed}, json_path, f"Simulation of {model_name}")
 
 
@@ -77,13 +82,14 @@ def _agreement(simulated: NDArray[Any], clear: NDArray[Any]) -> float:
     return float((classes_of(simulated) == classes_of(clear)).mean())
 
 
-def _simulated(model: CompiledModel, samples: Any, seed: int) -> Any:
+def _simulated(model: Model, samples: Any, seed: int) -> Any:
     parts, count = [], count_of(samples)
     seeds = np.random.SeedSequence(seed).generate_state(-(-count // _SAMPLES_AT_ONCE))
     with progress("simulation") as update:
         for i, part_seed in enumerate(seeds):
             part = some_of(samples, slice(i * _SAMPLES_AT_ONCE, (i + 1) * _SAMPLES_AT_ONCE))
-            parts.append(model.predict(part, how="simulate", seed=int(part_seed)))
+            seeded = {"seed": int(part_seed)} if isinstance(model, CompiledModel) else {}
+            parts.append(model.predict(part, how="simulate", **seeded))
             update(min((i + 1) * _SAMPLES_AT_ONCE, count), count)
     return joined(parts)
 

@@ -103,7 +103,12 @@ def read_messages(path: Path, kind: MessageKind, client: LevelledClient, expecte
     """FailureError, KeyMismatchError: another file, or messages for another model."""
     with reading(path, expected):
         found = Messages.load(path, kind)
-    check_purpose(found.model, model_digest(client), str(path), "encrypt with --model or --client of this model")
+    remedy = (
+        "name the model that they are for"
+        if kind is MessageKind.ANSWERS
+        else "encrypt with --model or --client of this model"
+    )
+    check_purpose(found.model, model_digest(client), str(path), remedy)
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from cloakwork.app.cli.shared.console import WrongCallError
+from cloakwork.app.cli.shared.console import WrongCallError, progress
 from cloakwork.app.cli.shared.failures import reading
 from cloakwork.models import zoo
 from cloakwork.models.batches.batch_file import is_batch_file
@@ -21,6 +21,7 @@ from cloakwork.models.neighbours.index_format import MAGIC as INDEX_MAGIC
 from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import MAGIC
 
+_READING: Final = "reading the model"
 _OTHER_KINDS: Final = {
     INDEX_MAGIC: "an index of nearest neighbours",
     BATCH_MAGIC: "a model for batches",
@@ -48,8 +49,14 @@ def find_any_model(text: str) -> CompiledModel | BatchModel | NeighbourIndex:
     path = Path(text)
     if not path.is_file() or not (is_index_file(path) or is_batch_file(path)):
         return find_model(text)
-    with reading(path, "a compiled model"):
+    with reading(path, "a compiled model"), progress(_READING):
         return load(path)
+
+
+def is_compiled(path: Path) -> bool:
+    """Whether a file begins as that of a compiled model, of any kind."""
+    with path.open("rb") as stream:
+        return stream.read(len(MAGIC)) in (MAGIC, *_OTHER_KINDS)
 
 
 def find_model(text: str) -> CompiledModel:
@@ -68,10 +75,11 @@ def find_model(text: str) -> CompiledModel:
                     f"{text}: expected a compiled model, got another kind of file; make one with "
                     "'cloakwork compile MODEL.onnx --samples DATA.npy -o MODEL.clkm'"
                 )
-        with reading(path, "a compiled model"):
+        with reading(path, "a compiled model"), progress(_READING):
             return CompiledModel.load(path)
     if text in zoo.names():
-        return zoo.load_model(text)
+        with progress(_READING):
+            return zoo.load_model(text)
     if path.is_dir():
         raise WrongCallError(f"{text}: expected a compiled model, got a folder; name a file in it")
     raise WrongCallError(

@@ -184,7 +184,7 @@ def help_text(command: Any, context: Any, everything: bool = False) -> str:
     """Returns the text that `--help` prints. args: everything: every option of a command that shows a few first."""
     width = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
     blocks = [[f"Usage: {context.command_path} {_usage(command, context)}"]]
-    blocks += [textwrap.wrap(paragraph, width) for paragraph in _paragraphs(command.help or "")]
+    blocks += [textwrap.wrap(paragraph, width, break_on_hyphens=False) for paragraph in _paragraphs(command.help or "")]
     if isinstance(command, TyperGroup):
         blocks += _command_blocks(command, context, width)
     params = [each for each in command.get_params(context) if not getattr(each, "hidden", False)]
@@ -236,7 +236,13 @@ def _table(heading: str, rows: Sequence[tuple[str, str]], width: int, column: in
     indent = " " * (column + 4)
     lines = [_bold(f"{heading}:")]
     for name, words in rows:
-        told = textwrap.wrap(words, max(width, len(indent) + 24), initial_indent=indent, subsequent_indent=indent)
+        told = textwrap.wrap(
+            words,
+            max(width, len(indent) + 24),
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+        )
         if not told or len(name) > column:
             lines += [f"  {name}", *told]
         else:

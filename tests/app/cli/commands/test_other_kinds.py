@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from sklearn.svm import SVC
 
 import cloakwork as cw
 from cloakwork.app.cli.main import run
+from cloakwork.models import zoo
 from cloakwork.models.batches.client import BatchClient
 from cloakwork.models.neighbours.index import NeighbourIndex
 
@@ -177,14 +180,87 @@ def test_what_does_not_fit_is_refused(
         assert message in told and len(told.splitlines()) == 1, (command, told)
 
 
+@pytest.mark.parametrize("model", ["batch.clkb", "index.clkn", "iris-tree"])
+def test_wrong_samples_are_a_line_that_names_their_file(
+    model: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOAKWORK_PASSPHRASE", "gravel pelican nineteen tundra")
+    wrong = {
+        "wide": np.zeros((2, 9)),
+        "flat": np.zeros(3),
+        "cube": np.zeros((2, 3, 3)),
+        "none": np.zeros((0, 3)),
+        "names": np.array([["a", "b", "c"]]),
+    }
+    for name, array in wrong.items():
+        np.save(folder / f"{name}.npy", array)
+    np.savez(folder / "two.npz", a=X[:2], b=X[:2])
+    assert run(["keygen", "--model", model, "--out", "w", "--force"]) == 0
+    for source in (*(f"{name}.npy" for name in wrong), "two.npz", "nothing.npy"):
+        encrypt = ["encrypt", source, "--model", model, "--key", "w/client.key", "--out", "n.bin"]
+        for command in (encrypt, ["simulate", model, "--data", source]):
+            capsys.readouterr()
+            assert run(command) == 1, command
+            (line,) = capsys.readouterr().err.splitlines()
+            assert line.startswith(f"cloakwork: {source}: ") and not re.search(r"\w(Error|Warning)\b", line), line
+    assert not (folder / "n.bin").exists()
+
+
+def test_warnings_are_lines_without_the_name_of_a_class(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all samples at once."""
+    monkeypatch.setenv("CLOAKWORK_PASSPHRASE", "gravel pelican nineteen tundra")
+    np.save(folder / "far.npy", np.full((4, 3), 100.0))
+    assert run(["keygen", "--model", "index.clkn", "--out", "w", "--force"]) == 0
+    capsys.readouterr()
+    for command in (
+        "encrypt far.npy --model index.clkn --key w/client.key --out far.bin --force",
+        "index query far.npy --index index.clkn",
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            assert run(command.split()) == 0
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line == "warning: 4 of 4 queries hold values beyond the table's; they count as its end"
+
+
+def test_keys_of_another_client_name_the_file(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOAKWORK_PASSPHRASE", "gravel pelican nineteen tundra")
+    np.save(folder / "iris.npy", zoo.held_out("iris-tree").x[:2])
+    for command in (
+        "keygen --model iris-tree --out mine --force",
+        "keygen --model iris-tree --out yours --force",
+        "encrypt iris.npy --model iris-tree --key mine/client.key --out iris.bin --force",
+        "run iris-tree iris.bin --keys mine/evaluation.keys --out scores.bin --force",
+    ):
+        assert run(command.split()) == 0
+    capsys.readouterr()
+    for command, file in (
+        ("run iris-tree iris.bin --keys yours/evaluation.keys --out n.bin", "iris.bin"),
+        ("decrypt scores.bin --model iris-tree --key yours/client.key", "scores.bin"),
+        ("batch score --model iris-tree --input nowhere --out n --keys mine/evaluation.keys", "--input"),
+        ("batch score --model iris-tree --input data --out n --keys mine/client.key", "mine/client.key"),
+        ("compile index.clkn -o n.clkm", "index.clkn is compiled already"),
+        ("compile data -o n.clkm", "data: expected an ONNX file, got a folder"),
+    ):
+        (folder / "data").mkdir(exist_ok=True)
+        assert run(command.split()) in (1, 2)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"cloakwork: {file}"), line
+
+
 def test_models_add(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It makes the data folder as `serve --data` does."""
+    assert run(["models", "add", "index.clkn", "--data", "new/folder", "--json", "added.json"]) == 0
+    assert (folder / "new" / "folder").stat().st_mode & 0o777 == 0o700
     for number, name in enumerate(("batch.clkb", "index.clkn"), start=1):
         assert run(["models", "add", name, "--data", "data", "--name", "mine", "--json", "added.json"]) == 0
         added = json.loads((folder / "added.json").read_text())
         assert added["version"] == str(number) and added["parameter_set"].startswith("bgv1")
     assert sorted(path.name for path in (folder / "data" / "models" / "mine").iterdir()) == ["1.clkb", "2.clkn"]
-    assert (folder / "data").stat().st_mode & 0o777 == 0o700
     assert run(["models", "add", "index.clkn", "--data", "x.npy"]) == 1
     assert "--data: expected a folder, got the file 'x.npy'" in capsys.readouterr().err
 
