@@ -179,5 +179,5 @@ def _image(content: bytes, name: str) -> Pixels:
             return np.asarray(image.convert("RGB")).transpose(2, 0, 1)
     except (OSError, SyntaxError, ValueError) as error:
         raise OSError(
-            f"CIFAR-10: {name} is no JPEG image of 32 x 32 pixels ({error}); get the archive again"
+            f"CIFAR-10: {name} is not a JPEG image of 32 x 32 pixels ({error}); get the archive again"
         ) from error

@@ -60,7 +60,7 @@ class Planner:
 
     def _file(self, entry: Entry) -> Planned:
         if entry.byte_count == 0:
-            raise BatchError("expected ciphertexts, the file is empty")
+            raise BatchError("expected ciphertexts, got an empty file")
         start = self.source.read_start(entry.name, min(entry.byte_count, PREFIX_BYTES))
         samples = self._samples(start, entry.byte_count)
         return Planned(entry.name, [Piece(Kind.FILE, entry.name, samples, entry.byte_count)])
@@ -102,7 +102,7 @@ def inputs_in(source: Store, column: str | None) -> list[Entry]:
     entries = [entry for entry in source.entries() if not _hidden(entry.name)]
     if not entries:
         raise BatchCallError(
-            f"{shown(source.place)}: expected ciphertext files or Parquet files, it is empty or not there"
+            f"{shown(source.place)}: expected ciphertext files or Parquet files, got none: the place is empty or missing"
         )
     tables = [entry.name for entry in entries if is_table(entry.name)]
     if tables and column is None:

@@ -38,7 +38,7 @@ def check_head(request: Request, status: int, headers: Mapping[str, str]) -> Non
     what = f"{request.method} {request.path}"
     if 300 <= status < 400:
         raise MisbehavingServerError(
-            f"{what}: the server sends its clients elsewhere (status {status}); use the address that it means as the client's URL"
+            f"{what}: the server redirects its clients (status {status}); use the address that it redirects to as the client's URL"
         )
     if status >= 400:
         return

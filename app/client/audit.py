@@ -37,7 +37,7 @@ class Recorder:
         audit_key = headers.get(AUDIT_KEY_HEADER, "")
         if not audit_key:
             raise ServiceError(
-                "audit: the server does not say which audit key it has: an earlier release, whose answers nobody can make again"
+                "audit: the server does not say which audit key it has: it is an earlier release, whose answers cannot be replayed"
             )
         if self._audit_key not in ("", audit_key):
             raise ServiceError("audit: the server changed its audit key while it answered; score again")

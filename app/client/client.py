@@ -151,8 +151,8 @@ class _Settings:
             pins.put(pin.signed(key))
         elif not pinned.is_of(key):
             raise SerializationError(
-                f"keys: what model '{model.name}' was at first use was not written with the key that it uses; somebody changed the file of pins or "
-                f"the key; Client.accept('{model.name}') (--accept-change) takes the model as it is now"
+                f"keys: the pin of model '{model.name}' was not written with the model's key; the file of pins or the key was "
+                f"changed; Client.accept('{model.name}') (--accept-change) accepts the model as it is now"
             )
 
     def _pin_of(self, model: RemoteModel) -> Pin:

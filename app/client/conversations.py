@@ -93,9 +93,9 @@ def json_of(response: Response) -> dict[str, Any]:
     try:
         fields = json.loads(response.content)
     except (ValueError, RecursionError) as error:
-        raise ServiceError("the server answered with something else than JSON; is it a cloakwork server?") from error
+        raise ServiceError("expected JSON from the server, got something else; is it a cloakwork server?") from error
     if not isinstance(fields, dict):
-        raise ServiceError("the server answered with something else than a JSON object; is it a cloakwork server?")
+        raise ServiceError("expected a JSON object from the server, got something else; is it a cloakwork server?")
     return fields
 
 
@@ -196,7 +196,7 @@ def _send_parts(path: Path, location: str, size: int, progress: Progress) -> Con
                 lost += 1
             if lost > _LOST_PARTS:
                 raise MisbehavingServerError(
-                    f"keys: the server says after {lost} parts that it is no further than byte {furthest} of {size}; nothing more is sent"
+                    f"keys: after {lost} parts the server has at most {furthest} of {size} bytes; the upload was stopped"
                 )
             furthest = max(furthest, offset)
     progress("upload", size, size)
@@ -325,9 +325,7 @@ def _job_result(name: str, most_bytes: int, seconds: float, progress: Progress) 
                 reason = detail.get("message") if isinstance(detail, dict) else detail
                 raise ServiceError(f"job {name}: {job['state']}: {one_line(reason or 'the server gives no reason')}")
         if time.monotonic() >= end:
-            raise ServiceError(
-                f"job {name}: it has not ended in {seconds:.0f} s; a job that needs longer needs a larger job_timeout="
-            )
+            raise ServiceError(f"job {name}: it has not ended in {seconds:.0f} s; pass a larger job_timeout=")
         time.sleep(min(_WAIT_SECONDS, max(0.0, end - time.monotonic())))
 
 

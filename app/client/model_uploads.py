@@ -30,7 +30,7 @@ def add_model(
     """
     size = path.stat().st_size
     if not size:
-        raise ParameterError(f"{path}: expected a compiled model or an index, the file is empty")
+        raise ParameterError(f"{path}: expected a compiled model or an index, got an empty file")
     chosen, headers = path.stem if name is None else name, {"Fhe-Artefact-Sha256": sha256_of(path)}
     body = FileBody(path, size, lambda done: progress("upload", done, size))
     number = 0 if version is not None else (yield from _next_version(chosen))
@@ -58,7 +58,7 @@ def _list_of(content: bytes) -> list[dict[str, Any]]:
     try:
         entries = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise ServiceError("the server answered with something else than JSON; is it a cloakwork server?") from error
+        raise ServiceError("expected JSON from the server, got something else; is it a cloakwork server?") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ServiceError("the server answered with something else than a list; is it a cloakwork server?")
+        raise ServiceError("expected a list from the server, got something else; is it a cloakwork server?")
     return entries

@@ -145,7 +145,7 @@ class AuditFile:
         except (ValueError, TypeError) as error:
             line = " ".join(str(error).split())[:200]
             raise SerializationError(
-                f"audit: expected the manifest of version {VERSION}; it is made up ({line})"
+                f"audit: expected the manifest of version {VERSION}; the file is not a valid audit ({line})"
             ) from error
         start = _PREFIX.size + length
         expected = start + sum(part.size for part in manifest.parts)

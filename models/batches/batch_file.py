@@ -70,7 +70,7 @@ def batch_from_bytes(data: bytes) -> BatchContents:
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, FheError) as error:
         line = " ".join(str(error).split())[:200]
         raise SerializationError(
-            f"batch: expected the fields of version {VERSION}; the file is made up ({line})"
+            f"batch: expected the fields of version {VERSION}; the file is not a valid model ({line})"
         ) from None
 
 
@@ -103,7 +103,7 @@ def _opened(data: bytes) -> tuple[dict[str, Any], memoryview, memoryview]:
         header = typed.parsed_object(text, unique=True)
         program_bytes = typed.integer(header["program_bytes"], 0, len(view) - length)
     except (KeyError, ValueError) as error:
-        raise SerializationError(f"batch: expected a header in JSON; the file is made up ({error})") from None
+        raise SerializationError(f"batch: expected a header in JSON; the file is not a valid model ({error})") from None
     end = len(view) - program_bytes
     return header, view[length:end], view[end:]
 

@@ -30,7 +30,9 @@ def batched(
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     if args or set(given) - _OPTIONS:
         strange = some(sorted(set(given) - _OPTIONS)) or f"{len(args)} more arguments"
-        raise CompileError(f"{type(estimator).__name__}: a compiled batch takes threads and device, got {strange}")
+        raise CompileError(
+            f"{type(estimator).__name__}: expected threads and device for a compiled batch, got {strange}"
+        )
     if how == "encrypted" and keys is None:
         if not hasattr(estimator, "_batch_keys"):
             estimator._batch_keys = generate_keys(batch)

@@ -32,7 +32,7 @@ def table_model(part: Part, owner: Any) -> Model:
     model = part.model
     if isinstance(model, onnx.ModelProto) or model.after is not None:
         raise UnsupportedOperatorError(
-            f"{type(owner).__name__}: expected members that are trees, sums of trees or linear models with one label; compile others by themselves"
+            f"{type(owner).__name__}: expected members that are trees, sums of trees or linear models with one label; compile others separately"
         )
     return model
 
