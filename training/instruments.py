@@ -16,8 +16,8 @@ from cloakwork.training.pytorch import torch
 from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RoundedOnes, RowsSeen, Way
 from cloakwork.training.tracing import (
     Role,
-    Step,
     Steps,
+    TracedStep,
     UnsupportedModuleError,
     added,
     called,
@@ -59,7 +59,7 @@ class _Instruments:
             self._values = recorded(self._module.eval(), self._example)
             self._link()
 
-    def _around(self, node: fx.Node, step: Step) -> None:
+    def _around(self, node: fx.Node, step: TracedStep) -> None:
         if step.role is Role.INPUT:
             self._after(node, LookupResult(self._channels(node), self._noise, self._axis_of(node), is_input=True))
         elif step.role is Role.LAYER:
@@ -298,7 +298,7 @@ def _pools_first(module: fx.GraphModule, steps: Steps) -> None:
     module.recompile()
 
 
-def _may_follow(module: fx.GraphModule, function: fx.Node, step: Step) -> bool:
+def _may_follow(module: fx.GraphModule, function: fx.Node, step: TracedStep) -> bool:
     """Whether a node is a function of each number of the one before it, and never falls."""
     alone = step.role is Role.FUNCTION and step.curved and len(function.all_input_nodes) == 1
     one_for_all = step.wire is function.all_input_nodes[0] if alone else False

@@ -22,7 +22,7 @@ from cloakwork.models.batches.contents import Alternative, BatchContents, Sample
 from cloakwork.models.batches.costs import Cost
 from cloakwork.models.batches.formula import Formula
 from cloakwork.models.batches.kernels import MOST_DEGREE
-from cloakwork.models.batches.plan import Plan, answer_noise
+from cloakwork.models.batches.plan import BatchPlan, answer_noise
 from cloakwork.models.program.artefact import ArrayReader, program_from_bytes
 from cloakwork.models.program.artefact_writer import PREFIX
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -112,7 +112,9 @@ def _model(header: dict[str, Any], arrays: ArrayReader, program: bytes) -> Batch
     client = BatchClient.from_json(json.dumps(header["client"]))
     formula = _formula(header["formula"], arrays)
     failure = -math.inf if header["failure_log2"] is None else typed.real(header["failure_log2"])
-    plan = Plan(client.parameters, client.packing, client.level, client.answer_level, failure, _cost(header["cost"]))
+    plan = BatchPlan(
+        client.parameters, client.packing, client.level, client.answer_level, failure, _cost(header["cost"])
+    )
     original = header["original"]
     model = BatchContents(
         client=client,

@@ -29,7 +29,7 @@ from cloakwork.models.criteria.verdicts import (
 )
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.graph.client_functions import Functions
-from cloakwork.models.graph.ir import Graph, Linear, Part, places, source_nodes, wires
+from cloakwork.models.graph.ir import Graph, Linear, NamedTensor, places, source_nodes, wires
 from cloakwork.models.graph.last_steps import ArgMax, Hardmax, L2Normalization, LogSoftmax, Softmax, TopK, TopKIndices
 from cloakwork.models.passes.beyond_ranges import reachable
 from cloakwork.models.passes.statistics import output_weights
@@ -247,7 +247,7 @@ class Reference:
         outputs = interpret(graph, samples[every]).reshape(len(every), -1)
         checked, seen = (np.searchsorted(every, each) for each in (chosen, fitted))
         wider = cache(lambda: cls.of(graph, samples, task, accuracy, unseen, _MORE_LOOKUPS))
-        parts = graph.outputs or (Part("", graph.output.shape, graph.client_steps),)
+        parts = graph.outputs or (NamedTensor("", graph.output.shape, graph.client_steps),)
         possible = cache(lambda: _possible(graph, samples[every]))
         heads = tuple(
             _head(part, place, tasks.get(part.name), outputs[:, place], samples[every], possible)
@@ -404,7 +404,7 @@ def _possible(graph: Graph, samples: Reals) -> Reals:
 
 
 def _head(
-    part: Part, place: slice, said: Task | None, outputs: Reals, samples: Reals, possible: Callable[[], Reals]
+    part: NamedTensor, place: slice, said: Task | None, outputs: Reals, samples: Reals, possible: Callable[[], Reals]
 ) -> Head:
     """Args: possible: of `_possible`, of all parts."""
     functions = part.client_steps[0] if part.client_steps and isinstance(part.client_steps[0], Functions) else None
@@ -421,7 +421,7 @@ def _head(
     return head if task != "regression" else replace(head, unshown=head.constants(outputs, possible))
 
 
-def task_of(part: Part, outputs: Reals, samples: Reals) -> Task:
+def task_of(part: NamedTensor, outputs: Reals, samples: Reals) -> Task:
     """Returns classification if the client decides or applies a logistic function that decides differently for some samples, or if the largest of
     several numbers is not always the same one.
 
