@@ -96,8 +96,8 @@ class FixedNorm(nn.Module):
         self.scale, self.shift = nn.Parameter(scale), nn.Parameter(shift)
 
     def forward(self, x: Tensor) -> Tensor:
-        own = (1, -1, *[1] * (x.ndim - 2))
-        return x * self.scale.view(own) + self.shift.view(own)
+        by_channel = (1, -1, *[1] * (x.ndim - 2))
+        return x * self.scale.view(by_channel) + self.shift.view(by_channel)
 
 
 def traced(module: nn.Module) -> fx.GraphModule:

@@ -92,8 +92,8 @@ async def infer_version(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     options = JobOptions(idempotency_key=idempotency_key)
-    found = services.models.of(tenant).find(model, version)
-    return await _score(services, request, tenant, found, key, options, _asynchronous(prefer))
+    served = services.models.of(tenant).find(model, version)
+    return await _score(services, request, tenant, served, key, options, _asynchronous(prefer))
 
 
 @router.post(

@@ -154,13 +154,13 @@ class Head:
             "regression": lambda *values: closeness(*map(self.answers_of, values)),
             "embedding": lambda *values: cosine(*map(self.answers_of, values)),
         }
-        found = replace(judge[self.task](outputs, clear), unshown=self.unshown)
+        judged_verdict = replace(judge[self.task](outputs, clear), unshown=self.unshown)
         if self.is_said or self.task == "embedding":
-            return found
+            return judged_verdict
         other: Task = "classification" if self.task == "regression" else "regression"
         if other == "classification" and not (self._gives_shares or _may_be_logit(clear)):
-            return found
-        return replace(found, otherwise=judge[other](outputs, clear))
+            return judged_verdict
+        return replace(judged_verdict, otherwise=judge[other](outputs, clear))
 
     def _decisions(self, outputs: Reals, clear: Reals) -> Verdict:
         if self.answers is None or not self._gives_shares:
@@ -318,10 +318,10 @@ def _on_some(head: Head, outputs: Reals, clear: Reals, some: NDArray[np.bool_]) 
 
 def _parted(verdict_on: Callable[[NDArray[np.bool_]], Verdict], unseen: NDArray[np.bool_]) -> Verdict:
     """On all samples, and on the unseen ones by themselves if they are some of them."""
-    found = verdict_on(np.ones(len(unseen), dtype=bool))
+    on_all = verdict_on(np.ones(len(unseen), dtype=bool))
     if not unseen.any():
-        return found
-    return replace(found, unseen=len(unseen)) if unseen.all() else judged(found, verdict_on(unseen))
+        return on_all
+    return replace(on_all, unseen=len(unseen)) if unseen.all() else judged(on_all, verdict_on(unseen))
 
 
 def _example(check: Check, reference: Reference, outputs: Reals) -> str:
@@ -342,17 +342,17 @@ def centred(program: Program, reference: Reference) -> Program:
     """
     graph = program.graph
     assert graph.scale is not None and graph.offset is not None
-    wanted = graph.output.reshape(-1)
+    output_wires = graph.output.reshape(-1)
     nodes = _centred_nodes(graph, len(reference.heads))
-    if program.output_unit or not nodes or len(set(wanted)) < len(wanted):
+    if program.output_unit or not nodes or len(set(output_wires)) < len(output_wires):
         return program
     samples, clear = reference.fitted
     phases = ClientSpecification.of(program).quiet_phases(samples)
-    outputs = simulate(program, phases, _CENTRING_SEED) / graph.scale[wanted] + graph.offset[wanted]
+    outputs = simulate(program, phases, _CENTRING_SEED) / graph.scale[output_wires] + graph.offset[output_wires]
     named = named_outputs(program.output_steps)
     clear = clear if named is None else clear[:, np.unique(named.spread, return_index=True)[1]]
     error = np.zeros(graph.wire_count)
-    error[wanted] = np.median(outputs - clear, axis=0)  # whatever a few samples far outside bring
+    error[output_wires] = np.median(outputs - clear, axis=0)  # whatever a few samples far outside bring
     changed = list(graph.nodes)
     for position in nodes:
         node = changed[position]
@@ -366,11 +366,11 @@ def centred(program: Program, reference: Reference) -> Program:
 def _centred_nodes(graph: Graph, heads: int) -> list[int]:
     """Returns positions of the linear nodes of one position that the output reads; none where one output reads several nodes, or rows that are
     shared."""
-    found = source_nodes(graph, graph.output)
-    if heads == 1 and len(found) > 1:
+    positions = source_nodes(graph, graph.output)
+    if heads == 1 and len(positions) > 1:
         return []
-    alone = [i for i in found if len(graph.nodes[i].gather) == 1]
-    return alone if heads > 1 or len(alone) == len(found) else []
+    alone = [i for i in positions if len(graph.nodes[i].gather) == 1]
+    return alone if heads > 1 or len(alone) == len(positions) else []
 
 
 def _tasks(graph: Graph, task: Task | Mapping[str, Task] | None) -> dict[str, Task]:

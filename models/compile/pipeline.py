@@ -228,20 +228,20 @@ def begin(model: onnx.ModelProto, given: Any, options: NetworkOptions, pools_fir
 
 def stages(begun: Compilation, steps: tuple[CompilerStep, ...]) -> Iterator[tuple[CompilerStep, Compilation]]:
     """Yields the compilation after one step after the other; every graph is checked."""
-    found = begun
+    compilation = begun
     for step in steps:
-        before, found = found.graph, step.run(found)
-        if found.graph is not before:
-            check(found.graph)
-        yield step, found
+        before, compilation = compilation.graph, step.run(compilation)
+        if compilation.graph is not before:
+            check(compilation.graph)
+        yield step, compilation
 
 
 def restructure(graph: Graph) -> Graph:
     """Returns an imported graph after the steps that do not need data."""
-    found = Compilation(NetworkOptions(), None, graph, graph, NetworkOptions().limits)
-    for _, each in stages(found, RESTRUCTURING):
-        found = each
-    return found.graph
+    compilation = Compilation(NetworkOptions(), None, graph, graph, NetworkOptions().limits)
+    for _, each in stages(compilation, RESTRUCTURING):
+        compilation = each
+    return compilation.graph
 
 
 def compiled(model: onnx.ModelProto, given: Any, options: NetworkOptions, on_step: OnStep | None = None) -> Compilation:
@@ -252,18 +252,18 @@ def compiled(model: onnx.ModelProto, given: Any, options: NetworkOptions, on_ste
     if not _has_layers_to_choose(begun):
         return _finished(begun, APPROXIMATE, on_step)
     try:
-        found = _finished(begun, APPROXIMATE, on_step)
+        approximate = _finished(begun, APPROXIMATE, on_step)
         refused: CompileError | None = None
     except (AccuracyError, NoParameterSetError, PrecisionOverflowError) as error:
         refused = error
-    if refused is None and found.loss is None:
-        return found
+    if refused is None and approximate.loss is None:
+        return approximate
     try:
         layered = replace(options, precision="exact", allow_loss=False)
         return _cheapest_order(model, begin(model, given, layered), BY_LAYERS, on_step)
     except CompileError:
         if refused is None:
-            return found
+            return approximate
         raise refused from None
 
 
@@ -287,14 +287,14 @@ def _cheapest_order(
 
 
 def _finished(begun: Compilation, steps: tuple[CompilerStep, ...], on_step: OnStep | None) -> Compilation:
-    found = begun
+    compilation = begun
     if on_step is not None:
-        on_step(IMPORT, found.graph)
+        on_step(IMPORT, compilation.graph)
     for step, each in stages(begun, steps):
-        found = each
+        compilation = each
         if on_step is not None:
-            on_step(step.name, found.graph)
-    return found
+            on_step(step.name, compilation.graph)
+    return compilation
 
 
 def _requantises(graph: Graph) -> bool:
@@ -310,27 +310,27 @@ def _cheaper(orders: Sequence[Compilation], steps: tuple[CompilerStep, ...], on_
     """Returns the cheaper of several that compute the same, first of those that round nothing of the model's integers, then of those that take all
     inputs; `on_step` is told of its steps. What refuses the first, where all are refused."""
     refused: CompileError | None = None
-    found: list[tuple[tuple[bool, bool, float], Compilation, list[tuple[str, Graph]]]] = []
+    candidates: list[tuple[tuple[bool, bool, float], Compilation, list[tuple[str, Graph]]]] = []
     for begun in orders:
-        told: list[tuple[str, Graph]] = []
+        done_steps: list[tuple[str, Graph]] = []
         try:
-            made = _finished(begun, steps, partial(_note, told))
+            compilation = _finished(begun, steps, partial(_note, done_steps))
         except CompileError as error:
             refused = refused or error
             continue
-        assert made.program is not None
-        cost = made.program.bootstraps * bootstrap_cost(made.program.parameters)
-        exact = made.program.facts.exact
+        assert compilation.program is not None
+        cost = compilation.program.bootstraps * bootstrap_cost(compilation.program.parameters)
+        exact = compilation.program.facts.exact
         rounds = exact is not None and exact.results_rounded is not None
-        found.append(((rounds, made.narrowed is not None, cost), made, told))
-    if not found:
+        candidates.append(((rounds, compilation.narrowed is not None, cost), compilation, done_steps))
+    if not candidates:
         assert refused is not None
         raise refused
-    _, made, told = min(found, key=lambda each: each[0])
+    _, compilation, done_steps = min(candidates, key=lambda each: each[0])
     if on_step is not None:
-        for name, graph in told:
+        for name, graph in done_steps:
             on_step(name, graph)
-    return made
+    return compilation
 
 
 def table() -> str:

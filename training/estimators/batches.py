@@ -37,8 +37,10 @@ def batched(
         if not hasattr(estimator, "_batch_keys"):
             estimator._batch_keys = generate_keys(batch)
         keys = estimator._batch_keys
-    found = batch.predict(samples, how, key=keys, output=output, **given)
-    return found[:, 0] if output == "scores" and found.ndim == 2 and found.shape[1] == 1 else found
+    predictions = batch.predict(samples, how, key=keys, output=output, **given)
+    return (
+        predictions[:, 0] if output == "scores" and predictions.ndim == 2 and predictions.shape[1] == 1 else predictions
+    )
 
 
 class BatchEstimator:
