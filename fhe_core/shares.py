@@ -86,7 +86,7 @@ class _Share(WireObject):
         index, belongs_to = _PARTY.unpack(party)
         if index >= header.parameters.party_count:
             raise SerializationError(
-                f"{cls.kind.label}: expected a party below {header.parameters.party_count}, got {index}; the object is damaged or made up"
+                f"{cls.kind.label}: expected a party below {header.parameters.party_count}, got {index}; the object is damaged or not valid"
             )
         return cls._of(header, index, belongs_to, [array for array in arrays if isinstance(array, np.ndarray)])
 
@@ -110,7 +110,7 @@ class PublicShare(_Share):
     def _of(cls, header: wire.Header, index: int, belongs_to: bytes, arrays: list[Words]) -> Self:
         if header.key_id is not None:
             raise SerializationError(
-                "public share: expected no key id, as there is no joint key yet; the object is made up"
+                "public share: expected no key id, as there is no joint key yet; the object is not valid"
             )
         return cls(header.parameters, index, belongs_to, None, *arrays)
 

@@ -171,7 +171,9 @@ class Party:
         header, secret = keystore.load_secret(path, passphrase, kind=wire.Kind.PARTY_KEY)
         index, total, largest = _STATE.unpack(secret[-_STATE.size :])
         if not (0 <= largest <= total < math.inf):
-            raise SerializationError("party key: expected what decryptions told as two numbers; the file was made up")
+            raise SerializationError(
+                "party key: expected the leakage of decryptions as two numbers; the file is not a valid party key"
+            )
         key = _engine.PartyKey.restore(header.parameters, index, secret[: -_STATE.size])
         return cls(key, header.key_id, Leakage(total, largest))
 

@@ -386,7 +386,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
     expected = object_bytes(found, params, seeded, shape, word_bits, purpose=has_purpose)
     if expected != total:
         raise SerializationError(
-            f"{found.label}: the counts of the header ask for {expected} bytes, the object has {total}; it is damaged or made up"
+            f"{found.label}: the counts of the header ask for {expected} bytes, the object has {total}; it is damaged or not valid"
         )
     return Header(
         kind=found,
@@ -472,7 +472,7 @@ def _check_form(
         raise _foreign_fields(kind)
     if kind.is_of_party and params.party_count == 1:
         raise SerializationError(
-            f"{kind.label}: parameter set '{params.name}' has keys of one owner, and no shares of them; the object is damaged or made up"
+            f"{kind.label}: parameter set '{params.name}' has keys of one owner, and no shares of them; the object is damaged or not valid"
         )
     if rank > MAX_RANK:
         raise SerializationError(f"{kind.label}: expected at most {MAX_RANK} dimensions; the object is damaged")

@@ -17,9 +17,9 @@ from cloakwork.models.onnx_import.context import Rounding
 
 DEFAULT_ACCURACY: Final = 0.97
 AccumulatorRanges: TypeAlias = Literal["interval", "calibrated"]
-Kind: TypeAlias = Literal["network", "trees", "linear", "batch", "neighbours"]
+ModelKind: TypeAlias = Literal["network", "trees", "linear", "batch", "neighbours"]
 
-KINDS: Final[Mapping[Kind, str]] = {
+KINDS: Final[Mapping[ModelKind, str]] = {
     "network": "a network",
     "trees": "trees",
     "linear": "a linear model",
@@ -166,7 +166,7 @@ class Options:
         """Returns options that are not at their default."""
         return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
 
-    def check(self, kind: Kind) -> None:
+    def check(self, kind: ModelKind) -> None:
         """Raises CompileError for an option that this kind of model does not have."""
         strange = [name for name in self.given() if kind not in APPLIES[name]]
         if strange:

@@ -156,14 +156,16 @@ def describe_foreign(artefact: Path) -> str | None:
         describe(artefact)
     except MemoryError:
         return (
-            f"reading it takes more than {memory >> 20} MiB; it is made up" if memory == explained else _too_large(size)
+            f"reading it takes more than {memory >> 20} MiB; it is not a valid model"
+            if memory == explained
+            else _too_large(size)
         )
     except FheError as error:
         return _reason(artefact, error)
     except OSError:
         raise
     except Exception:  # of a file that is made up with care: its reader has met something that no compiler writes
-        return "it cannot be described; it is made up"
+        return "it cannot be described; it is not a valid model"
     return None
 
 

@@ -25,7 +25,7 @@ from cloakwork.fhe_core.files import atomic_writer, cache_folder
 
 CLASSES: Final = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 COUNTS: Final = {"train": 5000, "test": 1000}  # images of each class
-Part = Literal["train", "test"]
+Split = Literal["train", "test"]
 Pixels = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 
@@ -49,13 +49,13 @@ def has_cifar10() -> bool:
     return cifar10_archive().is_file()
 
 
-def load_cifar10(part: Part) -> tuple[NDArray[np.float32], Labels]:
+def load_cifar10(part: Split) -> tuple[NDArray[np.float32], Labels]:
     """Returns images [count, 3, 32, 32] in [0, 1] and labels [count], numbers into CLASSES; errors as `cifar10_pixels`."""
     pixels, labels = cifar10_pixels(part)
     return pixels.astype(np.float32) / np.float32(255), labels
 
 
-def cifar10_pixels(part: Part) -> tuple[Pixels, Labels]:
+def cifar10_pixels(part: Split) -> tuple[Pixels, Labels]:
     """Returns images [count, 3, 32, 32] of red, green and blue in 0 .. 255, and labels [count], class by class.
 
     Raises:
@@ -179,5 +179,5 @@ def _image(content: bytes, name: str) -> Pixels:
             return np.asarray(image.convert("RGB")).transpose(2, 0, 1)
     except (OSError, SyntaxError, ValueError) as error:
         raise OSError(
-            f"CIFAR-10: {name} is no JPEG image of 32 x 32 pixels ({error}); get the archive again"
+            f"CIFAR-10: {name} is not a JPEG image of 32 x 32 pixels ({error}); get the archive again"
         ) from error

@@ -86,8 +86,8 @@ def fit(
             loss = functional.cross_entropy(answers, y[chosen], label_smoothing=schedule.label_smoothing)
             if teacher is not None:
                 with _in_bfloat16(device, True), torch.no_grad():
-                    wanted = teacher(batch).float()
-                loss = (1 - _TAUGHT) * loss + _TAUGHT * distance(answers, wanted)
+                    targets = teacher(batch).float()
+                loss = (1 - _TAUGHT) * loss + _TAUGHT * distance(answers, targets)
             if schedule.range_weight:
                 loss = loss + schedule.range_weight * range_penalty(model)
             optimiser.zero_grad(set_to_none=True)

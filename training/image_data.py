@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.training.cifar10_data import load_cifar10
-from cloakwork.training.mnist_data import Part, load_mnist
+from cloakwork.training.mnist_data import Split, load_mnist
 
 Images = NDArray[np.float32] | NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 
-def load_images(data: str, part: Part) -> tuple[Images, Labels]:
+def load_images(data: str, part: Split) -> tuple[Images, Labels]:
     """Returns images in [0, 1] and labels [count]; errors as `load_mnist` and `load_cifar10`."""
     return load_cifar10(part) if data == "cifar10" else load_mnist(part)
 

@@ -17,8 +17,8 @@ from cloakwork.training.pytorch import torch
 from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RoundedOnes, RowsSeen, Way
 from cloakwork.training.tracing import (
     Role,
-    Step,
     Steps,
+    TracedStep,
     added,
     called,
     classified,
@@ -59,7 +59,7 @@ class _Instruments:
             self._values = recorded(self._module.eval(), self._example)
             self._link()
 
-    def _around(self, node: fx.Node, step: Step) -> None:
+    def _around(self, node: fx.Node, step: TracedStep) -> None:
         if step.role is Role.INPUT:
             self._after(node, LookupResult(self._channels(node), self._noise, self._axis_of(node), is_input=True))
         elif step.role is Role.LAYER:
@@ -84,8 +84,10 @@ class _Instruments:
         if lookups:
             self._see(wire, lookups, is_output=False)
         if any(self._is_outside(user) for node in (wire, *functions) for user in node.users):
-            own = [n for n in functions if n not in lookups]
-            self._see(wire, [*own, *(user for user in wire.users if self._is_outside(user))], is_output=True)
+            linear_functions = [n for n in functions if n not in lookups]
+            self._see(
+                wire, [*linear_functions, *(user for user in wire.users if self._is_outside(user))], is_output=True
+            )
 
     def _is_outside(self, node: fx.Node) -> bool:
         """Whether the client gets or does it: the output, what follows it in clear, and moves of numbers before."""
@@ -146,11 +148,11 @@ class _Instruments:
     def _refresh(self, layer: fx.Node) -> None:
         """A look-up of the identity, as the compiler puts it between layers that it does not compose."""
         source = layer.all_input_nodes[0]
-        found = next((u for u in source.users if isinstance(self._made.get(u), LookupResult)), None)
-        if found is None:
+        lookup = next((u for u in source.users if isinstance(self._made.get(u), LookupResult)), None)
+        if lookup is None:
             seen = self._after(source, RowsSeen(self._channels(source), self._noise, self._axis_of(source)), [])
-            found = self._after(seen, LookupResult(self._channels(source), self._noise, self._axis_of(source)), [])
-        layer.replace_input_with(source, found)
+            lookup = self._after(seen, LookupResult(self._channels(source), self._noise, self._axis_of(source)), [])
+        layer.replace_input_with(source, lookup)
 
     def _after(self, node: fx.Node, made: torch.nn.Module, readers: list[fx.Node] | None = None) -> fx.Node:
         """Returns a call of a new submodule behind a node, in its place for these readers; None: for all."""
@@ -165,20 +167,22 @@ class _Instruments:
 
     def _wrap(self, node: fx.Node, wrapper: Any) -> None:
         name = cast(str, node.target)
-        made = wrapper(self._module.get_submodule(name))
+        wrapped = wrapper(self._module.get_submodule(name))
         parent, _, own = name.rpartition(".")
-        setattr(self._module.get_submodule(parent), own, made)
-        self._made[node] = made
+        setattr(self._module.get_submodule(parent), own, wrapped)
+        self._made[node] = wrapped
 
     def _refuse_shared(self) -> None:
-        own = [n.target for n, s in self._steps.items() if s.role in (Role.LAYER, Role.POOL) and n.op == "call_module"]
+        targets = [
+            n.target for n, s in self._steps.items() if s.role in (Role.LAYER, Role.POOL) and n.op == "call_module"
+        ]
         for node, step in list(self._steps.items()):
-            if step.role is Role.POOL and own.count(node.target) > 1:  # no weights: each use its own
+            if step.role is Role.POOL and targets.count(node.target) > 1:  # no weights: each use its own
                 node.target = added(
                     self._module, node.name, deepcopy(self._module.get_submodule(cast(str, node.target)))
                 )
         shared = sorted(
-            {str(n.target) for n, s in self._steps.items() if s.role is Role.LAYER and own.count(n.target) > 1}
+            {str(n.target) for n, s in self._steps.items() if s.role is Role.LAYER and targets.count(n.target) > 1}
         )
         if shared:
             raise UnsupportedModuleError(
@@ -190,8 +194,8 @@ class _Instruments:
         step = self._steps[node]
         if step.role is Role.FUNCTION and step.wire is not node:
             return self._axis_of(step.wire)
-        made = self._made.get(node)
-        linear = isinstance(made, RoundedLayer) and isinstance(made.inner, torch.nn.Linear)
+        module = self._made.get(node)
+        linear = isinstance(module, RoundedLayer) and isinstance(module.inner, torch.nn.Linear)
         return len(step.shape) - 1 if linear else 1
 
     def _channels(self, node: fx.Node) -> int:
@@ -298,7 +302,7 @@ def _pools_first(module: fx.GraphModule, steps: Steps) -> None:
     module.recompile()
 
 
-def _may_follow(module: fx.GraphModule, function: fx.Node, step: Step) -> bool:
+def _may_follow(module: fx.GraphModule, function: fx.Node, step: TracedStep) -> bool:
     """Whether a node is a function of each number of the one before it, and never falls."""
     alone = step.role is Role.FUNCTION and step.curved and len(function.all_input_nodes) == 1
     one_for_all = step.wire is function.all_input_nodes[0] if alone else False

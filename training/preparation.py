@@ -81,13 +81,17 @@ class Prepared(torch.nn.Module):
         """Copies the network without noise and rounding, in evaluation mode: what is exported."""
         copy = deepcopy(self.network).eval()
         for node in list(copy.graph.nodes):
-            made = copy.get_submodule(node.target) if node.op == "call_module" else None
-            if isinstance(made, RowsSeen | LookupResult | RoundedOnes):
+            submodule = copy.get_submodule(node.target) if node.op == "call_module" else None
+            if isinstance(submodule, RowsSeen | LookupResult | RoundedOnes):
                 node.replace_all_uses_with(node.args[0])
                 copy.graph.erase_node(node)
-            elif isinstance(made, RoundedLayer | NoisyMaxPool):
+            elif isinstance(submodule, RoundedLayer | NoisyMaxPool):
                 parent, _, own = node.target.rpartition(".")
-                setattr(copy.get_submodule(parent), own, made.inner if isinstance(made, RoundedLayer) else made.plain)
+                setattr(
+                    copy.get_submodule(parent),
+                    own,
+                    submodule.inner if isinstance(submodule, RoundedLayer) else submodule.plain,
+                )
         copy.delete_all_unused_submodules()
         copy.recompile()
         return copy

@@ -138,8 +138,8 @@ class LookupResult(Simulating):
         if self.is_input:  # columns have a scale of their own where they differ
             shape = torch.where(extent > 0, extent, extent[extent > 0].median()).reciprocal() * _SMALLEST
         else:
-            found = [reader.strength(len(extent), way) for reader, way in self.readers]
-            gain = sum(found[i][0] for i in range(len(found))) / sum(count for _, count in found)
+            strengths = [reader.strength(len(extent), way) for reader, way in self.readers]
+            gain = sum(strengths[i][0] for i in range(len(strengths))) / sum(count for _, count in strengths)
             variance = self.variance.clamp_min(float(self.variance.mean()) * _NARROWEST**2 + _SMALLEST**2)
             square = 12 * LOOKUP_LIMIT**2 * self.noise.blind_rotation * cast(Tensor, gain) / variance
             shape = square.clamp_min(_SMALLEST**4).pow(0.25)

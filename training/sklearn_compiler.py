@@ -31,7 +31,7 @@ from cloakwork.models.criteria.verdicts import Task
 from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
-from cloakwork.models.options import Kind, Options
+from cloakwork.models.options import ModelKind, Options
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers.combining import makes_missing
@@ -116,7 +116,7 @@ def _check_samples(samples: Any) -> None:
         raise CompileError("samples: expected typical samples, such as the training data, got none")
 
 
-_KINDS: Final[tuple[tuple[type, Kind], ...]] = (
+_KINDS: Final[tuple[tuple[type, ModelKind], ...]] = (
     (LinearModel, "linear"),
     (TreeEnsemble, "trees"),
     (onnx.ModelProto, "network"),

@@ -64,7 +64,7 @@ class Role(Enum):
 
 
 @dataclass(frozen=True)
-class Step:
+class TracedStep:
     """A step of a traced network.
 
     `wire` is the node whose numbers it is a function of, one by one: of everything but functions the node itself. `curved`: not affine in them.
@@ -76,7 +76,7 @@ class Step:
     shape: tuple[int, ...] = ()
 
 
-Steps = dict[fx.Node, Step]
+Steps = dict[fx.Node, TracedStep]
 
 
 class FixedNorm(nn.Module):
@@ -93,8 +93,8 @@ class FixedNorm(nn.Module):
         self.scale, self.shift = nn.Parameter(scale), nn.Parameter(shift)
 
     def forward(self, x: Tensor) -> Tensor:
-        own = (1, -1, *[1] * (x.ndim - 2))
-        return x * self.scale.view(own) + self.shift.view(own)
+        by_channel = (1, -1, *[1] * (x.ndim - 2))
+        return x * self.scale.view(by_channel) + self.shift.view(by_channel)
 
 
 def traced(module: nn.Module) -> fx.GraphModule:
@@ -232,7 +232,7 @@ class _Trial:
             self._add_output(node)
         elif node.op == "get_attr":
             self._values[node] = operator.attrgetter(cast(str, node.target))(self._module)
-            self.steps[node] = Step(Role.NUMBER, node)
+            self.steps[node] = TracedStep(Role.NUMBER, node)
         else:
             self._values[node] = self._result(node)
             self.steps[node] = self._step(node)
@@ -251,17 +251,17 @@ class _Trial:
             if not node.args:
                 self.refused.append(f"a second input '{node.name}': join the inputs to one")
             self._values[node] = node.args[0] if node.args else None
-            self.steps[node] = Step(Role.NUMBER, node)
+            self.steps[node] = TracedStep(Role.NUMBER, node)
             return
         self._values[node] = self._example
-        self.steps[node] = Step(Role.INPUT, node, shape=tuple(self._example.shape))
+        self.steps[node] = TracedStep(Role.INPUT, node, shape=tuple(self._example.shape))
 
     def _add_output(self, node: fx.Node) -> None:
         if not isinstance(node.args[0], fx.Node):
             self.refused.append("several outputs: return one tensor")
-        self.steps[node] = Step(Role.OUTPUT, node)
+        self.steps[node] = TracedStep(Role.OUTPUT, node)
 
-    def _step(self, node: fx.Node) -> Step:
+    def _step(self, node: fx.Node) -> TracedStep:
         data = [arg for arg in node.all_input_nodes if self.steps[arg].role is not Role.NUMBER]
         value = self._values[node]
         made = _module_of(self._module, node)
@@ -272,30 +272,30 @@ class _Trial:
                 else f"{_label(node, made)} gives several tensors; use steps that give one"
             )
         if not data or not isinstance(value, Tensor):
-            return Step(Role.NUMBER, node)
+            return TracedStep(Role.NUMBER, node)
         shape = tuple(value.shape)
         if any(self.steps[arg].role is Role.CLIENT for arg in data):
-            return Step(Role.CLIENT, node, shape=shape)
+            return TracedStep(Role.CLIENT, node, shape=shape)
         if isinstance(made, LAYERS) and len(data) == 1:
-            return Step(Role.LAYER, node, shape=shape)
+            return TracedStep(Role.LAYER, node, shape=shape)
         if isinstance(made, POOLS):
-            return Step(Role.POOL, node, shape=shape)
+            return TracedStep(Role.POOL, node, shape=shape)
         wires = {self.steps[arg].wire for arg in data}
         curved = any(self.steps[arg].curved for arg in data)
         affine = self._is_affine(node, data)
         if len(wires) == 1 and all(self.steps[arg].shape == shape for arg in data) and self._is_pointwise(node, data):
-            return Step(Role.FUNCTION, wires.pop(), curved or not affine, shape)
+            return TracedStep(Role.FUNCTION, wires.pop(), curved or not affine, shape)
         if affine:
-            return Step(Role.LINEAR, node, shape=shape)
+            return TracedStep(Role.LINEAR, node, shape=shape)
         if _name(node, made) in _CLIENTS:
             if all(user.op == "output" or _name(user, None) in _CLIENTS for user in node.users):
-                return Step(Role.CLIENT, node, shape=shape)
+                return TracedStep(Role.CLIENT, node, shape=shape)
             self.refused.append(
                 f"{_label(node, made)}: only the last step may be one; inside it costs 3 look-ups a number"
             )
         else:
             self.refused.append(_refusal(node, made, len(wires)))
-        return Step(Role.LINEAR, node, shape=shape)
+        return TracedStep(Role.LINEAR, node, shape=shape)
 
     def _on(self, node: fx.Node, data: Iterable[fx.Node], inputs: Iterable[Tensor]) -> Tensor:
         values = {**self._values, **dict(zip(data, inputs, strict=True))}

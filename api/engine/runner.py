@@ -12,7 +12,7 @@ from cloakwork.api.engine.devices import run_spread, worker_count
 from cloakwork.api.engine.index_scorer import IndexScorer
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.engine.program_scorer import ProgramScorer
-from cloakwork.api.engine.requests import Outcome, Progress, Request, Scorer
+from cloakwork.api.engine.requests import Outcome, Progress, RunRequest, Scorer
 from cloakwork.api.engine.residency import Residency
 from cloakwork.fhe_core.evaluation_keys import device_ordinals
 from cloakwork.models.audit.audit_key import AuditKey
@@ -37,11 +37,11 @@ class Runner:
     def take_audit_key(self, key: AuditKey) -> None:
         self._programs.audit_key = key
 
-    def read(self, request: Request) -> Any:
+    def read(self, request: RunRequest) -> Any:
         """Reads the ciphertexts of a request, for `run`."""
         return self._scorers[request.model.kind].read(request)
 
-    def run(self, requests: Sequence[Request], queries: Sequence[Any], progress: Progress | None) -> list[Outcome]:
+    def run(self, requests: Sequence[RunRequest], queries: Sequence[Any], progress: Progress | None) -> list[Outcome]:
         """Runs requests of one key to one model, as one. An error is that of them all."""
         model = requests[0].model
         scorer, samples = self._scorers[model.kind], sum(request.samples for request in requests)

@@ -27,41 +27,41 @@ _STATEFUL: Final = ("sequence_id", "sequence_start", "sequence_end")
 _LISTED: Final = 16  # inputs and outputs, so that all errors fit a message
 
 
-class _Part(BaseModel):
+class _TensorFields(BaseModel):
     """A tensor of a request. Fields that are not named here mean nothing to a stateless run and are ignored: priorities, time-outs, a client's own
     parameters."""
 
     model_config = ConfigDict(extra="ignore")
 
 
-class _InputParameters(_Part):
+class _InputParameters(_TensorFields):
     binary_data_size: StrictInt | None = None
 
 
-class _Input(_Part):
+class _Input(_TensorFields):
     name: str
     datatype: str
     shape: list[StrictInt] = Field(max_length=_LISTED)
     parameters: _InputParameters = _InputParameters()
 
 
-class _OutputParameters(_Part):
+class _OutputParameters(_TensorFields):
     binary_data: StrictBool = False
     classification: StrictInt = 0
 
 
-class _Output(_Part):
+class _Output(_TensorFields):
     name: str
     parameters: _OutputParameters = _OutputParameters()
 
 
-class _RequestParameters(_Part):
+class _RequestParameters(_TensorFields):
     model_config = ConfigDict(extra="allow")
 
     binary_data_output: StrictBool = False
 
 
-class TensorRequest(_Part):
+class TensorRequest(_TensorFields):
     """The JSON header of a request."""
 
     id: Annotated[str, Field(max_length=256)] | None = None

@@ -54,14 +54,14 @@ async def list_jobs(
 
 @router.get("/v2/jobs/{job}", responses=errors(404))
 async def get_job(job: Identity, services: AllServices, tenant: ScoringCaller) -> JobAnswer:
-    found = await services.jobs.get(tenant, job)
-    return job_answer(found, services.jobs.events.progress(job))
+    record = await services.jobs.get(tenant, job)
+    return job_answer(record, services.jobs.events.progress(job))
 
 
 @router.get("/v2/jobs/{job}/events", responses=_EVENTS, response_class=StreamingResponse)
 async def watch_job(job: Identity, request: Request, services: AllServices, tenant: ScoringCaller) -> Response:
     """Streams queued, started, progress {done, total, eta_seconds}, done, failed, cancelled; ends with the API key's validity."""
-    found = await services.jobs.get(tenant, job)
+    record = await services.jobs.get(tenant, job)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if request.method == "HEAD":
         return Response(media_type=_EVENT_STREAM, headers=headers)
@@ -75,7 +75,7 @@ async def watch_job(job: Identity, request: Request, services: AllServices, tena
             return False
         return True
 
-    events = job_events(services.jobs, tenant, found, allowed)
+    events = job_events(services.jobs, tenant, record, allowed)
     return StreamingResponse(events, media_type=_EVENT_STREAM, headers=headers)
 
 

@@ -53,12 +53,12 @@ def ray_cluster(options: BatchOptions, object_bytes: int) -> Iterator[Any]:
 
 def room(ray: Any, options: BatchOptions) -> int:
     """Returns workers that the cluster's machines have CPUs and GPUs for, whether others use them or not."""
-    found = 0
+    workers = 0
     for node in ray.nodes():
         if node["Alive"]:
             cpus, gpus = (int(node["Resources"].get(name, 0)) for name in ("CPU", "GPU"))
-            found += min(cpus // options.threads, gpus) if options.device == "cuda" else cpus // options.threads
-    return found
+            workers += min(cpus // options.threads, gpus) if options.device == "cuda" else cpus // options.threads
+    return workers
 
 
 def worker_count(options: BatchOptions, found: int) -> int:
@@ -125,13 +125,13 @@ def _check_address(address: str) -> None:
 def _probe(address: str, seconds: float) -> None:
     """Connects in a process that can be ended: Ray goes on for minutes where something else answers at the address."""
     try:
-        found = subprocess.run([sys.executable, "-c", _PROBE, address], capture_output=True, text=True, timeout=seconds)
+        probe = subprocess.run([sys.executable, "-c", _PROBE, address], capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
         raise BatchError(
             f"the cluster at {address} does not answer within {seconds:.0f} s, though something does there; check that it is the port of Ray's head"
         ) from None
-    if found.returncode:
-        last = (found.stderr.strip().splitlines() or ["no reason was given"])[-1]
+    if probe.returncode:
+        last = (probe.stderr.strip().splitlines() or ["no reason was given"])[-1]
         raise BatchError(f"the cluster at {address} cannot be used: {last[:300]}")
 
 

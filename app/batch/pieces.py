@@ -14,7 +14,7 @@ Plain: TypeAlias = tuple[str, str, int, int, int]
 """A piece as it travels: kind, name, row group, first row in it, count of rows."""
 
 
-class Kind(StrEnum):
+class PieceKind(StrEnum):
     FILE = "file"
     ROWS = "rows"
     FINISH = "finish"  # of a table
@@ -24,7 +24,7 @@ class Kind(StrEnum):
 class Piece:
     """A piece of work. samples: by its header; of rows an estimate from their bytes. attempts: how often its worker was lost."""
 
-    kind: Kind
+    kind: PieceKind
     name: str
     samples: int
     byte_count: int

@@ -10,7 +10,7 @@ from typing import Final
 
 from cloakwork.app.batch.errors import BatchCallError, BatchError, one_line
 from cloakwork.app.batch.headers import PREFIX_BYTES, input_samples
-from cloakwork.app.batch.pieces import RESERVED, Kind, Piece, is_table
+from cloakwork.app.batch.pieces import RESERVED, Piece, PieceKind, is_table
 from cloakwork.app.batch.store import Entry, Store, shown
 from cloakwork.app.batch.tables import Table
 from cloakwork.fhe_core.errors import FheError, ParameterError
@@ -60,10 +60,10 @@ class Planner:
 
     def _file(self, entry: Entry) -> Planned:
         if entry.byte_count == 0:
-            raise BatchError("expected ciphertexts, the file is empty")
+            raise BatchError("expected ciphertexts, got an empty file")
         start = self.source.read_start(entry.name, min(entry.byte_count, PREFIX_BYTES))
         samples = self._samples(start, entry.byte_count)
-        return Planned(entry.name, [Piece(Kind.FILE, entry.name, samples, entry.byte_count)])
+        return Planned(entry.name, [Piece(PieceKind.FILE, entry.name, samples, entry.byte_count)])
 
     def _table(self, name: str) -> Planned:
         assert self.column is not None
@@ -71,7 +71,7 @@ class Planner:
         row_samples, row_bytes = self._row(table)
         work = max(1, row_samples * self.program.bootstraps)
         rows_per_part = max(1, min(PIECE_BOOTSTRAPS // work, PIECE_BYTES // row_bytes))
-        piece = partial(Piece, Kind.ROWS, name)
+        piece = partial(Piece, PieceKind.ROWS, name)
         pieces = []
         for group, (rows, byte_count) in enumerate(table.groups):
             each = max(1, byte_count // max(1, rows))
@@ -102,7 +102,7 @@ def inputs_in(source: Store, column: str | None) -> list[Entry]:
     entries = [entry for entry in source.entries() if not _hidden(entry.name)]
     if not entries:
         raise BatchCallError(
-            f"{shown(source.place)}: expected ciphertext files or Parquet files, it is empty or not there"
+            f"{shown(source.place)}: expected ciphertext files or Parquet files, got none: the place is empty or missing"
         )
     tables = [entry.name for entry in entries if is_table(entry.name)]
     if tables and column is None:

@@ -48,10 +48,10 @@ class Store:
         """Returns all objects in the store or below a prefix, by name. A bucket or folder that is missing has none."""
         try:
             batches = self._obstore.list(self._store, prefix=prefix)
-            found = [Entry(each["path"], each["size"], _version(each)) for batch in batches for each in batch]
+            entries = [Entry(each["path"], each["size"], _version(each)) for batch in batches for each in batch]
         except Exception as error:
             raise StoreError(f"{shown(self.place)}: it cannot be listed: {one_line(error)}") from None
-        return sorted(found, key=lambda entry: entry.name)
+        return sorted(entries, key=lambda entry: entry.name)
 
     def read(self, name: str) -> bytes:
         return bytes(self._tried(name, lambda: self._obstore.get(self._store, name).bytes()))

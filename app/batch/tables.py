@@ -103,8 +103,8 @@ class Table:
     def groups(self) -> list[tuple[int, int]]:
         """Rows and bytes of the column for each row group."""
         metadata = self._file.metadata
-        found = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        return [(group.num_rows, group.column(self._column).total_uncompressed_size) for group in found]
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        return [(group.num_rows, group.column(self._column).total_uncompressed_size) for group in groups]
 
     def first_object(self) -> bytes | None:
         """Returns the object of the first row that has one, among the first few."""
@@ -133,12 +133,12 @@ class Table:
             with pq.ParquetWriter(path, schema) as writer:
                 for group, (rows, _) in enumerate(self.groups):
                     parts = [_part(target, self.name, group, first) for first in range(0, rows, rows_per_part)]
-                    found = pa.concat_tables(parts)
+                    results = pa.concat_tables(parts)
                     table = self._file.read_row_group(group, columns=others)
                     for name in (RESULTS, ERROR):
-                        table = table.append_column(name, found.column(name))
+                        table = table.append_column(name, results.column(name))
                     writer.write_table(table)
-                    _add(summary, found)
+                    _add(summary, results)
             target.write(result_name(self.name), path)
         return summary
 

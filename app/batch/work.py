@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cloakwork.app.batch.errors import BatchError, StoreError, one_line
 from cloakwork.app.batch.evaluator import Evaluator
-from cloakwork.app.batch.pieces import Kind, Plain, part_name, result_name
+from cloakwork.app.batch.pieces import PieceKind, Plain, part_name, result_name
 from cloakwork.app.batch.store import Store
 from cloakwork.app.batch.tables import RowResults, Table
 from cloakwork.fhe_core.errors import DeviceError
@@ -37,7 +37,7 @@ class Desk:
 
     def carry_out(self, task: Sequence[Plain]) -> list[Outcome]:
         """Executes a task and returns an outcome for each piece."""
-        files = [name for kind, name, *_ in task if kind == Kind.FILE]
+        files = [name for kind, name, *_ in task if kind == PieceKind.FILE]
         reading = dict(zip(files, [self._transfers.submit(self._source.read, name) for name in files], strict=True))
         pairs = [self._guarded(piece, reading) for piece in task]
         return [_settled(outcome, writing) for outcome, writing in pairs]
@@ -45,9 +45,9 @@ class Desk:
     def _guarded(self, piece: Plain, reading: dict[str, Future[bytes]]) -> tuple[Outcome, Future[None] | None]:
         kind, name, group, first, count = piece
         try:
-            if kind == Kind.FILE:
+            if kind == PieceKind.FILE:
                 return self._file(name, reading.pop(name).result())
-            if kind == Kind.ROWS:
+            if kind == PieceKind.ROWS:
                 return self._rows(name, group, first, count)
             return self._finish(name, count), None
         except FileNotFoundError as error:

@@ -50,6 +50,6 @@ class Agreement:
             return
         if self.confirm is None or not self.confirm(f"Model '{model}': {what}. Use it from now on?"):
             raise ChangedModelError(
-                f"model '{model}': {what}; nothing was encrypted for it. Ask who runs the server; Client.accept('{model}') (--accept-change) takes "
-                "it as it is now"
+                f"model '{model}': {what}; nothing was encrypted for it. Ask who runs the server; Client.accept('{model}') (--accept-change) "
+                "accepts it as it is now"
             )

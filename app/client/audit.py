@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cloakwork.app.client.errors import ServiceError
-from cloakwork.models.audit.audit_file import Manifest, Part, write_audit_file
+from cloakwork.models.audit.audit_file import AuditObject, Manifest, write_audit_file
 
 AUDIT_KEY_HEADER = "fhe-audit-key"
 
@@ -37,7 +37,7 @@ class Recorder:
         audit_key = headers.get(AUDIT_KEY_HEADER, "")
         if not audit_key:
             raise ServiceError(
-                "audit: the server does not say which audit key it has: an earlier release, whose answers nobody can make again"
+                "audit: the server does not say which audit key it has: it is an earlier release, whose answers cannot be replayed"
             )
         if self._audit_key not in ("", audit_key):
             raise ServiceError("audit: the server changed its audit key while it answered; score again")
@@ -55,8 +55,8 @@ class Recorder:
             self._audit_key,
             service,
             datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            Part(keys.stat().st_size, digest),
+            AuditObject(keys.stat().st_size, digest),
             self.with_keys,
-            tuple((Part.of(request), Part.of(answer)) for request, answer in self.exchanges),
+            tuple((AuditObject.of(request), AuditObject.of(answer)) for request, answer in self.exchanges),
         )
         write_audit_file(self.path, manifest, keys if self.with_keys else None, self.exchanges)

@@ -24,7 +24,7 @@ from cloakwork.app.client.conversations import (
     score,
 )
 from cloakwork.app.client.errors import MisbehavingServerError
-from cloakwork.app.client.exchange import Conversation, Request
+from cloakwork.app.client.exchange import ClientRequest, Conversation
 from cloakwork.app.client.key_kinds import SecretKey
 from cloakwork.app.client.keyring import Keyring, key_name, server_name
 from cloakwork.app.client.model_uploads import add_model
@@ -159,8 +159,8 @@ class _Settings:
             pins.put(pin.signed(key))
         elif not pinned.is_of(key):
             raise SerializationError(
-                f"keys: what model '{model.name}' was at first use was not written with the key that it uses; somebody changed the file of pins or "
-                f"the key; Client.accept('{model.name}') (--accept-change) takes the model as it is now"
+                f"keys: the pin of model '{model.name}' was not written with the model's key; the file of pins or the key was "
+                f"changed; Client.accept('{model.name}') (--accept-change) accepts the model as it is now"
             )
 
     def _pin_of(self, model: RemoteModel) -> Pin:
@@ -201,12 +201,12 @@ def _silent(_what: str, _done: int, _total: int) -> None:
 
 
 def _call(method: str, path: str) -> Conversation[dict[str, Any]]:
-    response = yield Request(method, path, repeatable=method == "GET", most_bytes=_LONG_ANSWER)
+    response = yield ClientRequest(method, path, repeatable=method == "GET", most_bytes=_LONG_ANSWER)
     return json_of(response) if response.content else {}
 
 
 def _listing() -> Conversation[list[str]]:
-    models = json_of((yield Request("GET", "/v2/models", most_bytes=_LONG_ANSWER))).get("models", [])
+    models = json_of((yield ClientRequest("GET", "/v2/models", most_bytes=_LONG_ANSWER))).get("models", [])
     if not isinstance(models, list) or len(models) > _MOST_MODELS or not all(isinstance(name, str) for name in models):
         raise MisbehavingServerError(f"models: expected a list of at most {_MOST_MODELS} names")
     return models

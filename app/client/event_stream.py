@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 from cloakwork.app.client.errors import MisbehavingServerError
-from cloakwork.app.client.exchange import OnEvent, Request
+from cloakwork.app.client.exchange import ClientRequest, OnEvent
 
 LARGEST_EVENT: Final = 1 << 16  # bytes
 _FIRST_BYTES: Final = 1 << 20  # of a stream, and
@@ -66,7 +66,7 @@ class EventParser:
             self._on_event(name, data)
 
 
-def goes_on(request: Request) -> bool:
+def goes_on(request: ClientRequest) -> bool:
     """Whether the stream is still waited for."""
     return time.monotonic() < request.until
 

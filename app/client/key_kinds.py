@@ -178,18 +178,18 @@ class SeveralLevelledKeys:
         return LevelledParts(tuple(LevelledClientKey.generate(each.parameters) for each in self.shapes.shapes))
 
     def load(self, path: Path, passphrase: str) -> LevelledParts:
-        found = load_keys(path, passphrase)
-        if [each.parameters for each in found] != [each.parameters for each in self.shapes.shapes]:
+        keys = load_keys(path, passphrase)
+        if [each.parameters for each in keys] != [each.parameters for each in self.shapes.shapes]:
             raise KeyMismatchError(f"{path}: expected secret keys of {self.name}, got others")
-        return LevelledParts(found)
+        return LevelledParts(keys)
 
     def save_evaluation_keys(self, key: LevelledParts, path: Path, progress: Progress) -> None:
-        made = [
+        objects = [
             each.evaluation_keys(shape.automorphisms, products=shape.products).to_bytes()
             for each, shape in zip(key.parts, self.shapes.shapes, strict=True)
         ]
         with atomic_writer(path, PUBLIC_MODE) as stream:
-            stream.write(joined_bytes(made))
+            stream.write(joined_bytes(objects))
 
     def key_id(self, start: bytes, size: int) -> bytes | None:
         header, first = levelled.header_of(start, levelled.Kind.EVALUATION_KEYS), self.shapes.shapes[0]

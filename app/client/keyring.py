@@ -224,12 +224,12 @@ def _publish(key: SecretKey, path: Path, word: str) -> bool:
 
 def _require_private(path: Path, mode: str) -> None:
     """As ssh does; a link is what it leads to."""
-    found = path.stat()
-    if found.st_mode & _OTHERS:
+    status = path.stat()
+    if status.st_mode & _OTHERS:
         raise ParameterError(
-            f"keys: expected that only you can open {path}, but its mode is {stat.S_IMODE(found.st_mode):03o}; run 'chmod {mode} {path}'"
+            f"keys: expected that only you can open {path}, but its mode is {stat.S_IMODE(status.st_mode):03o}; run 'chmod {mode} {path}'"
         )
-    if os.geteuid() not in (0, found.st_uid):
+    if os.geteuid() not in (0, status.st_uid):
         raise ParameterError(
             f"keys: {path} belongs to another user; use a folder of your own (--keys, or {HOME_VARIABLE})"
         )

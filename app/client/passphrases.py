@@ -89,7 +89,7 @@ def _is_of_common_words(text: str) -> bool:
 def _joined(text: str) -> list[set[str]]:
     """Returns the beginnings of a text that are one, two or three common words."""
     reached = {""}
-    found = []
+    beginnings = []
     for _ in range(3):
         reached = {
             text[: len(start) + length]
@@ -97,8 +97,8 @@ def _joined(text: str) -> list[set[str]]:
             for length in range(1, len(text) - len(start) + 1)
             if text[len(start) : len(start) + length] in _COMMON
         }
-        found.append(reached)
-    return found
+        beginnings.append(reached)
+    return beginnings
 
 
 def _without_runs(text: str) -> str:

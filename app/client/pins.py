@@ -102,7 +102,7 @@ class PinFile(Pins):
             return _pins_of(json.loads(data) if len(data) <= _MOST_BYTES else None)
         except (KeyError, RecursionError, TypeError, ValueError) as error:
             raise SerializationError(
-                f"{self.path}: expected what models of servers were at first use, the file is damaged; restore it, or remove it to trust the "
+                f"{self.path}: expected the pins of models at first use, got a damaged file; restore it, or remove it to trust the "
                 "models that servers show now"
             ) from error
 

@@ -212,12 +212,12 @@ class RemoteIndex(RemoteModel):
 
     def decrypt(self, key: LevelledClientKey, answer: bytes, rows: NDArray[Any], output: Stage = "labels") -> Any:
         client = self.specification
-        found = LevelledCiphertexts.from_bytes(answer, key.parameters)
-        if len(found) != client.answer_ciphertexts:
+        ciphertexts = LevelledCiphertexts.from_bytes(answer, key.parameters)
+        if len(ciphertexts) != client.answer_ciphertexts:
             raise ServiceError(
-                f"answer: expected the scores of {client.rows} rows in {client.answer_ciphertexts} ciphertexts, got {len(found)}"
+                f"answer: expected the scores of {client.rows} rows in {client.answer_ciphertexts} ciphertexts, got {len(ciphertexts)}"
             )
-        return client.decide(client.scores(key, found, rows[0])[None], rows)
+        return client.decide(client.scores(key, ciphertexts, rows[0])[None], rows)
 
 
 @dataclass(frozen=True)
@@ -273,8 +273,10 @@ class RemoteBatch(RemoteModel):
         parts = split_bytes(answer, wire.Kind.CIPHERTEXTS)
         if len(parts) != len(keys):
             raise ServiceError(f"answer: expected ciphertexts of {len(keys)} plaintext moduli, got {len(parts)}")
-        found = [LevelledCiphertexts.from_bytes(each, own.parameters) for each, own in zip(parts, keys, strict=True)]
-        return client.decide(client.scores(client.outputs(keys, found, len(rows)), rows), output)
+        ciphertexts = [
+            LevelledCiphertexts.from_bytes(each, own.parameters) for each, own in zip(parts, keys, strict=True)
+        ]
+        return client.decide(client.scores(client.outputs(keys, ciphertexts, len(rows)), rows), output)
 
 
 @dataclass(frozen=True)

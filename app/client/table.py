@@ -108,13 +108,13 @@ def read_samples(path: Path, header: bool | None = None) -> Table:
     except UnicodeDecodeError as error:
         raise ShapeError(f"{path}: expected text in UTF-8 (or a .npy file); it holds something else") from error
     if not lines:
-        raise ShapeError(f"{path}: expected at least one sample, the file is empty")
+        raise ShapeError(f"{path}: expected at least one sample, got an empty file")
     if header is None:
         header = _has_names(path, lines)
     names = tuple(cell.strip() for cell in lines[0][1]) if header else None
     rows = lines[1:] if header else lines
     if not rows:
-        raise ShapeError(f"{path}: expected at least one sample after the line of names, found none")
+        raise ShapeError(f"{path}: expected at least one sample after the line of names, got none")
     width = len(lines[0][1])
     for number, cells in rows:
         if len(cells) != width:

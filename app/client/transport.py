@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from cloakwork.app.client.answer_limits import Body, check_head, late, seconds_until_answer
 from cloakwork.app.client.errors import ConnectionLostError, UntrustedError, error_of, retry_after
 from cloakwork.app.client.event_stream import EventParser, goes_on
-from cloakwork.app.client.exchange import Conversation, FileBody, Request, Response, T
+from cloakwork.app.client.exchange import ClientRequest, Conversation, FileBody, Response, T
 from cloakwork.fhe_core.errors import ParameterError, UnsupportedError, how_to_install
 
 try:
@@ -84,7 +84,7 @@ def _pause(attempt: int, response: Response | None) -> float:
 class _Attempts:
     """Attempts of a request: it is sent again after an answer that may be another one later, or none at all, as long as patience lasts."""
 
-    def __init__(self, request: Request, timeout: float) -> None:
+    def __init__(self, request: ClientRequest, timeout: float) -> None:
         self._request, self._count = request, 0
         self._end = time.monotonic() + seconds_until_answer(request, timeout)
 
@@ -99,7 +99,7 @@ class _Attempts:
         return pause if time.monotonic() + pause < self._end else None
 
 
-def _checked(request: Request, response: Response) -> Response:
+def _checked(request: ClientRequest, response: Response) -> Response:
     if response.status >= 400 and response.status not in request.accepted:
         raise error_of(response.status, dict(response.headers), response.content)
     return response
@@ -193,7 +193,7 @@ class SyncTransport:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
-    def _exchange(self, request: Request) -> Response:
+    def _exchange(self, request: ClientRequest) -> Response:
         attempts = _Attempts(request, self._timeout)
         while True:
             response, lost = None, None
@@ -207,7 +207,7 @@ class SyncTransport:
                 return _last(request, response, lost)
             time.sleep(pause)
 
-    def _once(self, request: Request) -> Response:
+    def _once(self, request: ClientRequest) -> Response:
         seconds = seconds_until_answer(request, self._timeout)
         asked = self._http.build_request(
             request.method, request.path, extensions={"trace": self._watch.trace}, **_arguments(request)
@@ -245,7 +245,7 @@ class AsyncTransport:
 
     async def carry_out(self, conversation: Conversation[T]) -> T:
         """Carries out a conversation as SyncTransport does; encryption and decryption, which happen inside the generator, run in a thread."""
-        step: Callable[[], Request] = partial(next, conversation)
+        step: Callable[[], ClientRequest] = partial(next, conversation)
         while True:
             request = await asyncio.to_thread(_advance, step)
             if isinstance(request, _End):
@@ -257,7 +257,7 @@ class AsyncTransport:
             else:
                 step = partial(conversation.send, response)
 
-    async def _exchange(self, request: Request) -> Response:
+    async def _exchange(self, request: ClientRequest) -> Response:
         attempts = _Attempts(request, self._timeout)
         while True:
             response, lost = None, None
@@ -271,7 +271,7 @@ class AsyncTransport:
                 return _last(request, response, lost)
             await asyncio.sleep(pause)
 
-    async def _once(self, request: Request) -> Response:
+    async def _once(self, request: ClientRequest) -> Response:
         seconds = seconds_until_answer(request, self._timeout)
         asked = self._http.build_request(request.method, request.path, **_arguments(request, _async_pieces))
         try:
@@ -298,7 +298,7 @@ class AsyncTransport:
             await answer.aclose()
 
 
-def _last(request: Request, response: Response | None, lost: ConnectionLostError | None) -> Response:
+def _last(request: ClientRequest, response: Response | None, lost: ConnectionLostError | None) -> Response:
     """Returns what the last attempt gave."""
     if response is not None:
         return _checked(request, response)
@@ -311,7 +311,7 @@ class _End:
         self.value = value
 
 
-def _advance(step: Callable[[], Request]) -> Request | _End:
+def _advance(step: Callable[[], ClientRequest]) -> ClientRequest | _End:
     """StopIteration does not pass through a future."""
     try:
         request = step()
@@ -320,7 +320,7 @@ def _advance(step: Callable[[], Request]) -> Request | _End:
     return request
 
 
-def _arguments(request: Request, pieces: Callable[[FileBody], Any] = FileBody.pieces) -> dict[str, Any]:
+def _arguments(request: ClientRequest, pieces: Callable[[FileBody], Any] = FileBody.pieces) -> dict[str, Any]:
     """Returns `pieces`: how the client of httpx takes a body that is read as it is sent."""
     arguments: dict[str, Any] = {"headers": dict(request.headers)}
     if isinstance(request.content, FileBody):

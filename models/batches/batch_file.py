@@ -22,7 +22,7 @@ from cloakwork.models.batches.contents import Alternative, BatchContents, Sample
 from cloakwork.models.batches.costs import Cost
 from cloakwork.models.batches.formula import Formula
 from cloakwork.models.batches.kernels import MOST_DEGREE
-from cloakwork.models.batches.plan import Plan, answer_noise
+from cloakwork.models.batches.plan import BatchPlan, answer_noise
 from cloakwork.models.program.artefact import ArrayReader, program_from_bytes
 from cloakwork.models.program.artefact_writer import PREFIX
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -70,7 +70,7 @@ def batch_from_bytes(data: bytes) -> BatchContents:
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, FheError) as error:
         line = " ".join(str(error).split())[:200]
         raise SerializationError(
-            f"batch: expected the fields of version {VERSION}; the file is made up ({line})"
+            f"batch: expected the fields of version {VERSION}; the file is not a valid model ({line})"
         ) from None
 
 
@@ -103,7 +103,7 @@ def _opened(data: bytes) -> tuple[dict[str, Any], memoryview, memoryview]:
         header = typed.parsed_object(text, unique=True)
         program_bytes = typed.integer(header["program_bytes"], 0, len(view) - length)
     except (KeyError, ValueError) as error:
-        raise SerializationError(f"batch: expected a header in JSON; the file is made up ({error})") from None
+        raise SerializationError(f"batch: expected a header in JSON; the file is not a valid model ({error})") from None
     end = len(view) - program_bytes
     return header, view[length:end], view[end:]
 
@@ -112,7 +112,9 @@ def _model(header: dict[str, Any], arrays: ArrayReader, program: bytes) -> Batch
     client = BatchClient.from_json(json.dumps(header["client"]))
     formula = _formula(header["formula"], arrays)
     failure = -math.inf if header["failure_log2"] is None else typed.real(header["failure_log2"])
-    plan = Plan(client.parameters, client.packing, client.level, client.answer_level, failure, _cost(header["cost"]))
+    plan = BatchPlan(
+        client.parameters, client.packing, client.level, client.answer_level, failure, _cost(header["cost"])
+    )
     original = header["original"]
     model = BatchContents(
         client=client,

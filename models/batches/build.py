@@ -18,7 +18,7 @@ from cloakwork.models.batches.decisions import Radial, Votes
 from cloakwork.models.batches.folding import Model, folded
 from cloakwork.models.batches.kernels import PowerModel, RadialModel
 from cloakwork.models.batches.model import BatchModel
-from cloakwork.models.batches.plan import COEFFICIENT_MODULI, Plan, best_plan, slot_room
+from cloakwork.models.batches.plan import COEFFICIENT_MODULI, BatchPlan, best_plan, slot_room
 from cloakwork.models.batches.quantise import Quantised, quantised_linear, quantised_power
 from cloakwork.models.client_steps import (
     Columns,
@@ -53,7 +53,7 @@ class _Candidate:
 
     kind: str
     quantised: Quantised
-    plan: Plan
+    plan: BatchPlan
     steps: tuple[InputStep, ...]
     radial: Radial | None
     agreement: float = 0.0

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from cloakwork.models.batches.client import BatchClient
 from cloakwork.models.batches.costs import Cost
 from cloakwork.models.batches.formula import Formula
-from cloakwork.models.batches.plan import Plan
+from cloakwork.models.batches.plan import BatchPlan
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import OriginalFacts
 
@@ -42,7 +42,7 @@ class BatchContents:
 
     client: BatchClient
     formula: Formula
-    plan: Plan
+    plan: BatchPlan
     program: Program | None
     batch: int
     considered: tuple[Alternative, ...]

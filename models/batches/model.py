@@ -19,7 +19,7 @@ from cloakwork.models.batches.batch_format import write_batch
 from cloakwork.models.batches.client import BatchClient
 from cloakwork.models.batches.contents import Alternative, BatchContents, SamplePacking
 from cloakwork.models.batches.formula import Formula
-from cloakwork.models.batches.plan import Plan
+from cloakwork.models.batches.plan import BatchPlan
 from cloakwork.models.batches.scorer import BatchScorer
 from cloakwork.models.client_steps import Stage
 from cloakwork.models.compiled import CompiledModel
@@ -51,7 +51,7 @@ class BatchModel:
 
     client: BatchClient
     formula: Formula
-    plan: Plan
+    plan: BatchPlan
     single: CompiledModel | None
     batch: int
     considered: tuple[Alternative, ...]

@@ -28,7 +28,7 @@ COEFFICIENT_MODULI: Final = (((1 << 19) - 1,), (PLAINTEXT_LIMIT - 1,), (PLAINTEX
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """The plan of a formula's computation.
 
     Attributes:
@@ -63,7 +63,7 @@ def slot_room(moduli: int) -> int:
     return min(math.prod(slot_moduli(SETS[name].polynomial_size, moduli)) for name in _SETS)
 
 
-def best_plan(formula: Formula, limit: int, packing: Packing, samples: int) -> Plan | None:
+def best_plan(formula: Formula, limit: int, packing: Packing, samples: int) -> BatchPlan | None:
     """Finds the cheapest plan for this many samples; None where no set has room. Args: limit: of features' integers."""
     wanted = 2 * formula.largest(limit) + 1
     if packing == "slots":
@@ -95,7 +95,7 @@ def _query_noise(formula: Formula, parameters: LevelledParameters, levels: tuple
     return products_noise(parameters, levels, formula.features, norm1, norm2)
 
 
-def _batches(formula: Formula, moduli: tuple[int, ...] | int, samples: int) -> Iterator[Plan]:
+def _batches(formula: Formula, moduli: tuple[int, ...] | int, samples: int) -> Iterator[BatchPlan]:
     """The least level of every set that has room. Args: moduli: or, for slots, their number."""
     packing: Packing = "slots" if isinstance(moduli, int) else "coefficients"
     for name in _SETS:
@@ -113,11 +113,11 @@ def _batches(formula: Formula, moduli: tuple[int, ...] | int, samples: int) -> I
             failure = failure_log2(answer.noise, parameters[0], answer.level)
             counts = formula.features, formula.outputs
             cost = batch_cost(forecast.work, parameters, (level, answer.level), counts, samples, packing == "slots")
-            yield Plan(parameters, packing, level, answer.level, failure, cost)
+            yield BatchPlan(parameters, packing, level, answer.level, failure, cost)
             break
 
 
-def _queries(formula: Formula, moduli: tuple[int, ...], samples: int) -> Iterator[Plan]:
+def _queries(formula: Formula, moduli: tuple[int, ...], samples: int) -> Iterator[BatchPlan]:
     """Yields one ciphertext a sample."""
     for name, level, answer_level in (("bgv12", 2, 1), ("bgv12", 2, 2), ("bgv13", 3, 2), ("bgv13", 4, 2)):
         parameters = tuple(LevelledParameters.of(name, t) for t in moduli)
@@ -127,5 +127,5 @@ def _queries(formula: Formula, moduli: tuple[int, ...], samples: int) -> Iterato
         failure = failure_log2(noise, parameters[0], answer_level)
         if failure <= FAILURE_LOG2:
             cost = query_cost(parameters, (level, answer_level), (formula.features, formula.outputs), samples)
-            yield Plan(parameters, "query", level, answer_level, failure, cost)
+            yield BatchPlan(parameters, "query", level, answer_level, failure, cost)
             return

@@ -18,7 +18,7 @@ from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.client_steps.unfit import REFUSED, Refusing, Unfit, without_infinite
 from cloakwork.models.errors import ShapeError, some
 from cloakwork.models.fields import MOST_NUMBERS
-from cloakwork.models.graph.ir import Part
+from cloakwork.models.graph.ir import NamedTensor
 from cloakwork.models.graph.last_steps import LastStep
 
 MOST_TENSORS: Final = 1024
@@ -51,7 +51,7 @@ class Tensors(Refusing):
         )
 
     @classmethod
-    def of(cls, parts: Sequence[Part], unused: tuple[str, ...], steps: StepsOfEach | None = None) -> Tensors:
+    def of(cls, parts: Sequence[NamedTensor], unused: tuple[str, ...], steps: StepsOfEach | None = None) -> Tensors:
         """Joins inputs into one step. Args: steps: of each input; None: none."""
         shapes = tuple(part.shape for part in parts)
         return cls(tuple(part.name for part in parts), shapes, steps or tuple(() for _ in parts), unused)
@@ -160,7 +160,7 @@ class Named:
             demand(all(step.fits(shape) for step in own), "last steps that fit their output")
 
     @classmethod
-    def of(cls, parts: Sequence[Part]) -> Named:
+    def of(cls, parts: Sequence[NamedTensor]) -> Named:
         return cls(
             tuple(part.name for part in parts),
             tuple(part.shape for part in parts),

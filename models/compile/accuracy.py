@@ -29,7 +29,7 @@ from cloakwork.models.criteria.verdicts import (
 )
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.graph.client_functions import Functions
-from cloakwork.models.graph.ir import Graph, Linear, Part, places, source_nodes, wires
+from cloakwork.models.graph.ir import Graph, Linear, NamedTensor, places, source_nodes, wires
 from cloakwork.models.graph.last_steps import ArgMax, Hardmax, L2Normalization, LogSoftmax, Softmax, TopK, TopKIndices
 from cloakwork.models.passes.beyond_ranges import reachable
 from cloakwork.models.passes.statistics import output_weights
@@ -154,13 +154,13 @@ class Head:
             "regression": lambda *values: closeness(*map(self.answers_of, values)),
             "embedding": lambda *values: cosine(*map(self.answers_of, values)),
         }
-        found = replace(judge[self.task](outputs, clear), unshown=self.unshown)
+        judged_verdict = replace(judge[self.task](outputs, clear), unshown=self.unshown)
         if self.is_said or self.task == "embedding":
-            return found
+            return judged_verdict
         other: Task = "classification" if self.task == "regression" else "regression"
         if other == "classification" and not (self._gives_shares or _may_be_logit(clear)):
-            return found
-        return replace(found, otherwise=judge[other](outputs, clear))
+            return judged_verdict
+        return replace(judged_verdict, otherwise=judge[other](outputs, clear))
 
     def _decisions(self, outputs: Reals, clear: Reals) -> Verdict:
         if self.answers is None or not self._gives_shares:
@@ -247,7 +247,7 @@ class Reference:
         outputs = interpret(graph, samples[every]).reshape(len(every), -1)
         checked, seen = (np.searchsorted(every, each) for each in (chosen, fitted))
         wider = cache(lambda: cls.of(graph, samples, task, accuracy, unseen, _MORE_LOOKUPS))
-        parts = graph.outputs or (Part("", graph.output.shape, graph.client_steps),)
+        parts = graph.outputs or (NamedTensor("", graph.output.shape, graph.client_steps),)
         possible = cache(lambda: _possible(graph, samples[every]))
         heads = tuple(
             _head(part, place, tasks.get(part.name), outputs[:, place], samples[every], possible)
@@ -318,10 +318,10 @@ def _on_some(head: Head, outputs: Reals, clear: Reals, some: NDArray[np.bool_]) 
 
 def _parted(verdict_on: Callable[[NDArray[np.bool_]], Verdict], unseen: NDArray[np.bool_]) -> Verdict:
     """On all samples, and on the unseen ones by themselves if they are some of them."""
-    found = verdict_on(np.ones(len(unseen), dtype=bool))
+    on_all = verdict_on(np.ones(len(unseen), dtype=bool))
     if not unseen.any():
-        return found
-    return replace(found, unseen=len(unseen)) if unseen.all() else judged(found, verdict_on(unseen))
+        return on_all
+    return replace(on_all, unseen=len(unseen)) if unseen.all() else judged(on_all, verdict_on(unseen))
 
 
 def _example(check: Check, reference: Reference, outputs: Reals) -> str:
@@ -342,17 +342,17 @@ def centred(program: Program, reference: Reference) -> Program:
     """
     graph = program.graph
     assert graph.scale is not None and graph.offset is not None
-    wanted = graph.output.reshape(-1)
+    output_wires = graph.output.reshape(-1)
     nodes = _centred_nodes(graph, len(reference.heads))
-    if program.output_unit or not nodes or len(set(wanted)) < len(wanted):
+    if program.output_unit or not nodes or len(set(output_wires)) < len(output_wires):
         return program
     samples, clear = reference.fitted
     phases = ClientSpecification.of(program).quiet_phases(samples)
-    outputs = simulate(program, phases, _CENTRING_SEED) / graph.scale[wanted] + graph.offset[wanted]
+    outputs = simulate(program, phases, _CENTRING_SEED) / graph.scale[output_wires] + graph.offset[output_wires]
     named = named_outputs(program.output_steps)
     clear = clear if named is None else clear[:, np.unique(named.spread, return_index=True)[1]]
     error = np.zeros(graph.wire_count)
-    error[wanted] = np.median(outputs - clear, axis=0)  # whatever a few samples far outside bring
+    error[output_wires] = np.median(outputs - clear, axis=0)  # whatever a few samples far outside bring
     changed = list(graph.nodes)
     for position in nodes:
         node = changed[position]
@@ -366,11 +366,11 @@ def centred(program: Program, reference: Reference) -> Program:
 def _centred_nodes(graph: Graph, heads: int) -> list[int]:
     """Returns positions of the linear nodes of one position that the output reads; none where one output reads several nodes, or rows that are
     shared."""
-    found = source_nodes(graph, graph.output)
-    if heads == 1 and len(found) > 1:
+    positions = source_nodes(graph, graph.output)
+    if heads == 1 and len(positions) > 1:
         return []
-    alone = [i for i in found if len(graph.nodes[i].gather) == 1]
-    return alone if heads > 1 or len(alone) == len(found) else []
+    alone = [i for i in positions if len(graph.nodes[i].gather) == 1]
+    return alone if heads > 1 or len(alone) == len(positions) else []
 
 
 def _tasks(graph: Graph, task: Task | Mapping[str, Task] | None) -> dict[str, Task]:
@@ -404,7 +404,7 @@ def _possible(graph: Graph, samples: Reals) -> Reals:
 
 
 def _head(
-    part: Part, place: slice, said: Task | None, outputs: Reals, samples: Reals, possible: Callable[[], Reals]
+    part: NamedTensor, place: slice, said: Task | None, outputs: Reals, samples: Reals, possible: Callable[[], Reals]
 ) -> Head:
     """Args: possible: of `_possible`, of all parts."""
     functions = part.client_steps[0] if part.client_steps and isinstance(part.client_steps[0], Functions) else None
@@ -421,7 +421,7 @@ def _head(
     return head if task != "regression" else replace(head, unshown=head.constants(outputs, possible))
 
 
-def task_of(part: Part, outputs: Reals, samples: Reals) -> Task:
+def task_of(part: NamedTensor, outputs: Reals, samples: Reals) -> Task:
     """Returns classification if the client decides or applies a logistic function that decides differently for some samples, or if the largest of
     several numbers is not always the same one.
 

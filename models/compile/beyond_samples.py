@@ -54,10 +54,10 @@ def beyond_samples(program: Program, reference: Reference) -> Beyond:
         return Beyond(0, 0)
     inputs = mixed_inputs(reference.fitted[0])
     clear = interpret(reference.graph, inputs).reshape(len(inputs), -1)
-    found = simulated(program, inputs, noisy=False)
+    answers = simulated(program, inputs, noisy=False)
     ordinary = np.concatenate([reference.outputs, reference.fitted[1]])
     parts = [
-        _beyond(*(head.answers_of(values[:, head.place]) for values in (ordinary, clear, found))) for head in heads
+        _beyond(*(head.answers_of(values[:, head.place]) for values in (ordinary, clear, answers))) for head in heads
     ]
     return Beyond(sum(part.count for part in parts), sum(part.back for part in parts))
 

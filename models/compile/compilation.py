@@ -96,7 +96,7 @@ Transformation: TypeAlias = Callable[[Compilation], Compilation]
 
 
 @dataclass(frozen=True)
-class Step:
+class CompilerStep:
     """A named step of a pipeline.
 
     Args:

@@ -93,7 +93,7 @@ def _with_facts(program: Program, check: Check, lost: Losses, accuracy: float) -
     """With what the check found; of several outputs by name too."""
     several = list(check.outputs) != [""]
     verdict = check.verdict
-    found = CheckFacts(
+    facts = CheckFacts(
         verdict.measure,
         verdict.value,
         verdict.samples,
@@ -105,7 +105,7 @@ def _with_facts(program: Program, check: Check, lost: Losses, accuracy: float) -
         verdict.at_least,
         verdict.unseen,
     )
-    return replace(program, facts=replace(program.facts, check=found))
+    return replace(program, facts=replace(program.facts, check=facts))
 
 
 def _facts(verdict: Verdict) -> VerdictFacts:

@@ -108,10 +108,10 @@ def calibrate(c: Compilation) -> Compilation:
     seen = _of_all_inputs(observe(c.graph, samples[~unseen]), c.graph, samples)
     if (first := _own_quantiser(c)) is not None:
         seen = replace(seen, input_range=(first.low, first.high))  # integers that no sample has are the model's too
-    found = replace(c, seen=seen, samples=samples, unseen=unseen)
+    observed = replace(c, seen=seen, samples=samples, unseen=unseen)
     if not accuracy:
-        return found
-    return replace(found, reference=Reference.of(c.graph, samples, c.options.task, accuracy, unseen))
+        return observed
+    return replace(observed, reference=Reference.of(c.graph, samples, c.options.task, accuracy, unseen))
 
 
 def _of_all_inputs(seen: Calibration, graph: Graph, samples: Reals) -> Calibration:
@@ -141,9 +141,16 @@ def bring_inputs_to_one_scale(c: Compilation) -> Compilation:
     first = c.before[0] if c.before else None
     ranges = InputRanges(_given_ranges(c), rounded=not (c.options.is_exact or c.seen.learned))
     if isinstance(first, Tensors):
-        made = rescale_inputs(c.graph, first, c.seen, c.samples, ranges)
-        samples = None if c.samples is None else made.step(made.step.apart(c.samples))
-        return replace(c, graph=made.graph, before=(made.step,), seen=made.calibration, grid=made.grid, samples=samples)
+        rescaled = rescale_inputs(c.graph, first, c.seen, c.samples, ranges)
+        samples = None if c.samples is None else rescaled.step(rescaled.step.apart(c.samples))
+        return replace(
+            c,
+            graph=rescaled.graph,
+            before=(rescaled.step,),
+            seen=rescaled.calibration,
+            grid=rescaled.grid,
+            samples=samples,
+        )
     if first is not None:
         return c
     graph, rescale = (c.graph, None) if c.samples is None else rescale_input(c.graph, c.samples, ranges)
@@ -203,8 +210,8 @@ def carry(c: Compilation) -> Compilation:
     assert c.stats is not None and c.graph.lower is not None and c.graph.upper is not None
     if c.fitted is None or (carried := carry_lines(c.graph, c.stats)) is None:
         return c
-    own = wires(c.graph.input)
-    entering = float(c.graph.lower[own].min()), float(c.graph.upper[own].max())
+    input_wires = wires(c.graph.input)
+    entering = float(c.graph.lower[input_wires].min()), float(c.graph.upper[input_wires].max())
     seen = replace(observe(carried, c.fitted), input_range=entering)
     bounded = _with_room(c, bound_ranges(carried, seen, c.options.margin))
     return replace(c, graph=bounded, stats=statistics(bounded, c.fitted), plain=(c.graph, c.stats))
@@ -222,11 +229,11 @@ def _widened(c: Compilation, wider: Callable[[Graph], Graph]) -> Compilation:
     """With other ranges of the graph, and of that without lines."""
 
     def widened(graph: Graph, stats: Statistics) -> tuple[Graph, Statistics]:
-        made = wider(graph)
-        if made is graph:
+        wide = wider(graph)
+        if wide is graph:
             return graph, stats
-        made = room_for_far_answers(made, c.samples)
-        return made, statistics(made, c.fitted)
+        wide = room_for_far_answers(wide, c.samples)
+        return wide, statistics(wide, c.fitted)
 
     assert c.stats is not None
     graph, stats = widened(c.graph, c.stats)
@@ -251,16 +258,16 @@ def keep_the_better(c: Compilation) -> Compilation:
 def choose_approximate(c: Compilation) -> Compilation:
     """Chooses approximate programs with ranges for inputs unlike the samples, if answers beyond the samples' come back without them and as accurate
     a program has them."""
-    found = _chosen(c, approximate_programs(c))
+    chosen = _chosen(c, approximate_programs(c))
     if c.reference is None or c.narrow is None:
-        return found
-    assert found.program is not None
-    beyond = beyond_samples(found.program, c.reference)
+        return chosen
+    assert chosen.program is not None
+    beyond = beyond_samples(chosen.program, c.reference)
     if beyond.comes_back:
-        found, beyond = _reaching_far(c.narrow, c.reference, found, beyond)
+        chosen, beyond = _reaching_far(c.narrow, c.reference, chosen, beyond)
     if not beyond.comes_back:
-        return found
-    return replace(found, doubt=beyond.text if found.doubt is None else f"{found.doubt}; {beyond.text}")
+        return chosen
+    return replace(chosen, doubt=beyond.text if chosen.doubt is None else f"{chosen.doubt}; {beyond.text}")
 
 
 def _reaching_far(
@@ -324,5 +331,5 @@ def choose_layers(c: Compilation) -> Compilation:
 
 
 def _chosen(c: Compilation, programs: Iterator[Program]) -> Compilation:
-    found = first_accurate(programs, c.reference, c.options.accuracy, c.options.allow_loss)
-    return replace(c, graph=found.program.graph, program=found.program, loss=found.loss, doubt=found.doubt)
+    accurate = first_accurate(programs, c.reference, c.options.accuracy, c.options.allow_loss)
+    return replace(c, graph=accurate.program.graph, program=accurate.program, loss=accurate.loss, doubt=accurate.doubt)

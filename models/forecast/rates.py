@@ -14,7 +14,7 @@ from cloakwork.fhe_core.public_key import LANES
 from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.forecast.work import Work
 
-Part = Literal["fixed", "look-ups", "linear layers", "transfers and answers"]
+WorkPart = Literal["fixed", "look-ups", "linear layers", "transfers and answers"]
 
 LINEAR: Final = ("transforms", "products", "sums", "gathered", "written", "multiplications")
 MOVED: Final = ("polynomials", "extracted", "returned")
@@ -37,7 +37,7 @@ class SetRates:
         """Whether linear layers and transfers are in it, and not look-ups alone."""
         return all(name in self.seconds for name in (*LINEAR, *MOVED)) and bool(self.answers)
 
-    def parts(self, work: Work) -> dict[Part, float]:
+    def parts(self, work: Work) -> dict[WorkPart, float]:
         """Returns seconds of the parts of a call."""
 
         def total(names: tuple[str, ...]) -> float:

@@ -129,7 +129,7 @@ Node: TypeAlias = Input | Linear | Lookup | Product
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class NamedTensor:
     """One of several inputs or outputs: a named tensor whose numbers follow, in C order, those of the parts before it."""
 
     name: str
@@ -142,7 +142,7 @@ class Part:
         return math.prod(self.shape)
 
 
-def places(parts: Sequence[Part]) -> list[slice]:
+def places(parts: Sequence[NamedTensor]) -> list[slice]:
     """Returns where the numbers of each part lie in those of all."""
     ends = np.cumsum([part.size for part in parts]).tolist()
     return [slice(end - part.size, end) for part, end in zip(parts, ends, strict=True)]
@@ -157,8 +157,8 @@ class Graph:
     upper: Reals | None = None
     scale: Reals | None = None  # [wires], after quantise_weights
     offset: Reals | None = None
-    inputs: tuple[Part, ...] = ()  # of the input [numbers], where the model has several; not kept in files
-    outputs: tuple[Part, ...] = ()  # likewise
+    inputs: tuple[NamedTensor, ...] = ()  # of the input [numbers], where the model has several; not kept in files
+    outputs: tuple[NamedTensor, ...] = ()  # likewise
     unused: tuple[str, ...] = ()  # inputs of the model that no output depends on
 
     @cached_property

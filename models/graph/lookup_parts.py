@@ -13,7 +13,7 @@ from typing import Final
 from cloakwork.models.graph.ir import Graph
 
 
-class Part(Enum):
+class LookupRole(Enum):
     """A part of a chain; None is a look-up of the model itself."""
 
     CLAMP = "clamp"  # of a search for digits: what lies where no thresholds are
@@ -27,10 +27,10 @@ class Part(Enum):
 
 
 DIRECT: Final = "direct"
-_ORIGIN: Final = re.compile(rf"(.*), ({'|'.join(part.value for part in Part)}) \([^()]*\)", re.DOTALL)
+_ORIGIN: Final = re.compile(rf"(.*), ({'|'.join(part.value for part in LookupRole)}) \([^()]*\)", re.DOTALL)
 
 
-def part_origin(name: str, part: Part, detail: str) -> str:
+def part_origin(name: str, part: LookupRole, detail: str) -> str:
     """Names the origin of a part. Args: name: the origin of the look-up of the model; detail: without brackets."""
     return f"{name}, {part.value} ({detail})"
 

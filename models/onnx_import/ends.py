@@ -9,7 +9,7 @@ from typing import Final
 import onnx
 
 from cloakwork.models.errors import CompileError, some
-from cloakwork.models.graph.ir import Part
+from cloakwork.models.graph.ir import NamedTensor
 from cloakwork.models.onnx_import.context import MOST_NUMBERS, Context, Encrypted, Value
 
 MOST_PARTS: Final = 1024  # inputs, and outputs, of a model
@@ -83,7 +83,7 @@ def given_inputs(graph: onnx.GraphProto, constants: Iterable[str]) -> list[onnx.
 
 def read_inputs(
     found: Sequence[onnx.ValueInfoProto], used: set[str], context: Context, values: dict[str, Value]
-) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+) -> tuple[tuple[NamedTensor, ...], tuple[str, ...]]:
     """Adds the input node and its tensors; the parts of several inputs (none of a model that has one), and names of inputs that nothing reads.
 
     Args:
@@ -107,7 +107,7 @@ def read_inputs(
         size = math.prod(shape)
         values[value.name] = Encrypted(wires[:, start : start + size].reshape(1, *shape))
         start += size
-    return tuple(Part(value.name, tuple(shape)) for value, shape in zip(needed, shapes, strict=True)), unused
+    return tuple(NamedTensor(value.name, tuple(shape)) for value, shape in zip(needed, shapes, strict=True)), unused
 
 
 def _extents(value: onnx.ValueInfoProto) -> list[int]:

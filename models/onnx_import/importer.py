@@ -15,7 +15,7 @@ from google.protobuf.text_format import ParseError as TextError
 from onnx.checker import ValidationError
 
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
-from cloakwork.models.graph.ir import Graph, Part, check
+from cloakwork.models.graph.ir import Graph, NamedTensor, check
 from cloakwork.models.onnx_import import (  # noqa: F401 (they register their operators)
     elementwise,
     linear,
@@ -93,7 +93,8 @@ def import_onnx(
     else:
         inner = read_by_layers(needed)
         parts = [
-            Part(name, r.wires.shape[1:], r.client_steps, name in inner) for name, r in zip(names, results, strict=True)
+            NamedTensor(name, r.wires.shape[1:], r.client_steps, name in inner)
+            for name, r in zip(names, results, strict=True)
         ]
         graph = Graph(
             tuple(context.nodes), np.concatenate([r.wires.reshape(-1) for r in results]), outputs=tuple(parts)

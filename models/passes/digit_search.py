@@ -66,7 +66,7 @@ class Reading:
         return 2.0**bits / (2 * SLOTS * self.factor)
 
 
-class Kind(Enum):
+class ReadingKind(Enum):
     """The kind of a reading: a digit counts thresholds, beside what is subtracted."""
 
     CLAMP = "clamp"
@@ -86,7 +86,7 @@ class DigitPlan:
 
     bits: int
     readings: tuple[Reading, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ReadingKind, ...]
     ranks: int
     rank_margin: float
     place: int
@@ -95,7 +95,7 @@ class DigitPlan:
 
     @property
     def lookups(self) -> int:
-        digits = sum(kind is Kind.DIGIT for kind in self.kinds)
+        digits = sum(kind is ReadingKind.DIGIT for kind in self.kinds)
         return len(self.readings) + digits + len(self.ranked) + (self.ranks > 0) + self.sign.lookups
 
 
@@ -308,10 +308,10 @@ class _Search:
         if sign is None:
             return None
         tables = np.stack([*before, subtracted])
-        kinds = [Kind.CLAMP] * (len(self.readings) + 1)
+        kinds = [ReadingKind.CLAMP] * (len(self.readings) + 1)
         if ranked is not None:
-            kinds[self.outer - 1] = Kind.DIGIT
-        kinds[-1] = Kind.DIGIT
+            kinds[self.outer - 1] = ReadingKind.DIGIT
+        kinds[-1] = ReadingKind.DIGIT
         alone = (self.outer - 1, len(self.readings)) if apart and count else ()
         plan = DigitPlan(self.bits, (*self.readings, reading), tuple(kinds), *found, place, alone, sign)
         centres = (*self.centres, (self.low + self.high) / 2)

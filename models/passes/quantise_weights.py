@@ -45,7 +45,7 @@ _TRIES = 6  # at rows whose integers bring more noise than their limit
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class WeightPlan:
     """Scales under one parameter set, before any weight is rounded."""
 
     graph: Graph
@@ -104,7 +104,7 @@ class Plan:
 
 def plan_scales(
     graph: Graph, params: ParameterSet, limits: NoiseLimits, least_bits: int, stats: Statistics | None = None
-) -> Plan:
+) -> WeightPlan:
     """Plans the scales of weights.
 
     Args:
@@ -124,7 +124,7 @@ def plan_scales(
     chosen = choose_scales(graph, params, limits, stats, fixed, columns)
     sources = {**chosen.sources, **fixed}
     rows = {**chosen.rows, **{position: found.rows for position, (_, found) in given.items()}}
-    return Plan(graph, params, limits, stats, sources, columns, rows, given, chosen.error)
+    return WeightPlan(graph, params, limits, stats, sources, columns, rows, given, chosen.error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +153,7 @@ def _room(graph: Graph, params: ParameterSet, limits: NoiseLimits, node: Linear)
 
 
 @dataclass(frozen=True, eq=False)
-class _Facts:
+class _BlockFacts:
     """Facts of blocks that are rounded together: scale and variance [blocks, K] of what the columns read, half ranges [blocks, R] of the rows."""
 
     scale: Reals
@@ -194,14 +194,14 @@ class _Rounding:
             variance = np.stack([self._variance[alike].max(axis=0) for alike in together])
             half = np.stack([self._room.half[alike].max(axis=0) for alike in together])
             wanted = np.stack([rows[alike].min(axis=0) for alike in together])
-            found, scales = self._rounded(first, wanted, _Facts(scale, variance, half), group.compensation)
+            found, scales = self._rounded(first, wanted, _BlockFacts(scale, variance, half), group.compensation)
             for i, alike in enumerate(together):
                 weights[alike], rows[alike] = found[i], scales[i]
         bias = node.bias + self._lost(weights, rows)
         return replace(node, weights=weights, bias=bias), rows
 
     def _rounded(
-        self, blocks: Indices, rows: Reals, facts: _Facts, compensation: Compensation | None
+        self, blocks: Indices, rows: Reals, facts: _BlockFacts, compensation: Compensation | None
     ) -> tuple[Indices, Reals]:
         """Integers [blocks, R, K] and scales [blocks, R]."""
         shape = (len(blocks) * rows.shape[1], self._node.weights.shape[2])

@@ -17,7 +17,7 @@ from cloakwork.models.client_steps import Quantise
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.client_functions import Functions
-from cloakwork.models.graph.ir import Graph, Linear, Lookup, Part, places, wires
+from cloakwork.models.graph.ir import Graph, Linear, Lookup, NamedTensor, places, wires
 from cloakwork.models.graph.steps import Step, apply_steps, is_chain
 from cloakwork.models.passes.bound_ranges import interval, lookup_bounds
 
@@ -80,7 +80,7 @@ def _output_windows(graph: Graph, wanted: Quantise | None) -> tuple[Reals, Reals
 def _client_windows(graph: Graph) -> tuple[Reals, Reals]:
     """Returns [numbers of the output]: of functions that the client applies first, where they begin with a quantiser."""
     low, high = np.full(graph.output.size, -np.inf), np.full(graph.output.size, np.inf)
-    parts = graph.outputs or (Part("", graph.output.shape, graph.client_steps),)
+    parts = graph.outputs or (NamedTensor("", graph.output.shape, graph.client_steps),)
     for part, place in zip(parts, places(parts), strict=True):
         first = part.client_steps[0] if part.client_steps else None
         if not isinstance(first, Functions):

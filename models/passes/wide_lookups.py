@@ -33,7 +33,7 @@ from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.criteria.slots import plan_contest, plan_highest_bits
 from cloakwork.models.errors import NoParameterSetError
 from cloakwork.models.graph.affine import is_output
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
 from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup
 from cloakwork.models.graph.signs import SignPlan, excess_parts, highest_bits
 from cloakwork.models.passes.digit_lookups import search_digits
@@ -107,11 +107,11 @@ class _Widening:
         made = replace(made, inputs=graph.inputs, outputs=graph.outputs, unused=graph.unused)
         return replace(made, client_steps=graph.client_steps)
 
-    def _facts(self, old: Indices) -> Facts:
+    def _facts(self, old: Indices) -> WireEncoding:
         graph = self._graph
         assert graph.scale is not None and graph.offset is not None
         assert graph.lower is not None and graph.upper is not None
-        return Facts(graph.scale[old], graph.lower[old], graph.upper[old], graph.offset[old])
+        return WireEncoding(graph.scale[old], graph.lower[old], graph.upper[old], graph.offset[old])
 
     # --- rows ---
 
@@ -234,7 +234,7 @@ class _Widening:
         scale = self._graph.scale[old]
         tables = np.stack([part.table for _, part in parts]) / scale[:, None]
         reach = np.abs(tables).max(axis=1)
-        facts, rows = Facts(times * scale, -reach, reach), [part.row for _, part in parts]
+        facts, rows = WireEncoding(times * scale, -reach, reach), [part.row for _, part in parts]
         made = highest_bits(self._builder, rows, parts[0][1].plan, tables, facts, node.origin)
         for wire, new, (_, part) in zip(old.tolist(), made.tolist(), parts, strict=True):
             term = PhaseSum({new: 1}, times * part.constant)
@@ -255,7 +255,7 @@ class _Widening:
         integers = [row.row(halves(row.constant / unit)) for row in sums]
         tables = [found for _, found in searches]
         made, constant = search_digits(
-            self._builder, integers, tables, heights / scale, Facts(times * scale, -reach, reach), node.origin
+            self._builder, integers, tables, heights / scale, WireEncoding(times * scale, -reach, reach), node.origin
         )
         for number, (wire, each) in enumerate(zip(old.tolist(), steps, strict=True)):
             terms = [(PhaseSum({int(wires[number]): 1}), 1.0) for wires in made]

@@ -55,7 +55,7 @@ def program_from_bytes(data: bytes) -> Program:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError, ArithmeticError) as error:
         line = " ".join(str(error).split())[:200]
         raise SerializationError(
-            f"program: expected the fields of version {VERSION}; the file is made up ({line})"
+            f"program: expected the fields of version {VERSION}; the file is not a valid program ({line})"
         ) from error
     return program
 
@@ -92,13 +92,13 @@ def _open(data: bytes) -> tuple[dict[str, Any], memoryview]:
             "program: the checksum does not match; the bytes were altered or damaged, transfer the file again"
         )
     if length > len(data) - PREFIX.size - _DIGEST_BYTES:
-        raise SerializationError("program: its header is longer than the file; it is made up")
+        raise SerializationError("program: its header is longer than the file; the file is not a valid program")
     try:
         header = json.loads(data[PREFIX.size : PREFIX.size + length])
     except (ValueError, RecursionError) as error:
-        raise SerializationError("program: expected a header in JSON; the file is made up") from error
+        raise SerializationError("program: expected a header in JSON; the file is not a valid program") from error
     if not isinstance(header, dict):
-        raise SerializationError("program: expected a JSON object as header; the file is made up")
+        raise SerializationError("program: expected a JSON object as header; the file is not a valid program")
     return header, memoryview(data)[PREFIX.size + length : -_DIGEST_BYTES]
 
 

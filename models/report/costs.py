@@ -71,7 +71,7 @@ class Report:
 
     @property
     def bootstraps_by_part(self) -> dict[str, dict[str, int]]:
-        """Bootstraps by look-up of the model, and by what those that the compiler put in its place are for (lookup_parts.Part), or "direct"."""
+        """Bootstraps by look-up of the model, and by what those that the compiler put in its place are for (lookup_parts.LookupRole), or "direct"."""
         return lookups_by_part(self.program.graph)
 
     @property

@@ -16,7 +16,7 @@ from cloakwork.models.graph.steps import formula
 from cloakwork.models.program import Program
 from cloakwork.models.report.costs import Report
 from cloakwork.models.report.layers import Layer, own_steps
-from cloakwork.models.report.picture_layout import BOX_HEIGHT, BOX_WIDTH, Band, Layout
+from cloakwork.models.report.picture_layout import BOX_HEIGHT, BOX_WIDTH, Band, PictureLayout
 
 _TOP: Final = 92  # of the first band
 _INSIDE: Final = 14  # from a box's edge to its text
@@ -55,7 +55,7 @@ def picture_svg(program: Program) -> str:
     graph = program.graph
     boxes = _boxes(found)
     edges = _edges(graph)
-    layout = Layout(_bands(graph, edges), edges, _TOP)
+    layout = PictureLayout(_bands(graph, edges), edges, _TOP)
     titles = _titles(found)
     key = program.digest.hex()[:12]
     total = sum(box.seconds or 0 for box in boxes)
@@ -180,7 +180,7 @@ def _titles(found: Report) -> tuple[str, str]:
     ], f"set {params.name}, {params.security_bits} bits of security; program {program.digest.hex()[:16]}"
 
 
-def _heading(titles: tuple[str, str], layout: Layout) -> Iterator[str]:
+def _heading(titles: tuple[str, str], layout: PictureLayout) -> Iterator[str]:
     x, width = 22, layout.width - 44
     yield f'<text class="cw-title" x="{x}" y="34">{escape(_fitted(titles[0], 17, width))}</text>'
     yield f'<text class="cw-note" x="{x}" y="54">{escape(_fitted(titles[1], 13, width))}</text>'
@@ -193,7 +193,7 @@ def _heading(titles: tuple[str, str], layout: Layout) -> Iterator[str]:
         x += 42 + round(_width(words, 13))
 
 
-def _band(layout: Layout, band: int) -> str:
+def _band(layout: PictureLayout, band: int) -> str:
     x, y, width, height = layout.band_rectangle(band)
     return (
         f'<rect class="cw-band" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="8"/>'

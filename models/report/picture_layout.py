@@ -21,7 +21,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Place:
+class BoxPlace:
     """The place of a box: its band, its column (0 or 1), and its number there."""
 
     band: int
@@ -41,13 +41,13 @@ class Band:
 
 
 @dataclass
-class Layout:
+class PictureLayout:
     """Sizes and places in pixels, of bands that follow each other below `top`."""
 
     bands: Sequence[Band]
     edges: Sequence[tuple[int, int]]
     top: float
-    places: Mapping[int, Place] = field(init=False)
+    places: Mapping[int, BoxPlace] = field(init=False)
     width: float = field(init=False)
     height: float = field(init=False)
     _tops: list[float] = field(init=False)
@@ -59,7 +59,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         self.places = {
-            box: Place(band, column, row)
+            box: BoxPlace(band, column, row)
             for band, each in enumerate(self.bands)
             for column, boxes in enumerate(each.columns)
             for row, box in enumerate(boxes)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from cloakwork.models.arrays import Indices
 from cloakwork.models.client_steps import Compare, InputStep
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder
+from cloakwork.models.graph.graph_builder import GraphBuilder, WireEncoding
 from cloakwork.models.trees.edges import Edges
 
 
@@ -58,5 +58,5 @@ class ClientBits:
         return Compare(edges.feature[used], edges.threshold[used], edges.missing[used], self.strict, self.single)
 
     def build(self, builder: GraphBuilder) -> dict[int, Bit]:
-        wires = builder.input(len(self.used), Facts(1 / self.units, 0.0, 1.0), "comparisons")
+        wires = builder.input(len(self.used), WireEncoding(1 / self.units, 0.0, 1.0), "comparisons")
         return {int(edge): Bit((int(wire),), 0.0) for edge, wire in zip(self.used, wires, strict=True)}

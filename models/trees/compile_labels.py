@@ -38,11 +38,11 @@ from cloakwork.models.trees.lookup_sums import index_of
 from cloakwork.models.trees.on_grid import COMPARED, ENOUGH_AGREEMENT, answers_of, calibration_table
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.plan_facts import plan_facts
-from cloakwork.models.trees.plans import Plan
+from cloakwork.models.trees.plans import TreePlan
 from cloakwork.models.trees.tree_program import (
     DECISION_UNIT,
-    Layout,
     OutputGroup,
+    TreeLayout,
     flag_weights,
     tree_graph,
 )
@@ -95,7 +95,7 @@ def _is_exact(integers: LeafIntegers) -> bool:
 
 
 def _keeps_labels(
-    ensemble: TreeEnsemble, scalar: TreeEnsemble, plan: Plan, positive_from: int, options: TreeOptions
+    ensemble: TreeEnsemble, scalar: TreeEnsemble, plan: TreePlan, positive_from: int, options: TreeOptions
 ) -> bool:
     """Whether leaf values so coarse decide as before on enough of the calibration samples; False without any."""
     integers = plan.integers
@@ -113,7 +113,7 @@ def _keeps_labels(
     return verdict.value >= ENOUGH_AGREEMENT and verdict.reaches(options.accuracy)
 
 
-def _warning(plan: Plan) -> str:
+def _warning(plan: TreePlan) -> str:
     return (
         f"tell='labels': leaf values are rounded until one look-up of {plan.params.name} tells their sums apart, by {plan.integers.error:.3g} "
         "of a score at most, which may change labels; leave sets out, or name large16, for finer ones"
@@ -149,7 +149,7 @@ def _difference(ensemble: TreeEnsemble) -> TreeEnsemble:
 
 def _plan(
     scalar: TreeEnsemble, edges: Edges, skeleton: Skeleton, params: ParameterSet, p_fail_log2: float
-) -> tuple[Plan, int] | None:
+) -> tuple[TreePlan, int] | None:
     """Returns the plan and the least positive sum; None when no leaf values are coarse enough."""
     for slots in range(min(largest_slots(params, p_fail_log2), MOST_SLOTS), _FEWEST_SLOTS - 1, -1):
         finest = _finest(scalar, slots)
@@ -164,8 +164,8 @@ def _plan(
         if failure <= p_fail_log2:
             low, high = (sum(ends) for ends in zip(*((c.lowest, c.highest) for c in covers.trees), strict=True))
             members = tuple(range(len(covers.trees)))
-            layout = Layout(slots, 2 * slots, (OutputGroup(members, low, high, lookups),), failure)
-            return Plan(params, integers, covers, layout, steps.bit_length(), server=False), positive_from
+            layout = TreeLayout(slots, 2 * slots, (OutputGroup(members, low, high, lookups),), failure)
+            return TreePlan(params, integers, covers, layout, steps.bit_length(), server=False), positive_from
     return None
 
 

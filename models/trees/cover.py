@@ -31,7 +31,7 @@ from cloakwork.models.trees.cover_costs import (
 from cloakwork.models.trees.edges import Edges
 from cloakwork.models.trees.flat_trees import NOWHERE, FlatTrees
 from cloakwork.models.trees.index_weights import IndexWeights
-from cloakwork.models.trees.step_functions import Step, step_function
+from cloakwork.models.trees.step_functions import StepSum, step_function
 from cloakwork.models.trees.tops import LEAF_TOP, TOPS, TopClass, class_numbers, top_class
 
 _STATES_AT_ONCE = 1 << 22  # costs in memory
@@ -185,7 +185,7 @@ class _Covering:
         linear = {} if step is None else step.linear
         return Cover(tuple(made.lookups), linear, made.constant, least, largest)
 
-    def _cheaper_step(self, root: int) -> Step | None:
+    def _cheaper_step(self, root: int) -> StepSum | None:
         """Returns a sum of the bits of the root's feature, where the parts that these separate cost no more than the whole."""
         costs, trees, feature = self._costs, self._trees, self._edges.feature
         ends: list[int] = []

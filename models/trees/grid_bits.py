@@ -17,7 +17,7 @@ import numpy as np
 from cloakwork.models.arrays import Indices
 from cloakwork.models.client_steps import Positions, Thermometer
 from cloakwork.models.errors import CompileError
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
 from cloakwork.models.trees.comparison_bits import Bit
 from cloakwork.models.trees.edges import Edges, between_singles
 from cloakwork.models.trees.ensemble import TreeEnsemble
@@ -80,7 +80,7 @@ class GridBits:
     def build(self, builder: GraphBuilder) -> dict[int, Bit]:
         wide = bool(self.step.digit.any())
         scale = 1 / (2 * self.slots if wide else self.units)
-        wires = builder.input(int(self.step.widths.sum()), Facts(scale, 0.0, 1.0), "grid")
+        wires = builder.input(int(self.step.widths.sum()), WireEncoding(scale, 0.0, 1.0), "grid")
         points = grid_points(self.edges, self.used, self.step)
         digits = {edge: self.step.digit[feature] > 0 for edge, (feature, _) in points.items()}
         looked_up = {points[edge] for edge in points if digits[edge] and edge not in self.digit_sums}
@@ -121,9 +121,9 @@ class GridBits:
         sums = [self._digit_sum(wires, feature, point) for feature, point in points]
         rows = [Row(dict.fromkeys(three, 1), 0.0) for three, _ in sums]
         turn, centre = 2.0 * self.slots, (self.slots - 1) / 2
-        indices = builder.linear(rows, Facts(1 / turn, 0.0, turn - 1, centre), "digits")
+        indices = builder.linear(rows, WireEncoding(1 / turn, 0.0, turn - 1, centre), "digits")
         seen = np.arange(self.slots) + np.array([always for _, always in sums])[:, None]
         half = np.where(seen >= _MAJORITY, 0.5, -0.5)
         table = np.concatenate([half, -half], axis=1)
-        outputs = builder.lookup(indices, table, Facts(1 / turn, -0.5, 0.5), "comparisons")
+        outputs = builder.lookup(indices, table, WireEncoding(1 / turn, -0.5, 0.5), "comparisons")
         return dict(zip(points, outputs.tolist(), strict=True))

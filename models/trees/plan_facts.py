@@ -15,11 +15,11 @@ from cloakwork.models.program.facts import TreeFacts
 from cloakwork.models.program.phase_noise import phase_noise, weight_norms
 from cloakwork.models.trees.edges import Edges
 from cloakwork.models.trees.ensemble import TreeEnsemble
-from cloakwork.models.trees.plans import Plan
+from cloakwork.models.trees.plans import TreePlan
 from cloakwork.models.trees.tree_program import FLAGS, LEAVES, used_edges
 
 
-def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph) -> TreeFacts:
+def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: TreePlan, made: Graph) -> TreeFacts:
     params, layout = plan.params, plan.layout
     used = used_edges(plan.covers)
     bootstraps = made.bootstraps

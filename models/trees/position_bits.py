@@ -29,7 +29,7 @@ from cloakwork.models.arrays import Indices
 from cloakwork.models.client_steps import Positions
 from cloakwork.models.criteria.slots import largest_slots
 from cloakwork.models.errors import CompileError, NoParameterSetError
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder
+from cloakwork.models.graph.graph_builder import GraphBuilder, WireEncoding
 from cloakwork.models.graph.ir import ZERO_WIRE
 from cloakwork.models.trees.comparison_bits import Bit
 from cloakwork.models.trees.edges import Edges
@@ -116,7 +116,9 @@ class PositionBits:
     def build(self, builder: GraphBuilder) -> dict[int, Bit]:
         radix = self.code.radix
         # The client's phases stay within a quarter of the torus.
-        inputs = builder.input(int(self.step.widths.sum()), Facts(1 / (4 * radix), 0.0, radix - 1.0), "positions")
+        inputs = builder.input(
+            int(self.step.widths.sum()), WireEncoding(1 / (4 * radix), 0.0, radix - 1.0), "positions"
+        )
         if not self._points:
             return {}
         at_most = self._compared(builder, inputs)
@@ -175,11 +177,11 @@ class PositionBits:
             [int(inputs[self.step.starts[feature] + digit]), *self._flip(inputs, feature, flips)]
             for feature, digit, flips in columns
         ]
-        circle = Facts(1 / (2 * radix), 0.0, 2.0 * radix - 1, (radix - 1) / 2)
+        circle = WireEncoding(1 / (2 * radix), 0.0, 2.0 * radix - 1, (radix - 1) / 2)
         indices = builder.sums(gather, [2, *[2 * radix] * self.step.missing], 0.0, circle, "digits")
         table = np.tile(np.repeat([0.5, -0.5], radix), (len(columns), 1))
         scales = np.repeat([self._scale(feature, digit) for feature, digit, _ in columns], radix)
-        outputs = builder.lookup(indices, table, Facts(scales, -0.5, 0.5), "digits", list(range(radix)))
+        outputs = builder.lookup(indices, table, WireEncoding(scales, -0.5, 0.5), "digits", list(range(radix)))
         return dict(zip(columns, outputs.reshape(len(columns), radix)[:, ::-1].tolist(), strict=True))
 
     def _signs(
@@ -199,9 +201,11 @@ class PositionBits:
         turn, half = 1 << self._places, 1 << (self._places - 1)
         weights = [1, *[1, 1, -1] * (self._places - 1), *[-2 * self.code.radix] * self.step.missing]
         name = f"comparisons {stage + 1}" if stage else "comparisons"
-        indices = builder.sums(gather, weights, (turn - 1) / 2, Facts(1 / turn, 0.0, turn - 1.0, (half - 1) / 2), name)
+        indices = builder.sums(
+            gather, weights, (turn - 1) / 2, WireEncoding(1 / turn, 0.0, turn - 1.0, (half - 1) / 2), name
+        )
         table = np.tile(np.repeat([-0.5, 0.5], half), (len(edges), 1))
-        outputs = builder.lookup(indices, table, Facts(np.array(scales), -0.5, 0.5), name)
+        outputs = builder.lookup(indices, table, WireEncoding(np.array(scales), -0.5, 0.5), name)
         signs.update(zip(edges, outputs.tolist(), strict=True))
 
     def _higher(self, feature: int, point: int, stage: int, at_most: dict[_Column, list[int]]) -> list[int]:

@@ -20,7 +20,7 @@ from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.criteria.slots import largest_slots
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.program.answers import ROUNDING_SHARE, bits_beside, bytes_of
@@ -54,7 +54,7 @@ class OutputGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class TreeLayout:
     slots: int  # M
     units: int  # R
     groups: tuple[OutputGroup, ...]
@@ -81,7 +81,7 @@ def choose_layout(
     slots: int,
     p_fail_log2: float,
     coarser: int = 0,
-) -> Layout | None:
+) -> TreeLayout | None:
     """Returns the R with the fewest outputs, and the trees of each; None when a tree alone has too many values.
 
     Args:
@@ -93,7 +93,7 @@ def choose_layout(
     while units <= MOST_UNITS:
         found = grouping.first_fit(units, p_fail_log2, None if best is None else len(best.groups))
         if found is not None:
-            best = Layout(slots, units, tuple(found), grouping.p_fail_log2(found, units))
+            best = TreeLayout(slots, units, tuple(found), grouping.p_fail_log2(found, units))
         units += 2 * slots * max(1, units // (16 * slots))
     return best
 
@@ -107,7 +107,7 @@ def most_values(params: ParameterSet, slots: int, p_fail_log2: float) -> int:
     return units
 
 
-def answer_size(layout: Layout, params: ParameterSet) -> int:
+def answer_size(layout: TreeLayout, params: ParameterSet) -> int:
     """Returns bytes of a sample's outputs, about."""
     most = max(group.lookups for group in layout.groups)
     variance = most * noise.blind_rotation_variance(params) + noise.rerandomisation_variance(params)
@@ -267,7 +267,7 @@ def squared_norm(weights: Index, covers: Covers, feature: Indices, correlation: 
 
 
 def tree_graph(
-    covers: Covers, layout: Layout, source: BitSource, factor: int, positive_from: int | None = None
+    covers: Covers, layout: TreeLayout, source: BitSource, factor: int, positive_from: int | None = None
 ) -> Graph:
     """Builds bits, flags, indices, look-ups, sums. Look-ups on one index in one sum are one, equal ones in different sums too.
 
@@ -282,11 +282,11 @@ def tree_graph(
     low = np.array([float(group.lowest) for group in layout.groups])
     high = np.array([float(group.highest) for group in layout.groups])
     centre = np.array([float(group.centre(layout.units)) for group in layout.groups])
-    scores = builder.linear(rows, Facts(1 / layout.units, low, high, centre), "scores")
+    scores = builder.linear(rows, WireEncoding(1 / layout.units, low, high, centre), "scores")
     return merge_equal(builder.graph(scores))
 
 
-def score_rows(builder: GraphBuilder, covers: Covers, layout: Layout, source: BitSource, factor: int) -> list[Row]:
+def score_rows(builder: GraphBuilder, covers: Covers, layout: TreeLayout, source: BitSource, factor: int) -> list[Row]:
     """Builds bits, flags, indices and look-ups of leaves; the sum of each group in units of 1/R."""
     bits = source.build(builder)
     _add_flags(builder, covers, layout, bits, factor)
@@ -295,7 +295,7 @@ def score_rows(builder: GraphBuilder, covers: Covers, layout: Layout, source: Bi
     return _sum_rows(sums, outputs, bits)
 
 
-def _add_flags(builder: GraphBuilder, covers: Covers, layout: Layout, bits: dict[int, Bit], factor: int) -> None:
+def _add_flags(builder: GraphBuilder, covers: Covers, layout: TreeLayout, bits: dict[int, Bit], factor: int) -> None:
     """Level by level; flags become bits. A flag that is up stands `flag_step` steps of an index."""
     levels = np.array([flag.level for flag in covers.flags], dtype=np.int64)
     for level in range(int(levels.max(initial=-1)) + 1):
@@ -303,13 +303,13 @@ def _add_flags(builder: GraphBuilder, covers: Covers, layout: Layout, bits: dict
         indices = _indices(builder, [covers.flags[i].lookup for i in own], layout, bits, factor)
         entries = np.array([_entries(covers.flags[i].lookup, bits) for i in own])
         scale = covers.flag_step / (2 * layout.slots)
-        wires = builder.lookup(indices, entries, Facts(scale, entries.min(axis=1), entries.max(axis=1)), FLAGS)
+        wires = builder.lookup(indices, entries, WireEncoding(scale, entries.min(axis=1), entries.max(axis=1)), FLAGS)
         for i, wire in zip(own, wires.tolist(), strict=True):
             bits[covers.edges + i] = Bit((wire,), covers.flags[i].offset, covers.flag_step)
 
 
 def _add_leaves(
-    builder: GraphBuilder, lookups: Sequence[TreeLookup], layout: Layout, bits: dict[int, Bit], factor: int
+    builder: GraphBuilder, lookups: Sequence[TreeLookup], layout: TreeLayout, bits: dict[int, Bit], factor: int
 ) -> Indices:
     """Returns their wires; one batch, after all flags."""
     outputs = np.zeros(len(lookups), dtype=np.int64)
@@ -317,15 +317,17 @@ def _add_leaves(
         return outputs
     indices = _indices(builder, lookups, layout, bits, factor)
     entries = _wrapped(np.array([_entries(lookup, bits) for lookup in lookups]), layout.units)
-    return builder.lookup(indices, entries, Facts(1 / layout.units, entries.min(axis=1), entries.max(axis=1)), LEAVES)
+    return builder.lookup(
+        indices, entries, WireEncoding(1 / layout.units, entries.min(axis=1), entries.max(axis=1)), LEAVES
+    )
 
 
 def _indices(
-    builder: GraphBuilder, lookups: Sequence[TreeLookup], layout: Layout, bits: dict[int, Bit], factor: int
+    builder: GraphBuilder, lookups: Sequence[TreeLookup], layout: TreeLayout, bits: dict[int, Bit], factor: int
 ) -> Indices:
     step, turn, centre = 1 / (2 * layout.slots), 2.0 * layout.slots, (layout.slots - 1) / 2
     rows = [_row(dict(lookup.weights), lookup.constant, bits, factor) for lookup in lookups]
-    return builder.linear(rows, Facts(step, 0.0, turn - 1, centre), "conditions")
+    return builder.linear(rows, WireEncoding(step, 0.0, turn - 1, centre), "conditions")
 
 
 def _entries(lookup: TreeLookup, bits: dict[int, Bit]) -> Reals:
@@ -337,12 +339,12 @@ def _entries(lookup: TreeLookup, bits: dict[int, Bit]) -> Reals:
 def _decision(builder: GraphBuilder, sums: list[Row], slots: int, positive_from: int) -> Indices:
     """Whether each sum is at least `positive_from`: +1/2 on M slots of the circle and -1/2 on the others."""
     rows = [Row(row.weights, row.constant - positive_from) for row in sums]
-    facts = Facts(1 / (2 * slots), 0.0, 2.0 * slots - 1, (slots - 1) / 2)
+    facts = WireEncoding(1 / (2 * slots), 0.0, 2.0 * slots - 1, (slots - 1) / 2)
     indices = builder.linear(rows, facts, "scores")
     table = np.tile(np.repeat([0.5, -0.5], slots), (len(rows), 1))
-    signs = builder.lookup(indices, table, Facts(DECISION_UNIT, -0.5, 0.5), "decision")
+    signs = builder.lookup(indices, table, WireEncoding(DECISION_UNIT, -0.5, 0.5), "decision")
     readable = [Row({int(sign): 1}, 0.5) for sign in signs]
-    return builder.linear(readable, Facts(DECISION_UNIT, 0.0, 1.0), "decision")
+    return builder.linear(readable, WireEncoding(DECISION_UNIT, 0.0, 1.0), "decision")
 
 
 def _row(weights: dict[int, int], constant: float, bits: dict[int, Bit], factor: int) -> Row:

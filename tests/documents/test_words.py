@@ -86,6 +86,11 @@ def test_private_functions_are_read_for_phrases() -> None:
     assert found.endswith("-> silently")
 
 
+def test_texts_of_exceptions_are_read() -> None:
+    (found,) = source('raise ValueError(f"{path}: the header is too long; it is made up")\n')
+    assert found == "api/source.py:1: made up -> is not valid"
+
+
 def test_whether_is_for_what_returns_bool() -> None:
     assert source('def there(self) -> bool:\n    """Whether it is there."""\n') == []
     assert len(source('def there(self) -> str:\n    """Whether it is there."""\n')) == 1

@@ -21,8 +21,9 @@ VERDICT: Final = "verdict"  # the same, if the function does not return bool
 PRIVATE: Final = "private"  # of any other function, and of properties
 TITLE: Final = "title"  # of a class or a module
 HELP: Final = "help"  # texts of options and commands
+MESSAGE: Final = "message"  # texts of exceptions
 DOCSTRINGS: Final = frozenset({SUMMARY, VERDICT, PRIVATE, TITLE})
-EVERYWHERE: Final = DOCSTRINGS | {PROSE, HELP}
+EVERYWHERE: Final = DOCSTRINGS | {PROSE, HELP, MESSAGE}
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ RULES: Final = (
     Rule(r"\bSeen from the model\b", "Inferred from the model by default"),
     Rule(r"\bas in clear\b(?= on)", "as the clear model"),
     Rule(r"\bfile is made up\b", "is not valid"),
+    Rule(r"\bmade up\b", "is not valid", frozenset({MESSAGE})),
     Rule(r"\b(?:are|is) passed over\b", "skipped"),
     Rule(r"\bto whom it\b", "name the person or the program"),
     Rule(r"\bat most so\b", "at most n"),
@@ -180,8 +182,12 @@ _Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.Async
 
 
 def in_source(path: Path, text: str) -> Iterator[Finding]:
-    """Yields phrases of the first lines of docstrings: of modules, classes and functions."""
+    """Yields phrases of the first lines of docstrings, of modules, classes and functions, and of the texts of exceptions."""
     for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Raise):
+            for part in ast.walk(node):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield from phrases(path, part.lineno, part.value, MESSAGE)
         if isinstance(node, _Documented) and (docstring := ast.get_docstring(node, clean=False)):
             begun = len(docstring) - len(docstring.lstrip())
             line = node.body[0].lineno + docstring.count("\n", 0, begun)

@@ -30,13 +30,17 @@ def batched(
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     if args or set(given) - _OPTIONS:
         strange = some(sorted(set(given) - _OPTIONS)) or f"{len(args)} more arguments"
-        raise CompileError(f"{type(estimator).__name__}: a compiled batch takes threads and device, got {strange}")
+        raise CompileError(
+            f"{type(estimator).__name__}: expected threads and device for a compiled batch, got {strange}"
+        )
     if how == "encrypted" and keys is None:
         if not hasattr(estimator, "_batch_keys"):
             estimator._batch_keys = generate_keys(batch)
         keys = estimator._batch_keys
-    found = batch.predict(samples, how, key=keys, output=output, **given)
-    return found[:, 0] if output == "scores" and found.ndim == 2 and found.shape[1] == 1 else found
+    predictions = batch.predict(samples, how, key=keys, output=output, **given)
+    return (
+        predictions[:, 0] if output == "scores" and predictions.ndim == 2 and predictions.shape[1] == 1 else predictions
+    )
 
 
 class BatchEstimator:

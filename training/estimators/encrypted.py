@@ -87,10 +87,10 @@ class EncryptedEstimator:
     def load(cls, path: PathLike) -> Self:
         """Returns an estimator that predicts by a saved program; it holds nothing else of what was fitted."""
         compiled = CompiledModel.load(path)
-        found = compiled.program.facts.estimator
-        if found != cls.__name__:
+        class_name = compiled.program.facts.estimator
+        if class_name != cls.__name__:
             raise CompileError(
-                f"{cls.__name__}.load: expected a program of a {cls.__name__}, got one of {found or 'another kind'}"
+                f"{cls.__name__}.load: expected a program of a {cls.__name__}, got one of {class_name or 'another kind'}"
             )
         result = cls()
         result.compiled_ = compiled

@@ -118,8 +118,8 @@ class _Neighbours:
         index: NeighbourIndex | None = getattr(self, "index_", None)
         if index is None:
             if how == "clear":
-                found: NDArray[Any] = super().predict(X)  # type: ignore[misc]
-                return found
+                predictions: NDArray[Any] = super().predict(X)  # type: ignore[misc]
+                return predictions
             raise CompileError(f"{type(self).__name__}: how='{how}' needs a compiled table; call compile() after fit")
         if how == "encrypted" and key is None:
             key = self._kept_key(index)

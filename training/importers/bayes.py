@@ -9,13 +9,13 @@ import numpy as np
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import Binarise, InputStep, Polynomials, Project, Standardise
 from cloakwork.models.linear.linear_model import LinearModel
-from cloakwork.training.importers.combining import Part
+from cloakwork.training.importers.combining import ImportedModel
 from cloakwork.training.importers.nodes import unsupported_option
 
 CLASSIFIERS: Final = ("BernoulliNB", "ComplementNB", "GaussianNB", "MultinomialNB", "QuadraticDiscriminantAnalysis")
 
 
-def bayes(estimator: Any, name: str) -> Part:
+def bayes(estimator: Any, name: str) -> ImportedModel:
     if name == "GaussianNB":
         variance = np.asarray(estimator.var_, dtype=np.float64)
         precision = np.stack([np.diag(1 / row) for row in variance])
@@ -33,13 +33,13 @@ def bayes(estimator: Any, name: str) -> Part:
         absent = np.log1p(-np.exp(weights))
         threshold = estimator.binarize
         steps = () if threshold is None else (Binarise(np.full(weights.shape[1], float(threshold))),)
-        return Part(_classifier(weights - absent, prior + absent.sum(axis=1), estimator.classes_), steps)
+        return ImportedModel(_classifier(weights - absent, prior + absent.sum(axis=1), estimator.classes_), steps)
     if name == "ComplementNB" and len(estimator.classes_) > 1:
         prior = np.zeros(len(weights))
-    return Part(_classifier(weights, prior, estimator.classes_))
+    return ImportedModel(_classifier(weights, prior, estimator.classes_))
 
 
-def _quadratic(estimator: Any, mean: Any, precision: Reals, log_determinant: Reals, prior: Any) -> Part:
+def _quadratic(estimator: Any, mean: Any, precision: Reals, log_determinant: Reals, prior: Any) -> ImportedModel:
     """Returns log prior - (log determinant + (x - m) P (x - m)) / 2 for every class, on z with x = c + B z and the products of its numbers.
 
     z are the features, centred and scaled, or turned too where P is not diagonal, so that they are of one size and say different things:
@@ -64,7 +64,7 @@ def _quadratic(estimator: Any, mean: Any, precision: Reals, log_determinant: Rea
         log_determinant + np.einsum("ki,kij,kj->k", distance, precision, distance)
     )
     model = _classifier(np.concatenate([linear, products], axis=1), constant, estimator.classes_)
-    return Part(model, (first, Polynomials(powers)))
+    return ImportedModel(model, (first, Polynomials(powers)))
 
 
 def _scaled(precision: Reals, mean: Reals, centre: Reals) -> tuple[InputStep, Reals]:

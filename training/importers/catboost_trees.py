@@ -25,11 +25,11 @@ def catboost_trees(estimator: Any) -> tuple[list[Tree], NDArray[np.float64]]:
     scale, bias = model["scale_and_bias"]
     columns = [int(feature["flat_feature_index"]) for feature in model["features_info"]["float_features"]]
     right = [feature["nan_value_treatment"] == "AsTrue" for feature in model["features_info"]["float_features"]]
-    made = [
+    trees = [
         _tree(_levels(tree) if "splits" in tree else tree, columns, right, float(scale), len(bias))
         for tree in model.get("oblivious_trees") or model["trees"]
     ]
-    return made, np.asarray(bias, dtype=np.float64)
+    return trees, np.asarray(bias, dtype=np.float64)
 
 
 def _as_json(estimator: Any) -> dict[str, Any]:

@@ -20,19 +20,19 @@ Model: TypeAlias = TreeEnsemble | LinearModel
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ImportedModel:
     """An imported estimator: a model of the numbers that `steps` make of its features; without steps of the features themselves."""
 
     model: Model | onnx.ModelProto
     steps: tuple[InputStep, ...] = ()
 
 
-def table_model(part: Part, owner: Any) -> Model:
+def table_model(part: ImportedModel, owner: Any) -> Model:
     """Returns the part's model. UnsupportedOperatorError for a network, and where what follows the scores is not one transform."""
     model = part.model
     if isinstance(model, onnx.ModelProto) or model.after is not None:
         raise UnsupportedOperatorError(
-            f"{type(owner).__name__}: expected members that are trees, sums of trees or linear models with one label; compile others by themselves"
+            f"{type(owner).__name__}: expected members that are trees, sums of trees or linear models with one label; compile others separately"
         )
     return model
 
@@ -129,7 +129,7 @@ def spread(model: Model, columns: NDArray[np.int64], features: int) -> Model:
 
 
 def on_one_table(
-    parts: Sequence[Part], columns: Sequence[NDArray[np.int64]], features: int, owner: Any
+    parts: Sequence[ImportedModel], columns: Sequence[NDArray[np.int64]], features: int, owner: Any
 ) -> tuple[list[Model], tuple[InputStep, ...]]:
     """Returns models of one table, and the steps that make it of `features` columns: what members prepare by themselves lies beside the rest.
 

@@ -31,17 +31,25 @@ from cloakwork.models.client_steps.transforms import LARGEST_NUMBER, class_thres
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers import sklearn_trees
-from cloakwork.training.importers.combining import Model, Part, mapped, on_one_table, side_by_side, summed, table_model
+from cloakwork.training.importers.combining import (
+    ImportedModel,
+    Model,
+    mapped,
+    on_one_table,
+    side_by_side,
+    summed,
+    table_model,
+)
 from cloakwork.training.importers.nodes import unsupported_option
 
-Read: TypeAlias = Callable[..., Part]
+Read: TypeAlias = Callable[..., ImportedModel]
 """An estimator, or a pipeline that ends in one, as a part. Args: the estimator; which columns it gets, None for the table as it is."""
 
 
 # --- means of members -----------------------------------------------------------------------------------------------------------
 
 
-def bagging(estimator: Any, read: Read) -> Part:
+def bagging(estimator: Any, read: Read) -> ImportedModel:
     columns = [np.asarray(own, dtype=np.int64) for own in estimator.estimators_features_]
     classes = getattr(estimator, "classes_", None)
     votes = classes is not None and not hasattr(estimator.estimators_[0], "predict_proba")
@@ -49,7 +57,7 @@ def bagging(estimator: Any, read: Read) -> Part:
     return _averaged(estimator, estimator.estimators_, columns, weights, classes, votes, read)
 
 
-def voting(estimator: Any, read: Read) -> Part:
+def voting(estimator: Any, read: Read) -> ImportedModel:
     members = [member for member in estimator.estimators_ if not isinstance(member, str)]
     given = estimator._weights_not_none
     weights = np.ones(len(members)) if given is None else np.asarray(given, dtype=np.float64)
@@ -60,7 +68,7 @@ def voting(estimator: Any, read: Read) -> Part:
 
 def _averaged(
     estimator: Any, members: Sequence[Any], columns: list[NDArray[np.int64]] | None, weights: Reals, classes: Any, votes: bool, read: Read
-) -> Part:  # fmt: skip
+) -> ImportedModel:  # fmt: skip
     """Returns the weighted mean of the members' probabilities, votes or values. Members tell classes by their numbers."""
     models, steps = _members(estimator, members, columns, read)
     number = 0 if classes is None else len(classes)
@@ -69,7 +77,7 @@ def _averaged(
     if not votes and all(model.transform == "none" for model in models):
         shares = [_shares(model) if number else model for model in models]
         parts = [mapped(s, place * w) for s, place, w in zip(shares, places, weights, strict=True)]
-        return Part(_finished(summed(parts, estimator), "none", classes), steps)
+        return ImportedModel(_finished(summed(parts, estimator), "none", classes), steps)
     after = (
         _member_steps(models, number > 0, votes),
         Combine(
@@ -77,7 +85,7 @@ def _averaged(
         ),
         *final_steps("none", 1.0, classes),
     )
-    return Part(replace(side_by_side(models, estimator), after=after), steps)
+    return ImportedModel(replace(side_by_side(models, estimator), after=after), steps)
 
 
 def _members(
@@ -122,7 +130,7 @@ def _finished(model: Model, transform: str, labels: Any) -> Model:
 # --- a linear model on the members' results ---------------------------------------------------------------------------------------
 
 
-def stacking(estimator: Any, read: Read) -> Part:
+def stacking(estimator: Any, read: Read) -> ImportedModel:
     if estimator.passthrough:
         raise unsupported_option(estimator, "passthrough", True, "leave it out")
     final = read(estimator.final_estimator_)
@@ -153,15 +161,15 @@ def stacking(estimator: Any, read: Read) -> Part:
         shares = [_shares(m) if method == "predict_proba" else m for m, method in zip(known, methods, strict=True)]
         parts = [mapped(share, block) for share, block in zip(shares, blocks, strict=True)]
         total = mapped(summed(parts, estimator), np.eye(len(final.model.intercept)), final.model.intercept)
-        return Part(replace(total, after=last), steps)
+        return ImportedModel(replace(total, after=last), steps)
     after = (_member_steps(known, classes is not None), Combine(np.concatenate(blocks), final.model.intercept), *last)
-    return Part(replace(side_by_side(known, estimator), after=after), steps)
+    return ImportedModel(replace(side_by_side(known, estimator), after=after), steps)
 
 
 # --- one member for each class or output -----------------------------------------------------------------------------------------
 
 
-def one_against_rest(estimator: Any, read: Read) -> Part:
+def one_against_rest(estimator: Any, read: Read) -> ImportedModel:
     if any(type(member).__name__ == "_ConstantPredictor" for member in estimator.estimators_):
         raise unsupported_option(estimator, "classes", "one of all samples, or of none", "leave that class out")
     models, steps = _members(estimator, estimator.estimators_, None, read)
@@ -173,8 +181,10 @@ def one_against_rest(estimator: Any, read: Read) -> Part:
     (transform,) = transforms
     joined = side_by_side([_second(model) for model in models], estimator)
     if not estimator.multilabel_:
-        return Part(_finished(joined, "shares" if transform == "none" else transform, estimator.classes_), steps)
-    return Part(replace(joined, after=(Transform(transform), Indicators(class_threshold(transform)))), steps)
+        return ImportedModel(
+            _finished(joined, "shares" if transform == "none" else transform, estimator.classes_), steps
+        )
+    return ImportedModel(replace(joined, after=(Transform(transform), Indicators(class_threshold(transform)))), steps)
 
 
 def _second(model: Model) -> Model:
@@ -182,7 +192,7 @@ def _second(model: Model) -> Model:
     return model if model.outputs == 1 else mapped(model, np.array([[0.0], [1.0]]))
 
 
-def several_outputs(estimator: Any, read: Read) -> Part:
+def several_outputs(estimator: Any, read: Read) -> ImportedModel:
     """Imports MultiOutputClassifier and MultiOutputRegressor."""
     models, steps = _members(estimator, estimator.estimators_, None, read)
     models = [_both_decisions(model) for model in models]
@@ -191,10 +201,12 @@ def several_outputs(estimator: Any, read: Read) -> Part:
     members = _member_steps(models, classified)
     if not classified:
         plain = all(model.transform == "none" for model in models)
-        return Part(replace(joined, after=(Transform("none"),) if plain else (members, Transform("none"))), steps)
+        return ImportedModel(
+            replace(joined, after=(Transform("none"),) if plain else (members, Transform("none"))), steps
+        )
     labels = [np.asarray(model.labels) for model in models]
     groups = LabelGroups(np.concatenate(labels), np.array([len(each) for each in labels]))
-    return Part(replace(joined, after=(members, groups)), steps)
+    return ImportedModel(replace(joined, after=(members, groups)), steps)
 
 
 def _both_decisions(model: Model) -> Model:
@@ -207,7 +219,7 @@ def _both_decisions(model: Model) -> Model:
 # --- calibration --------------------------------------------------------------------------------------------------------------------
 
 
-def calibrated(estimator: Any, read: Read) -> Part:
+def calibrated(estimator: Any, read: Read) -> ImportedModel:
     members = estimator.calibrated_classifiers_
     method, number = members[0].method, len(estimator.classes_)
     if method not in ("sigmoid", "isotonic"):
@@ -242,7 +254,7 @@ def calibrated(estimator: Any, read: Read) -> Part:
         Combine(mean, np.zeros(number)),
         *final_steps("none", 1.0, estimator.classes_),
     )
-    return Part(replace(side_by_side(responses, estimator), after=after), steps)
+    return ImportedModel(replace(side_by_side(responses, estimator), after=after), steps)
 
 
 def _response(estimator: Any, member: Any, model: Model, classes: int) -> Model:
@@ -259,7 +271,7 @@ def _response(estimator: Any, member: Any, model: Model, classes: int) -> Model:
 # --- thresholds ---------------------------------------------------------------------------------------------------------------------
 
 
-def thresholded(estimator: Any, read: Read) -> Part:
+def thresholded(estimator: Any, read: Read) -> ImportedModel:
     """Imports FixedThresholdClassifier and TunedThresholdClassifierCV: of two classes, decided where the user, or a search, says."""
     inner = getattr(estimator, "estimator_", estimator.estimator)
     part = read(inner)
@@ -340,7 +352,7 @@ def adaboost(estimator: Any) -> TreeEnsemble:
     )
 
 
-READERS: Final[dict[str, Callable[[Any, Read], Part]]] = {
+READERS: Final[dict[str, Callable[[Any, Read], ImportedModel]]] = {
     **dict.fromkeys(("BaggingClassifier", "BaggingRegressor"), bagging),
     **dict.fromkeys(("VotingClassifier", "VotingRegressor"), voting),
     **dict.fromkeys(("StackingClassifier", "StackingRegressor"), stacking),

@@ -30,7 +30,7 @@ from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 from cloakwork.training.importers import bayes, ensembles, linear, sklearn_trees
 from cloakwork.training.importers.catboost_trees import catboost_trees, classification_answer, regression_answer
-from cloakwork.training.importers.combining import Part, makes_missing
+from cloakwork.training.importers.combining import ImportedModel, makes_missing
 from cloakwork.training.importers.lightgbm_trees import EACH, lightgbm_nodes
 from cloakwork.training.importers.networks import import_network
 from cloakwork.training.importers.nodes import check_own_methods, nearest_of, unsupported_option, unwrapped
@@ -51,7 +51,7 @@ def import_estimator(estimator: Any, *, missing: bool = False) -> Imported:
     return import_part(estimator, missing=missing).model
 
 
-def import_part(estimator: Any, *, missing: bool = False, given: Given | None = None) -> Part:
+def import_part(estimator: Any, *, missing: bool = False, given: Given | None = None) -> ImportedModel:
     """Returns the model that a fitted estimator computes, and what the client does before it: squares of features, the pipelines of members.
 
     Args:
@@ -76,16 +76,16 @@ def import_part(estimator: Any, *, missing: bool = False, given: Given | None = 
     return replace(part, model=replace(model, feature_names=names)) if isinstance(model, LinearModel) else part
 
 
-def _read(estimator: Any, name: str, given: Given | None) -> Part:
+def _read(estimator: Any, name: str, given: Given | None) -> ImportedModel:
     only = _only_class(estimator, name)
     if only is not None:
-        return Part(_constant(estimator, only))
+        return ImportedModel(_constant(estimator, only))
     if name in ensembles.READERS:
         part = ensembles.READERS[name](estimator, partial(_member, given=given))
         # Members that take their own zeros as missing take no missing values of the user's.
         return replace(part, steps=(Present(), *part.steps)) if makes_missing(part.steps) else part
     read = _READERS[name](estimator, name)
-    part = read if isinstance(read, Part) else Part(read)
+    part = read if isinstance(read, ImportedModel) else ImportedModel(read)
     return replace(part, steps=(Function(ZERO_IS_MISSING),)) if _zero_is_missing(estimator, name, given) else part
 
 
@@ -125,7 +125,7 @@ def _zero_is_missing(estimator: Any, name: str, given: Given | None) -> bool:
     return True
 
 
-def _member(estimator: Any, columns: NDArray[np.int64] | None = None, *, given: Given | None) -> Part:
+def _member(estimator: Any, columns: NDArray[np.int64] | None = None, *, given: Given | None) -> ImportedModel:
     """Returns a member of an ensemble: an estimator, or a pipeline of steps on numbers that ends in one.
 
     Args:
@@ -149,7 +149,7 @@ def _member(estimator: Any, columns: NDArray[np.int64] | None = None, *, given: 
     return replace(part, steps=(*steps[1:], *part.steps)) if steps else part
 
 
-def _as_member(part: Part) -> Part:
+def _as_member(part: ImportedModel) -> ImportedModel:
     """Without the shape of the labels where transform and labels say all the rest."""
     model = part.model
     known = isinstance(model, TreeEnsemble) and model.labels is not None and model.transform == "softmax"
@@ -313,7 +313,7 @@ def _adaboost(estimator: Any, name: str) -> TreeEnsemble:
 
 
 _XGBOOST: Final = ("XGBClassifier", "XGBRegressor")
-_READERS: Final[dict[str, Callable[[Any, str], Imported | Part]]] = {
+_READERS: Final[dict[str, Callable[[Any, str], Imported | ImportedModel]]] = {
     **dict.fromkeys((*linear.REGRESSORS, *linear.GENERALISED, *linear.CLASSIFIERS), _linear),
     **dict.fromkeys(
         ("DecisionTreeClassifier", "DecisionTreeRegressor", "ExtraTreeClassifier", "ExtraTreeRegressor"), _forest

@@ -84,7 +84,7 @@ def check_own_methods(estimator: Any, original: type, allowed: Collection[str] =
     Raises:
         UnsupportedOperatorError: names the first method that a class of the user's, or the object itself, has in place of the original's.
     """
-    own = set(vars(estimator)) if hasattr(estimator, "__dict__") else set()
+    attributes = set(vars(estimator)) if hasattr(estimator, "__dict__") else set()
     for name in dir(original):
         if _TRAINING.match(name) or name in allowed:
             continue
@@ -92,9 +92,9 @@ def check_own_methods(estimator: Any, original: type, allowed: Collection[str] =
         method = None if first is None else vars(first)[name]
         if not callable(method) and not hasattr(method, "__get__"):
             continue  # options and other values
-        found = _definer(type(estimator), name)
-        replaced = found is not first and found is not None and not found.__module__.startswith(_OURS)
-        if replaced or (name in own and callable(method)):
+        definer = _definer(type(estimator), name)
+        replaced = definer is not first and definer is not None and not definer.__module__.startswith(_OURS)
+        if replaced or (name in attributes and callable(method)):
             raise UnsupportedOperatorError(
                 f"{type(estimator).__name__} extends {original.__name__} by its own '{name}', which cannot be imported; compile a "
                 f"{original.__name__}, and do what '{name}' adds before encryption or after decryption"

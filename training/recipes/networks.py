@@ -46,8 +46,8 @@ class Shape:
 
 def convolution(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Sequential:
     """Builds a convolution with batch normalisation, padded so that a stride of 1 keeps the positions."""
-    made = nn.Conv2d(inputs, outputs, kernel, stride, padding=(kernel - 1) // 2, bias=False)
-    return nn.Sequential(made, nn.BatchNorm2d(outputs))
+    layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=(kernel - 1) // 2, bias=False)
+    return nn.Sequential(layer, nn.BatchNorm2d(outputs))
 
 
 class PlainBlock(nn.Sequential):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from cloakwork.api.service.clock import now
 from cloakwork.api.service.fleet.members import Member
-from cloakwork.api.service.scoring.waiting import Place, Seconds, ahead_of, wait_seconds
+from cloakwork.api.service.scoring.waiting import Seconds, WorkerPlace, ahead_of, wait_seconds
 from cloakwork.api.service.scoring.work import MOST_SECONDS, MOST_TOGETHER, SYNCHRONOUS_PRIORITY, level_of
 
 
@@ -91,11 +91,11 @@ class Backlog:
         ahead = ahead_of(mine, seconds, others.values(), first)
         return wait_seconds(self.workers, self._places(long_seconds), ahead, seconds > long_seconds)
 
-    def _places(self, long_seconds: float) -> list[Place]:
+    def _places(self, long_seconds: float) -> list[WorkerPlace]:
         """Returns the places of runs on workers, then of those that wait there for one."""
         moment = time.monotonic()
-        on: list[Place] = []
-        ahead: list[Place] = []
+        on: list[WorkerPlace] = []
+        ahead: list[WorkerPlace] = []
         for member in self.members:
             runs: dict[object, _Run] = {}
             for row in self.out:
@@ -103,7 +103,7 @@ class Backlog:
                     _join(runs, row, moment - self.seen[row.id])
             for number, run in enumerate(runs.values()):
                 begun = number < max(1, member.workers)
-                place = Place.of_run(run.seconds, run.had if begun else 0.0, run.seconds > long_seconds)
+                place = WorkerPlace.of_run(run.seconds, run.had if begun else 0.0, run.seconds > long_seconds)
                 (on if begun else ahead).append(place)
         return on + ahead
 

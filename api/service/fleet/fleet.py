@@ -14,7 +14,7 @@ from cloakwork.api.engine.messages import Message
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.release import release
 from cloakwork.api.service.fleet.front import Front
-from cloakwork.api.service.fleet.members import Facts, Members
+from cloakwork.api.service.fleet.members import MemberFacts, Members
 from cloakwork.api.service.fleet.notices import DROPPED, JOBS, WORK, Heard, Notices, answers, notify
 from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.fleet.worker import Worker
@@ -73,13 +73,13 @@ class Fleet:
         self._notices = Notices(self._database, channels, self._missed)
         self._notices.start()
 
-    def facts(self) -> Facts:
+    def facts(self) -> MemberFacts:
         role, dispatcher = self._settings.role, self._dispatcher
         if self.worker is None:
-            return Facts(role, release(), draining=self.draining)
+            return MemberFacts(role, release(), draining=self.draining)
         engines = dispatcher.engines
         workers = engines.workers if engines.up else 0
-        return Facts(role, release(), " ".join(engines.devices), workers, dispatcher.running, self.draining)
+        return MemberFacts(role, release(), " ".join(engines.devices), workers, dispatcher.running, self.draining)
 
     async def beat(self) -> None:
         await self.members.beat(self.facts())

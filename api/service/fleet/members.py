@@ -33,7 +33,7 @@ _AWAY_SECONDS: Final = 2.0  # between two looks; what is more was the database's
 
 
 @dataclass(frozen=True)
-class Facts:
+class MemberFacts:
     role: str
     release: str
     devices: str = ""  # separated by spaces
@@ -71,7 +71,7 @@ class Members:
         ] = {}  # the last heartbeat of each, and when it came, by the monotonic clock
         self._looked: float | None = None
 
-    async def arrive(self, facts: Facts) -> None:
+    async def arrive(self, facts: MemberFacts) -> None:
         """Sends the first heartbeat; what an earlier process of this name said is forgotten."""
         async with self._database.write() as connection:
             await connection.execute(text("DELETE FROM nodes WHERE id = :id"), {"id": self.node})
@@ -79,7 +79,7 @@ class Members:
             await connection.execute(text(_BEAT), {"id": self.node, **asdict(facts)})
         self._published = set()
 
-    async def beat(self, facts: Facts) -> None:
+    async def beat(self, facts: MemberFacts) -> None:
         async with self._database.write() as connection:
             await connection.execute(text(_BEAT), {"id": self.node, **asdict(facts)})
 

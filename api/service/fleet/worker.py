@@ -24,7 +24,7 @@ from cloakwork.api.service.jobs.store import Job
 from cloakwork.api.service.keys.keys import Keys
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
-from cloakwork.api.service.scoring.scoring import Request, Scoring
+from cloakwork.api.service.scoring.scoring import Scoring, ScoringRequest
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY
 from cloakwork.api.service.storage.away import is_away
 from cloakwork.api.service.storage.objects import Storage
@@ -206,7 +206,7 @@ class Worker:
             if model.digest != call.program_digest:
                 raise GoneError(f"version '{call.version}' of model '{call.model}' is another program now")
             key = await self._keys.get(call.tenant, call.evaluation_key)
-            request = Request(Tenant(call.tenant, frozenset()), model, key, call.samples)
+            request = ScoringRequest(Tenant(call.tenant, frozenset()), model, key, call.samples)
             work = await self._scoring.work(request, call.id, SYNCHRONOUS_PRIORITY, self._listener(call, request))
             work.alone = call.attempts > 1
             work.body = call.input if call.input is not None else await self._read(call.input_name)
@@ -246,7 +246,7 @@ class Worker:
 
     # --- ending ---
 
-    def _listener(self, call: Call, request: Request) -> Callable[[Message, bytes], None]:
+    def _listener(self, call: Call, request: ScoringRequest) -> Callable[[Message, bytes], None]:
         def listen(message: Message, body: bytes) -> None:
             if message["event"] in ("done", "failed"):
                 self._ended_calls.add(call.id)
@@ -255,7 +255,7 @@ class Worker:
 
         return listen
 
-    async def _ended(self, call: Call, request: Request, message: Message, body: bytes) -> None:
+    async def _ended(self, call: Call, request: ScoringRequest, message: Message, body: bytes) -> None:
         outcome = {name: value for name, value in message.items() if name != "id"}
         with contextlib.suppress(Exception):
             await self._scoring.look_after(request.key, message)

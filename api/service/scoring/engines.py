@@ -18,7 +18,7 @@ from cloakwork.api.engine.messages import Message
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.scoring.engine_link import RESTART_SECONDS, EngineLink
-from cloakwork.api.service.scoring.waiting import Place
+from cloakwork.api.service.scoring.waiting import WorkerPlace
 from cloakwork.api.service.scoring.watch import Patience, Watch
 from cloakwork.api.service.scoring.work import Work, run_message
 from cloakwork.fhe_core.engine import has_cuda
@@ -54,8 +54,8 @@ class Run:
         return self.estimated
 
     @property
-    def place(self) -> Place:
-        return Place.of_run(self.seconds, 0.0 if self.began is None else time.monotonic() - self.began, self.long)
+    def place(self) -> WorkerPlace:
+        return WorkerPlace.of_run(self.seconds, 0.0 if self.began is None else time.monotonic() - self.began, self.long)
 
     @property
     def tenant(self) -> str:
@@ -226,7 +226,7 @@ class Engines:
         return sum(engine.places for engine in self.ready)
 
     @property
-    def each_place(self) -> list[Place]:
+    def each_place(self) -> list[WorkerPlace]:
         """Returns the places of every worker that has a run, then of runs ahead of them."""
         runs = [
             (number >= engine.workers, run)

@@ -11,14 +11,14 @@ _OVERDUE: Final = (
 )
 
 
-class Place(NamedTuple):
+class WorkerPlace(NamedTuple):
     """A worker: when it is free, and whether what it computes is long."""
 
     seconds: float = 0.0
     long: bool = False
 
     @classmethod
-    def of_run(cls, seconds: float, had: float, long: bool) -> Place:
+    def of_run(cls, seconds: float, had: float, long: bool) -> WorkerPlace:
         """Returns one that was estimated, and has been computed for some of it."""
         return cls(max(seconds - had, _OVERDUE * had), long)
 
@@ -54,7 +54,7 @@ def ahead_of(mine: float, seconds: float, others: Iterable[Seconds], first: Seco
     )
 
 
-def wait_seconds(workers: int, places: Sequence[Place], ahead: Seconds, long: bool) -> float:
+def wait_seconds(workers: int, places: Sequence[WorkerPlace], ahead: Seconds, long: bool) -> float:
     """Estimates the seconds until a run can begin.
 
     Args:
@@ -79,12 +79,12 @@ def wait_seconds(workers: int, places: Sequence[Place], ahead: Seconds, long: bo
     return _level([first, *(max(each, filled) for each in others)], ahead.short)
 
 
-def _workers(count: int, places: Sequence[Place]) -> list[Place]:
+def _workers(count: int, places: Sequence[WorkerPlace]) -> list[WorkerPlace]:
     """Returns the workers by when they are free. Runs beyond them begin where one is free first."""
-    ordered = sorted([*places[:count], *[Place()] * (count - len(places))])
+    ordered = sorted([*places[:count], *[WorkerPlace()] * (count - len(places))])
     for place in places[count:]:
         first = ordered.pop(0)
-        ordered = sorted([*ordered, Place(first.seconds + place.seconds, place.long)])
+        ordered = sorted([*ordered, WorkerPlace(first.seconds + place.seconds, place.long)])
     return ordered
 
 

@@ -20,7 +20,7 @@ from cloakwork.api.errors import QuotaError, UnauthorisedError
 from cloakwork.api.service.clock import day_of, retention, seconds_to_midnight, today
 from cloakwork.api.service.storage.disk import is_full
 from cloakwork.api.service.tenants import answers
-from cloakwork.api.service.tenants.answers import AnswersGiven, Place
+from cloakwork.api.service.tenants.answers import AnswersGiven, CountedModel
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.settings import Settings
 
@@ -114,7 +114,7 @@ class Usage:
     async def require(self, tenant: Tenant, work: DayWork) -> None:
         """Requires room in the quota before the rest of a request is read; `charge` decides."""
         day = today()
-        self._check_answers(tenant, work, await self._answers.used(Place(tenant.name, day, work.model)))
+        self._check_answers(tenant, work, await self._answers.used(CountedModel(tenant.name, day, work.model)))
         self._check(tenant, await self._used(tenant.name, day), work.bootstraps)
 
     async def charge(self, tenant: Tenant, work: DayWork) -> str:
@@ -124,7 +124,7 @@ class Usage:
         """
         day = today()
         if self._alone:
-            place = Place(tenant.name, day, work.model)
+            place = CountedModel(tenant.name, day, work.model)
             await self._used(tenant.name, day)  # then the second time it is known, and no task comes between the checks
             given, used = await self._answers.used(place), await self._used(tenant.name, day)
             self._check_answers(tenant, work, given)
@@ -138,7 +138,7 @@ class Usage:
     def refund(self, tenant: str, day: str, work: DayWork) -> None:
         """Refunds bootstraps: they were charged, will not run and have no answer."""
         self._add((tenant, day), {"bootstraps": -work.bootstraps})
-        self._answers.add(Place(tenant, day, work.model), -work.answers)
+        self._answers.add(CountedModel(tenant, day, work.model), -work.answers)
 
     async def _charge_shared(self, tenant: Tenant, day: str, work: DayWork) -> None:
         """Both or neither: a refusal ends the transaction."""

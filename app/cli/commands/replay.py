@@ -25,7 +25,7 @@ from cloakwork.fhe_core.levelled import wire as levelled
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.fhe_core.levelled.several import split_bytes
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.audit.audit_file import AuditFile, Manifest, Part
+from cloakwork.models.audit.audit_file import AuditFile, AuditObject, Manifest
 from cloakwork.models.audit.audit_key import AUDIT_KEY_FILE, AuditKey, load_audit_key
 from cloakwork.models.audit.replay import Replayed, check_headers
 from cloakwork.models.audit.replay import replay as replay_answers
@@ -207,7 +207,7 @@ def _keys_object(file: AuditFile, path: Path | None, data: Path | None) -> bytes
     wanted = file.manifest.keys
     if path is not None:
         found = path.read_bytes()
-        if Part.of(found) != wanted:
+        if AuditObject.of(found) != wanted:
             raise FailureError(
                 f"{path}: other evaluation keys than those that the answer was computed with; SHA-256 {wanted.sha256} is wanted"
             )

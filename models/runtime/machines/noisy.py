@@ -98,14 +98,14 @@ def table_values(tables: LookupTables) -> Reals:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class NoisyProgram:
     """Data of a program that all its simulations share, by the value that an instruction writes."""
 
     bias: dict[int, Reals]
     tables: dict[int, PhaseTables]
 
     @classmethod
-    def of(cls, program: Program) -> Prepared:
+    def of(cls, program: Program) -> NoisyProgram:
         """Prepares a program, once."""
         if program not in _PREPARED:
             tables: dict[int, PhaseTables] = {}
@@ -118,7 +118,7 @@ class Prepared:
         return _PREPARED[program]
 
 
-_PREPARED: Final[WeakKeyDictionary[Program, Prepared]] = WeakKeyDictionary()
+_PREPARED: Final[WeakKeyDictionary[Program, NoisyProgram]] = WeakKeyDictionary()
 
 
 class Simulation:
@@ -127,7 +127,7 @@ class Simulation:
     def __init__(self, program: Program, random: Noise | None) -> None:
         """Args: random: None: tables and rounding still act."""
         self.program, self.random = program, random
-        prepared = Prepared.of(program)
+        prepared = NoisyProgram.of(program)
         self.bias, self.tables = prepared.bias, prepared.tables
 
 

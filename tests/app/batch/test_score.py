@@ -138,7 +138,7 @@ def test_what_is_refused_before_ray_is_started(data, tmp_path: Path):
     with pytest.raises(ParameterError, match="expected a place apart from the input"):
         score_batch(program, data.keys, source, source / "results")
     (tmp_path / "none").mkdir()
-    with pytest.raises(BatchError, match="it is empty or not there"):
+    with pytest.raises(BatchError, match="the place is empty or missing"):
         score_batch(program, data.keys, tmp_path / "none", target)
     with pytest.raises(ParameterError, match="expected cpu or cuda"):
         BatchOptions(device="cuda:1")

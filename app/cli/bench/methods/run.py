@@ -47,7 +47,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedBench:
     """A key, a session, and how a batch of that size is drawn, run and checked. `rotations`: of one value."""
 
     session: Session
@@ -170,23 +170,25 @@ def _figures(case: Case, effort: Effort, holder: KeyHolder, stage: Stage) -> dic
 
 
 def _timed(
-    prepared: Prepared, batch: int, repeats: int, progress: Callable[[int, int], bool]
+    prepared: PreparedBench, batch: int, repeats: int, progress: Callable[[int, int], bool]
 ) -> tuple[list[float], int]:
     return measure(on_device(prepared.operation(batch), prepared.session), repeats, progress)
 
 
-def prepare(case: Case, holder: KeyHolder, stage: Stage) -> Prepared:
+def prepare(case: Case, holder: KeyHolder, stage: Stage) -> PreparedBench:
     params = case.parameters
     work = large_work(case) if case.bits else None  # says what is impossible before keys are made
     key, session = holder.keys_of(case, stage)
     rng = np.random.default_rng()
     if work is not None:
-        return Prepared(
+        return PreparedBench(
             session, lambda batch: large.operation_of(work, key, session, batch, rng), work.rotations, work.p_fail_log2
         )
     if case.operation == "gate":
-        return Prepared(session, lambda batch: gate_operation(key, session, GATE, batch, rng), 1, params.p_fail_log2)
-    return Prepared(session, lambda batch: lookup_operation(key, session, batch, rng), 1, params.p_fail_log2)
+        return PreparedBench(
+            session, lambda batch: gate_operation(key, session, GATE, batch, rng), 1, params.p_fail_log2
+        )
+    return PreparedBench(session, lambda batch: lookup_operation(key, session, batch, rng), 1, params.p_fail_log2)
 
 
 def large_work(case: Case) -> large.Work:
