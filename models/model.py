@@ -9,7 +9,7 @@ from cloakwork.models.modes import How
 
 
 class ModelClient(Protocol):
-    """What the owner of the data needs of a model beside the key; it holds no weights. `cloakwork.load_client` reads it."""
+    """The client's part of a model: all that the owner of the data needs beside the key; it holds no weights. `cloakwork.load_client` reads it."""
 
     def encrypt(self, key: Any, x: Any) -> Any:
         """Encrypt samples [samples, ..] for this model. Returns what `Server.answer` takes."""

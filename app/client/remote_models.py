@@ -159,7 +159,7 @@ class RemoteProgram(RemoteModel):
 
     def decrypt(self, key: ClientKey, answer: bytes, rows: NDArray[Any], output: Stage = "labels") -> Any:
         result = load_results(answer, parameters=key.parameters)
-        return self.specification.decrypt(key, result, output, len(rows))
+        return self.specification.decrypt(key, result, output=output, samples=len(rows))
 
     def outputs(self) -> Sequence[Stage]:
         return _told(self.specification.output_steps)

@@ -41,7 +41,7 @@ def saturates() -> bool:
 
 
 def moved(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with 128 added to every int8 that enters a sum of products, as uint8, and taken from every int8 that a sum answers."""
+    """Returns the model with 128 added to every int8 that enters a sum of products, as uint8, and taken from every int8 that a sum answers."""
     constants = {each.name: numpy_helper.to_array(each) for each in proto.graph.initializer}
     inferred = onnx.shape_inference.infer_shapes(proto).graph
     kinds = {value.name: value.type.tensor_type.elem_type for value in (*inferred.value_info, *inferred.input)}
