@@ -10,10 +10,10 @@ import pytest
 from sklearn import compose, ensemble, linear_model, neural_network, pipeline, preprocessing
 
 import cloakwork as cw
+from cloakwork.estimators import LogisticRegression
 from cloakwork.models.compile import tables
 from cloakwork.models.errors import AccuracyError, CompileError, ImportFaultError
 from cloakwork.training import sklearn_compiler
-from cloakwork.training.estimators import LogisticRegression
 from cloakwork.training.importers import linear, networks, sklearn_trees
 from cloakwork.training.importers import preprocessing as steps
 from cloakwork.training.original import without_program

@@ -18,13 +18,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import cloakwork as cw
+from cloakwork.estimators import MLPClassifier, MLPRegressor
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Columns, Quantise, Rescale
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CalibratedRangeWarning, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
-from cloakwork.training.estimators import MLPClassifier, MLPRegressor
 
 TOY = "toy_two_limb"
 EXACT: dict[str, Any] = {
