@@ -16,6 +16,7 @@ from cloakwork.fhe_core.errors import ShapeError
 
 MOST_BYTES: Final = 1 << 28  # of a file
 _MISSING: Final = ("", "?", "na", "nan", "null")
+_TRUTH: Final = {"true": 1.0, "false": 0.0}  # as pandas reads them
 
 
 class Table:
@@ -156,7 +157,7 @@ def _has_names(path: Path, lines: list[tuple[int, list[str]]]) -> bool:
 
 
 def _typed(rows: list[list[str]]) -> NDArray[Any]:
-    """Returns columns of numbers as numbers; any other column as text."""
+    """Returns columns of numbers, and those of True and False, as numbers; any other column as text."""
     columns = [_column(column) for column in zip(*rows, strict=True)]
     if all(column.dtype.kind == "f" for column in columns):
         return np.stack(columns, axis=1)
@@ -168,8 +169,11 @@ def _typed(rows: list[list[str]]) -> NDArray[Any]:
 
 def _column(cells: tuple[str, ...]) -> NDArray[Any]:
     stripped = [cell.strip() for cell in cells]
+    lower = [cell.lower() for cell in stripped]
+    if all(cell in _TRUTH or cell in _MISSING for cell in lower):
+        return np.array([_TRUTH.get(cell, np.nan) for cell in lower])
     try:
-        return np.array([float("nan") if cell.lower() in _MISSING else float(cell) for cell in stripped])
+        return np.array([np.nan if cell in _MISSING else float(cell) for cell in lower])
     except ValueError:
         return np.array(stripped, dtype=object)
 
@@ -178,5 +182,5 @@ def _is_number(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:
-        return False
+        return cell.strip().lower() in _TRUTH
     return True

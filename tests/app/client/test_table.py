@@ -91,3 +91,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ShapeError, match="numbers"):
         read_samples(tmp_path / "objects.npy")
+
+
+def test_columns_of_true_and_false_are_numbers_as_in_pandas(tmp_path: Path) -> None:
+    cells = np.asarray(read_samples(write(tmp_path, "plan,senior\nplus,True\nbasic,false\nplus,\n")))
+    assert cells[:2, 1].tolist() == [1.0, 0.0] and np.isnan(cells[2, 1])
+    mixed = np.asarray(read_samples(write(tmp_path, "a,b\n1,True\n2,maybe\n")))
+    assert mixed[:, 1].tolist() == ["True", "maybe"]
