@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from cloakwork.fhe_core.errors import KeyMismatchError
 from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.lanes import ciphertexts_of
 from cloakwork.fhe_core.server import Session
@@ -40,6 +41,12 @@ class CompiledModel:
         """Checks what a compiler has made. PrecisionOverflowError: a value of it would wrap for certain."""
         check_room(program.graph)
         return cls(program, float_graph)
+
+    def __repr__(self) -> str:
+        program = self.program
+        return (
+            f"<CompiledModel: {program.parameters.name}, {program.bootstraps} look-ups; print(model) shows the report>"
+        )
 
     def save(self, path: PathLike) -> None:
         """Writes one file, see models/program/artefact.py."""
@@ -121,6 +128,8 @@ class CompiledModel:
                 raise CompileError("predict: got a session without its key, which decrypts the result; pass key=")
             (key,) = fresh_keys([self.program.parameters])
         key = getattr(key, "only", key)  # of a `cloakwork.Key`
+        if not hasattr(key, "evaluation_keys"):
+            raise KeyMismatchError(f"key: expected the secret key, a cloakwork.Key, got {type(key).__name__}")
         if session is None:
             session = Session(key.evaluation_keys())
         runtime = Runtime(self.program, session)

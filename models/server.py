@@ -45,6 +45,10 @@ class Server:
             KeyMismatchError: keys of another parameter set, or made for another model.
             CompileError: another kind of model.
         """
+        if hasattr(keys, "public"):
+            raise KeyMismatchError(
+                "server: expected public keys, got the secret key, which stays with the client; pass key.public()"
+            )
         self.model = model
         self._batch: BatchScorer | None = None
         batch = cast("BatchModel | None", model if hasattr(model, "formula") else None)

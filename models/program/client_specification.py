@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.lanes import laid_in_lanes, taken_from_lanes
@@ -48,7 +49,7 @@ from cloakwork.models.program.specification_limits import (
 )
 
 if TYPE_CHECKING:
-    from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
+    from cloakwork.fhe_core.ciphertexts import Ciphertexts
     from cloakwork.fhe_core.client import ClientKey
     from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 
@@ -312,6 +313,8 @@ class ClientSpecification:
         """
         key = _engine_key(key)
         answer = load_results(answer) if isinstance(answer, bytes) else answer
+        if isinstance(answer, SeededPackedCiphertexts):
+            raise ShapeError("answer: expected what server.answer(request) returned, got a request")
         check_purpose(answer.purpose, self.program, "result", "decrypt it with the client specification of its model")
         phases = AnswerGrid(parameter_set(self.parameters), self.output_unit).phases(key, answer)
         samples = _count(x) if samples is None else samples
@@ -341,8 +344,10 @@ def _count(x: Any) -> int | None:
 
 
 def _engine_key(key: SecretKey) -> ClientKey:
-    found: Any = getattr(key, "only", None)
-    return key if found is None else found  # type: ignore[return-value]
+    found: Any = getattr(key, "only", key)
+    if not hasattr(found, "encrypt_packed"):
+        raise KeyMismatchError(f"key: expected the secret key, a cloakwork.Key, got {type(found).__name__}")
+    return found  # type: ignore[no-any-return]
 
 
 def _check_parameters(name: str, digest: str) -> None:

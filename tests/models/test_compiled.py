@@ -9,7 +9,7 @@ from onnx_models import mlp, runtime
 import cloakwork as cw
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.errors import CancelledError
+from cloakwork.fhe_core.errors import CancelledError, KeyMismatchError, ShapeError
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.program.phase_noise import phase_noise, weight_norms
@@ -117,3 +117,23 @@ def test_report_counts(model: CompiledModel) -> None:
     assert facts["security_bits"] >= 128
     assert [layer["name"] for layer in facts["layers"]] == ["layer0", "layer1"]
     assert "layer0" in model.details
+
+
+def test_each_part_gets_its_own_kind_of_key(model: CompiledModel) -> None:
+    key = cw.Key.generate(model)
+    public = key.public()
+    with pytest.raises(KeyMismatchError, match=r"the secret key, which stays with the client; pass key.public\(\)"):
+        cw.Server(model, key)  # type: ignore[arg-type]
+    with pytest.raises(KeyMismatchError, match="expected the secret key, a cloakwork.Key, got EvaluationKeys"):
+        model.client.encrypt(public, X)  # type: ignore[arg-type]
+    with pytest.raises(KeyMismatchError, match="expected the secret key, a cloakwork.Key, got str"):
+        model.predict(X, how="encrypted", key="client.key")  # type: ignore[arg-type]
+    request = model.client.encrypt(key, X)
+    with pytest.raises(ShapeError, match=r"what server.answer\(request\) returned, got a request"):
+        model.client.decrypt(key, request)  # type: ignore[arg-type]
+
+
+def test_its_repr_is_one_line(model: CompiledModel) -> None:
+    assert (
+        repr(model) == f"<CompiledModel: {model.program.parameters.name}, 12 look-ups; print(model) shows the report>"
+    )
