@@ -81,9 +81,9 @@ def compile(
 
         found: NeighbourIndex = getattr(estimators, type(model).__name__).from_sklearn(model).compile(samples, chosen)
         return found
-    if not (hasattr(model, "fit") and hasattr(model, "predict")):
+    if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "predict")):
         raise CompileError(
-            f"model: expected a fitted estimator, a PyTorch module or an ONNX model (path, bytes or proto), got {type(model).__name__}"
+            f"model: expected a fitted estimator, a PyTorch module or an ONNX model (path, bytes or proto), got {_what(model)}"
         )
     if chosen.batch is not None or _is_kernel_machine(model):
         from cloakwork.training.batch_compiler import compile_estimator_batch
@@ -92,6 +92,17 @@ def compile(
     from cloakwork.training.sklearn_compiler import compile_estimator
 
     return compile_estimator(model, samples, chosen, on_step)
+
+
+def _what(model: Any) -> str:
+    name = type(model).__name__
+    if isinstance(model, type):
+        return f"the class {model.__name__}; make one, {model.__name__}(..), and train it"
+    if name == "Booster":
+        return f"{name}; train XGBClassifier, LGBMClassifier or their regressors, which keep the labels"
+    if name in ("dict", "OrderedDict"):
+        return f"{name}; load a state_dict into its module"
+    return name
 
 
 # --- scikit-learn ---

@@ -33,7 +33,7 @@ from cloakwork.training.importers.catboost_trees import catboost_trees, classifi
 from cloakwork.training.importers.combining import ImportedModel, makes_missing
 from cloakwork.training.importers.lightgbm_trees import EACH, lightgbm_nodes
 from cloakwork.training.importers.networks import import_network
-from cloakwork.training.importers.nodes import check_own_methods, nearest_of, unsupported_option, unwrapped
+from cloakwork.training.importers.nodes import check_own_methods, is_fitted, nearest_of, unsupported_option, unwrapped
 from cloakwork.training.importers.preprocessing import given_to_last, split_pipeline
 from cloakwork.training.importers.xgboost_trees import xgboost_nodes
 
@@ -173,15 +173,8 @@ def original_class(estimator: Any) -> str:
 
 
 def _check_fitted(estimator: Any, name: str) -> None:
-    from sklearn.exceptions import NotFittedError
-    from sklearn.utils.validation import check_is_fitted
-
-    try:
-        if not getattr(estimator, "is_fitted", lambda: True)():  # CatBoost
-            raise NotFittedError
-        check_is_fitted(estimator)
-    except NotFittedError as error:
-        raise CompileError(f"{name}: expected a fitted estimator; call fit(X, y) before it is compiled") from error
+    if not is_fitted(estimator):
+        raise CompileError(f"{name}: expected a fitted estimator; call fit(X, y) before it is compiled")
 
 
 def feature_names(estimator: Any, given: Given | None = None) -> tuple[str, ...] | None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from cloakwork.models.arrays import Reals
-from cloakwork.models.errors import UnsupportedOperatorError
+from cloakwork.models.errors import CompileError, UnsupportedOperatorError
 
 
 def placed(values: Reals, output: int, outputs: int) -> Reals:
@@ -46,11 +46,27 @@ def as_fitted(estimator: Any, samples: Any) -> Any:
     return DataFrame(samples, columns=names)
 
 
+def is_fitted(estimator: Any) -> bool:
+    """Whether fit was called."""
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    return bool(getattr(estimator, "is_fitted", lambda: True)())  # CatBoost
+
+
 def unwrapped(estimator: Any) -> Any:
     """Returns the estimator that a search found best, or that a FrozenEstimator holds; others are themselves."""
     while True:
         if hasattr(estimator, "best_estimator_") and _is_search(estimator):
             estimator = estimator.best_estimator_
+        elif type(estimator).__name__.endswith("SearchCV"):
+            raise CompileError(
+                f"{type(estimator).__name__}: expected a search with its best model; call fit(X, y), with refit=True"
+            )
         elif type(estimator).__name__ == "FrozenEstimator":
             estimator = estimator.estimator
         else:

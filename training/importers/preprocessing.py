@@ -13,9 +13,16 @@ from cloakwork.models.arrays import Reals, dense, is_missing
 from cloakwork.models.client_steps import InputStep, OneHot, Project, Saturate
 from cloakwork.models.client_steps.column_flow import Codes, ColumnFlow, Recipe
 from cloakwork.models.client_steps.first import REFUSE
-from cloakwork.models.errors import UnsupportedNode, UnsupportedOperatorError
+from cloakwork.models.errors import CompileError, UnsupportedNode, UnsupportedOperatorError
 from cloakwork.training.importers import features
-from cloakwork.training.importers.nodes import as_fitted, check_own_methods, nearest_of, unsupported_option, unwrapped
+from cloakwork.training.importers.nodes import (
+    as_fitted,
+    check_own_methods,
+    is_fitted,
+    nearest_of,
+    unsupported_option,
+    unwrapped,
+)
 from cloakwork.training.importers.texts import VECTORIZERS, vectorized, weighted
 
 
@@ -57,12 +64,18 @@ _ENOUGH: Final = 2000
 
 def input_steps(transformers: list[Any], *, missing: bool = False) -> tuple[InputStep, ...]:
     """Returns fitted transformers, one after the other; the first one names the columns, or takes texts."""
+    from sklearn.feature_selection import SelectorMixin
+
     flat = [step for transformer in transformers for step in _flat(transformer) if not _passes(step)]
     if not flat:
         return ()
     first, *others = flat
     if _kind(first) in VECTORIZERS:
         flow, recipe = vectorized(first, _kind(first))
+    elif _kind(first) not in _READERS and not isinstance(first, SelectorMixin):
+        raise _no_counterpart(first)
+    elif not is_fitted(first):
+        raise CompileError(f"pipeline: {type(first).__name__} is not fitted; call fit(X, y) of the pipeline first")
     elif not hasattr(first, "n_features_in_"):
         raise UnsupportedOperatorError(
             f"pipeline: {type(first).__name__} does not say how many columns it takes, as several vectorizers side by side do not; expected a "
@@ -105,14 +118,18 @@ def _apply(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
             f"pipeline: {type(transformer).__name__} beside other columns cannot be imported; compile a pipeline of texts alone, which starts with it"
         )
     if kind not in _READERS:
-        raise UnsupportedOperatorError(
-            f"pipeline: {type(transformer).__name__} has no counterpart at the client; {nearest_of(kind, _READERS)}; "
-            "docs/howto/scikit-learn.md lists all"
-        )
+        raise _no_counterpart(transformer)
     try:
         return _READERS[kind](transformer, flow, recipe)
     except UnsupportedNode as error:
         raise UnsupportedOperatorError(f"pipeline: {type(transformer).__name__} {error}") from error
+
+
+def _no_counterpart(transformer: Any) -> UnsupportedOperatorError:
+    return UnsupportedOperatorError(
+        f"pipeline: {type(transformer).__name__} has no counterpart at the client; {nearest_of(_kind(transformer), _READERS)}; "
+        "docs/howto/scikit-learn.md lists all; a step of your own goes before the pipeline"
+    )
 
 
 _SELECTION: Final = ("get_support", "_get_support_mask")  # which are asked, whoever wrote them

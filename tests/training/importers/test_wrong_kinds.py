@@ -11,15 +11,27 @@ import pytest
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 import sklearn.base
-from sklearn import ensemble, linear_model, multioutput, naive_bayes, neural_network, svm, tree
+from sklearn import (
+    compose,
+    ensemble,
+    linear_model,
+    model_selection,
+    multioutput,
+    naive_bayes,
+    neural_network,
+    pipeline,
+    preprocessing,
+    svm,
+    tree,
+)
 from sklearn.exceptions import ConvergenceWarning
 
 import cloakwork as cw
+from cloakwork.estimators import IsolationForest, MLPClassifier
 from cloakwork.models.client_steps import run_output_steps
 from cloakwork.models.client_steps.feature_tables import check_column_names
 from cloakwork.models.client_steps.transforms import label_array
 from cloakwork.models.errors import CompileError, ShapeError, UnsupportedOperatorError
-from cloakwork.training.estimators import IsolationForest, MLPClassifier
 from cloakwork.training.importers import import_estimator
 
 X = np.random.default_rng(3).uniform(0, 1, (150, 6))
@@ -230,3 +242,38 @@ def test_samples_that_belong_to_no_class(loss: str) -> None:
     model: Any = import_estimator(fitted)
     found = run_output_steps(model.output_steps, model.scores(scores), "probabilities")
     np.testing.assert_allclose(found, fitted.predict_proba(scores), atol=1e-12)
+
+
+class OwnStep(sklearn.base.TransformerMixin, sklearn.base.BaseEstimator):
+    def fit(self, x: Any, y: Any = None) -> OwnStep:
+        return self
+
+    def transform(self, x: Any) -> Any:
+        return x
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (pipeline.make_pipeline(preprocessing.StandardScaler(), linear_model.Ridge()), "StandardScaler is not fitted"),
+        (
+            pipeline.make_pipeline(compose.ColumnTransformer([("a", "passthrough", [0])]), linear_model.Ridge()),
+            "ColumnTransformer is not fitted",
+        ),
+        (
+            model_selection.GridSearchCV(linear_model.Ridge(), {"alpha": [1]}),
+            r"GridSearchCV: expected a search .* fit\(X, y\)",
+        ),
+        (
+            pipeline.make_pipeline(OwnStep(), linear_model.Ridge()).fit(X, Y),
+            "OwnStep has no counterpart .* before the pipeline",
+        ),
+        (linear_model.Ridge, r"got the class Ridge; make one, Ridge\(\.\.\)"),
+        ({"weight": 1}, "got dict; load a state_dict into its module"),
+        (type("Booster", (), {"predict": None})(), "got Booster; train XGBClassifier"),
+    ],
+    ids=["scaler", "columns", "search", "own step", "class", "state dict", "booster"],
+)
+def test_models_that_are_not_ready_are_refused_with_what_to_do(model: Any, message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        cw.compile(model, X)
