@@ -88,7 +88,9 @@ class Categories(Refusing):
                 f"input: expected an array of shape ['samples', {self.count}], got parts of different shapes"
             ) from None
         if table.ndim != 2 or table.shape[1] != self.count:
-            raise ShapeError(f"input: expected an array of shape ['samples', {self.count}], got {list(table.shape)}")
+            raise ShapeError(
+                f"input: expected an array of shape ['samples', {self.count}], got {list(table.shape)}; a data frame, or a list of rows, also of one"
+            )
         table = table.copy()
         for i, (column, known) in enumerate(zip(self.columns, self.known, strict=True)):
             table[:, column] = self._numbered(table[:, column], i, unfit) if known else 0.0
