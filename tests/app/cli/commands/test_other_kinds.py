@@ -225,6 +225,7 @@ def test_warnings_are_lines_without_the_name_of_a_class(
         assert line == "warning: 4 of 4 queries hold values beyond the table's; they count as its end"
 
 
+@pytest.mark.tier("all")
 def test_keys_of_another_client_name_the_file(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
