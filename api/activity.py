@@ -1,4 +1,4 @@
-"""What was asked in the last minutes, and what ran since the start: in memory, of bounded size, for whoever looks after the service."""
+"""Activity of the service: requests of the last minutes and runs since the start, in memory of bounded size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class Recent:
-    """Whole steps, the oldest first: requests, of which refused (4xx) and failed (5xx); and how often each error came in all of them."""
+    """Counts of whole steps, the oldest first: requests, of which refused (4xx) and failed (5xx); and how often each error came in all of them."""
 
     requests: list[int]
     refused: list[int]
@@ -34,7 +34,7 @@ class Recent:
 
 @dataclass
 class Runs:
-    """Of one version of a model, that succeeded."""
+    """Runs of one version of a model that succeeded."""
 
     count: int = 0
     samples: int = 0
@@ -47,7 +47,7 @@ class Activity:
         self._runs: dict[tuple[str, str], Runs] = {}  # no more than there are versions of models
 
     def answered(self, status: int, code: str | None) -> None:
-        """One request; `code` of its error, of which there are as many as classes."""
+        """Counts one request; `code` of its error, of which there are as many as classes."""
         step = self._step()
         step.requests += 1
         if status >= _FAILED:
@@ -67,7 +67,7 @@ class Activity:
         return self._runs.get((model, version), Runs())
 
     def recent(self) -> Recent:
-        """Without the step that is not over."""
+        """Returns recent counts without the step that is not over."""
         now = _number()
         known = {step.number: step for step in self._steps}
         steps = [known.get(number, _Step(number)) for number in range(now - STEPS, now)]

@@ -1,4 +1,4 @@
-"""What the service keeps in memory where it may use little: settings that nobody has set shrink, so that their defaults kill no process."""
+"""Memory budgets: defaults shrink if the service may use little memory; settings that were given stay."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Budgets:
         )
 
     def tell(self) -> None:
-        """In the log, with a warning where settings allow more than there is."""
+        """Writes the budgets to the log, with a warning where settings allow more than there is."""
         keys = self.device_key_bytes if self.cpu_key_bytes is None else self.cpu_key_bytes
         wanted = RUNNING_BYTES + self.memory_key_bytes + keys + self.body_memory_bytes
         facts = {"memory_bytes": self.memory_bytes, "kept_bytes": wanted}

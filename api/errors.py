@@ -1,4 +1,4 @@
-"""What the service answers beside the engine's errors: the same tree, the same two fields, one handler (`http/error_answers.py`)."""
+"""Errors of the service, beside the engine's: the same tree, the same two fields, one handler (`http/error_answers.py`)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BadRequestError(ServiceError):
 
 
 class UnauthorisedError(ServiceError):
-    """No API key, or one that is not known, has expired or was revoked."""
+    """The API key is missing, is not known, has expired or was revoked."""
 
     code = "unauthorised"
     http_status = 401
@@ -81,7 +81,7 @@ class UnknownTenantError(ServiceError):
 
 
 class UnknownApiKeyError(ServiceError):
-    """None of that name that is valid."""
+    """There is no valid API key of that name."""
 
     code = "unknown_api_key"
     http_status = 404
@@ -116,13 +116,13 @@ class WrongParametersError(ConflictError):
 class StructuredKeysError(WrongParametersError):
     """Keys or a model of a set with a structured secret, which this service does not take."""
 
-    code = "structured_keys_refused"
+    code = "structured_refused"
 
     @classmethod
     def of(cls, what: str, set_name: str) -> StructuredKeysError:
         return cls(
             f"{what}: parameter set '{set_name}' has a structured secret (block-binary small key), which this service does not take; its operator "
-            "allows it with the setting structured_keys"
+            "allows it with the setting 'structured'"
         )
 
 
@@ -200,7 +200,7 @@ class DamagedKeyError(KeyRequiredError):
 
 
 class QuotaError(ServiceError):
-    """Over a limit of the tenant."""
+    """The request exceeds a limit of the tenant."""
 
     code = "quota_exceeded"
     http_status = 429
@@ -219,7 +219,7 @@ class HeaderTooLargeError(ServiceError):
 
 
 class TooManyConnectionsError(ServiceError):
-    """More connections than all, one address or one tenant may have."""
+    """There are more connections than all, one address or one tenant may have."""
 
     code = "too_many_connections"
     http_status = 503
@@ -251,7 +251,7 @@ class DeadlineError(ServiceError):
 
 
 class StorageFullError(ServiceError):
-    """No room left where keys, inputs and results are kept."""
+    """There is no room left where keys, inputs and results are kept."""
 
     code = "storage_full"
     http_status = 507

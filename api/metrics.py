@@ -86,7 +86,7 @@ class Metrics:
         self.run.observe(run_seconds)
 
     def key_cache(self, engines: Mapping[str, Mapping[str, int]]) -> None:
-        """The engines' own counts, each of which begins again when its engine does."""
+        """Updates the engines' own counts, each of which begins again when its engine does."""
         for tier in ("memory", "device"):
             self.resident.labels(tier).set(sum(facts.get(f"{tier}_bytes", 0) for facts in engines.values()))
         for engine, facts in engines.items():
@@ -96,7 +96,7 @@ class Metrics:
                 self._seen[engine, name] = count
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Args: of bounded number: methods that HTTP has, templates of routes."""
+        """Counts an answer. Args: of bounded number: methods that HTTP has, templates of routes."""
         self.requests_answered += 1
         self.by_route.labels(method, route, str(status)).inc()
         self.duration.labels(method, route).observe(seconds)
@@ -106,7 +106,7 @@ class Metrics:
         self.build.labels(version, role, engine.get("instruction_set", ""), engine.get("cuda", "")).set(1)
 
     def text(self, sees: Callable[[str], bool]) -> bytes:
-        """Without the samples of models that whoever asks does not see."""
+        """Renders the metrics without the samples of models that whoever asks does not see."""
         return generate_latest(_Visible(self._registry, sees))
 
 

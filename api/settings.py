@@ -81,7 +81,7 @@ class Settings(BaseSettings):
     max_model_bytes: Positive = Field(
         2 << 30, description="A model that is uploaded over HTTP, bytes; files in the data folder may be larger."
     )
-    structured_keys: bool = Field(
+    structured: bool = Field(
         False,
         description="Serve models, and take evaluation keys, of parameter sets with structured secrets (`.._block`); they are refused otherwise.",
     )
@@ -249,7 +249,7 @@ class Settings(BaseSettings):
         return self
 
     def facts(self) -> dict[str, Any]:
-        """Every setting as it is in force, for the log: URLs without who signs in and without what is after '?'."""
+        """Returns every setting as it is in force, for the log: URLs without who signs in and without what is after '?'."""
         found = self.model_dump(mode="json")
         return found | {name: without_credentials(found[name]) for name in _URLS if found[name]}
 
@@ -276,8 +276,10 @@ class Settings(BaseSettings):
 
 
 def load_settings(**flags: Any) -> Settings:
-    """Raises:
-    ParameterError: a value out of its domain, or a file that cannot be used; one line for all of them.
+    """Loads the settings.
+
+    Raises:
+        ParameterError: a value out of its domain, or a file that cannot be used; one line for all of them.
     """
     file = os.environ.get(FILE_VARIABLE)
     if file and not Path(file).is_file():
@@ -294,7 +296,7 @@ def load_settings(**flags: Any) -> Settings:
 
 
 def without_credentials(url: str) -> str:
-    """Scheme, host and path, which may be logged; less where it is not clear which part is a password."""
+    """Returns scheme, host and path, which may be logged; less where it is not clear which part is a password."""
     scheme, mark, rest = url.partition("://")
     before, _, after = rest.rpartition("@")
     if not mark or re.search("[?#]", before):

@@ -1,7 +1,8 @@
-"""What can be wrong with the machine before a service listens, each as one line that names the file or the setting."""
+"""Checks of the machine before a service listens; each fault is one line that names the file or the setting."""
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import Final
 from cloakwork.api.settings import Settings
 from cloakwork.fhe_core.errors import ParameterError
 
+_DEVICE: Final = re.compile(r"cpu|cuda(:\d+(,\d+)*)?")
 _NO_PASSPHRASE: Final = "it is encrypted, and nobody is here to type a passphrase"
 
 
 def require_certificate(settings: Settings) -> None:
-    """Raises:
-    ParameterError: a file is missing, cannot be read or is none, or the key belongs to another certificate.
+    """Requires a readable certificate and its key.
+
+    Raises:
+        ParameterError: a file is missing, cannot be read or is none, or the key belongs to another certificate.
     """
     certificate, key = settings.tls_certificate, settings.tls_key
     if certificate is None or key is None:
@@ -35,6 +39,18 @@ def require_certificate(settings: Settings) -> None:
         ) from None
 
 
+def require_places(settings: Settings) -> None:
+    """Raises:
+    ParameterError: the data folder is a file, or a device has a name that is none.
+    """
+    folder = settings.data_folder
+    if folder.exists() and not folder.is_dir():
+        raise ParameterError(f"data_folder: expected a folder, got the file '{folder}'")
+    for device in settings.named_devices:
+        if not _DEVICE.fullmatch(device):
+            raise ParameterError(f"devices: expected auto, cpu, cuda, cuda:N or cuda:N,M,.., got '{device}'")
+
+
 def _require_readable(name: str, path: Path) -> None:
     try:
         with path.open("rb"):
@@ -44,8 +60,10 @@ def _require_readable(name: str, path: Path) -> None:
 
 
 def require_port(host: str, port: int) -> None:
-    """Raises:
-    ParameterError: the address is not this machine's, or somebody listens there.
+    """Requires a free port.
+
+    Raises:
+        ParameterError: the address is not this machine's, or somebody listens there.
     """
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(

@@ -1,16 +1,21 @@
-"""What `serve` says to somebody who looks at a terminal; in a pipe the log says it in JSON."""
+"""Output of `serve` on a terminal; in a pipe the log has it in JSON."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 from cloakwork.api.release import release
 from cloakwork.api.service.services import Services
+from cloakwork.models.repository_files import FACTS, ZOO_FOLDER, by_model
 
+_LOOK_SECONDS: Final = 0.5
+_BAR_COLUMNS: Final = 20
 _GONE: Final = ("retired", "removed")
 _REASONS: Final = {
-    "structured_keys_refused": "its parameter set has structured secrets; start with --structured",
+    "structured_refused": "its parameter set has structured secrets; start with --structured",
     "unloaded": "unloaded; POST /v2/repository/models/NAME/load loads it",
     "missing": "its file is missing",
 }
@@ -45,6 +50,32 @@ def ready(services: Services, urls: list[str], has_page: bool) -> str:
         where = ", ".join(f"{urls[0]}{path}" for path in ("/", "/docs", "/admin")[: 3 if settings.admin_page else 2])
         lines.append(f"page: {where}" if has_page else f"page: not built; {urls[0]}/ says how")
     return "\n".join(lines)
+
+
+def prepared(repository: Path, zoo: bool) -> tuple[int, int]:
+    """Counts the models that are compiled and described, and all: the first start compiles those of the zoo."""
+    versions = [each for model in by_model(repository) for each in model]
+    names = {path.stem for path in ZOO_FOLDER.glob("*.json") if "." not in path.stem} if zoo else set()
+    missing = names - {each.parent.name for each in versions}
+    described = sum(each.with_suffix(FACTS).is_file() for each in versions)
+    return len(versions) + described, 2 * (len(versions) + len(missing))
+
+
+async def show_preparing(services: Services) -> None:
+    """Draw a progress bar until it is cancelled; the cursor stays at its beginning, where the next line of the log goes."""
+    try:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            done, total = await asyncio.to_thread(prepared, services.models.repository, services.settings.zoo)
+            filled = _BAR_COLUMNS * done // max(1, total)
+            bar = "#" * filled + "." * (_BAR_COLUMNS - filled)
+            _draw(f"preparing models [{bar}] {100 * done // max(1, total)} %")
+    finally:
+        _draw("")
+
+
+def _draw(text: str) -> None:
+    print(f"\r\x1b[K{text}\r", end="", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def say(text: str) -> None:

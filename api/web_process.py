@@ -25,7 +25,7 @@ from cloakwork.api.http.page_content import read_content
 from cloakwork.api.release import release
 from cloakwork.api.service.services import Services, prepare
 from cloakwork.api.settings import Settings
-from cloakwork.api.start_checks import require_certificate, require_port
+from cloakwork.api.start_checks import require_certificate, require_places, require_port
 
 _KEEP_ALIVE_SECONDS = 15
 _STOP_SECONDS = 10
@@ -35,9 +35,10 @@ _log = logging.getLogger("cloakwork.server")
 
 
 def serve(settings: Settings) -> int:
-    """Until a signal; the exit status."""
+    """Serves until a signal, and returns the exit status."""
     logs.set_up(settings.log_level)
     _log.info("starting", extra=_about(settings))
+    require_places(settings)
     require_certificate(settings)
     require_port(settings.host, settings.port)
     room = allow_connections(settings.max_connections)
@@ -68,7 +69,7 @@ def serve(settings: Settings) -> int:
 
 
 def _about(settings: Settings) -> dict[str, object]:
-    """What runs, and how it is set: without secrets."""
+    """Returns what runs, and how it is set: without secrets."""
     return {
         "version": release(),
         "python": platform.python_version(),
@@ -91,7 +92,7 @@ class _Server(uvicorn.Server):
         self._telling: asyncio.Task[None] | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The second signal, of either kind, waits for nobody."""
+        """Handles signals; the second signal, of either kind, waits for nobody."""
         self._signal = sig
         self._services.stop_soon()
         super().handle_exit(signal.SIGINT if self.should_exit else sig, frame)
@@ -120,10 +121,15 @@ class _Server(uvicorn.Server):
         on_terminal = terminal.is_terminal()
         if on_terminal:
             terminal.say(terminal.listening(urls))
+        bar = asyncio.create_task(terminal.show_preparing(self._services)) if on_terminal else None
         try:
             await self._services.opened()
         except Exception:
             return  # the log says why
+        finally:
+            if bar is not None:
+                bar.cancel()
+                await asyncio.gather(bar, return_exceptions=True)
         models, refused = terminal.models_by_state(self._services)
         if on_terminal:
             terminal.say(terminal.ready(self._services, urls, bool(read_content())))
@@ -131,7 +137,7 @@ class _Server(uvicorn.Server):
             _log.info("models", extra={"ready": models, "refused": refused})
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """The last line is written here: Uvicorn ends the process by the signal that it got."""
+        """Shuts down; the last line is written here: Uvicorn ends the process by the signal that it got."""
         if self._telling is not None:
             self._telling.cancel()
             await asyncio.gather(self._telling, return_exceptions=True)

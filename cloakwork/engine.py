@@ -1,31 +1,62 @@
 """The TFHE engine by itself: keys, ciphertexts, and bootstraps that evaluate any function of small integers.
 
-`ClientKey` encrypts and decrypts; `Session` computes with its `evaluation_keys()`, and has no secret.
+- Look-ups: `ClientKey` encrypts and decrypts; `Session` computes with its `evaluation_keys()`, and has no secret. `eval_func`, `eval_sign`,
+  `eval_floor` and `eval_decomp` take integers of many bits.
+- Several owners of one key: `Party`, `joint_public_key`, `joint_evaluation_keys`, `combine`.
+- Levelled arithmetic: `LevelledClientKey` and `LevelledEvaluator` for sums, products and rotations of encrypted vectors, `Slots` for numbers in
+  slots, `ToLookups` and `FromLookups` for the way to look-ups and back.
 """
 
 from __future__ import annotations
 
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededCiphertexts, SeededPackedCiphertexts
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, concatenate
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.engine import has_cuda
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.large_precision import eval_decomp, eval_floor, eval_func, eval_sign
+from cloakwork.fhe_core.levelled.bridge_client import from_lookups_keys, to_lookups_key
+from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
+from cloakwork.fhe_core.levelled.client import LevelledClientKey
+from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
+from cloakwork.fhe_core.levelled.from_lookups import FromLookups
+from cloakwork.fhe_core.levelled.parameters import LevelledParameters
+from cloakwork.fhe_core.levelled.slots import Slots
+from cloakwork.fhe_core.levelled.to_lookups import ToLookups
+from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import ParameterSet, offered_sets, parameter_set
 from cloakwork.fhe_core.public_key import PublicKey
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.threshold import Party, combine, joint_evaluation_keys, joint_public_key
 
 __all__ = [
     "Ciphertexts",
     "ClientKey",
     "Encoding",
     "EvaluationKeys",
-    "ExpandedKey",
+    "FromLookups",
+    "LevelledCiphertexts",
+    "LevelledClientKey",
+    "LevelledEvaluator",
+    "LevelledParameters",
+    "LookupTables",
     "ParameterSet",
+    "Party",
     "PublicKey",
-    "SeededCiphertexts",
-    "SeededPackedCiphertexts",
     "Session",
+    "Slots",
+    "ToLookups",
+    "combine",
+    "concatenate",
+    "eval_decomp",
+    "eval_floor",
+    "eval_func",
+    "eval_sign",
+    "from_lookups_keys",
     "has_cuda",
+    "joint_evaluation_keys",
+    "joint_public_key",
     "offered_sets",
     "parameter_set",
+    "to_lookups_key",
 ]

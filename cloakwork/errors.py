@@ -1,4 +1,4 @@
-"""What cloakwork raises and warns of. Exceptions extend `FheError`; messages say what was expected, what was found and what to do."""
+"""The exceptions and warnings of cloakwork. Exceptions extend `FheError`; messages say what was expected, what was found and what to do."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from cloakwork.models.errors import (
     ImportFaultError,
     ReplacedValuesWarning,
     RoundedIntegersWarning,
+    UnsupportedModuleError,
 )
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "ServiceError",
     "ShapeError",
     "UnsupportedError",
+    "UnsupportedModuleError",
     "UnsupportedOperatorError",
     "UntrustedError",
     "WeakPassphraseError",

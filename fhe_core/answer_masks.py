@@ -28,7 +28,7 @@ _HASH: Final = 0x9E3779B97F4A7C15
 
 @cache
 def most_zero_words(words: int, word_bits: float) -> int:
-    """t, the least with C(words, t + 1) 2^(-bits (t + 1)) below 2^LIMIT_LOG2: uniform words have more zeros with at most that probability."""
+    """Returns t, the least with C(words, t + 1) 2^(-bits (t + 1)) below 2^LIMIT_LOG2: uniform words have more zeros with at most that probability."""
     zeros, log2 = 0, math.log2(words) - word_bits
     while zeros < words and log2 >= LIMIT_LOG2:
         zeros += 1
@@ -37,7 +37,8 @@ def most_zero_words(words: int, word_bits: float) -> int:
 
 
 def check_masks(ciphertexts: Ciphertexts) -> None:
-    """Raises: SerializationError: a mask has more zero words than uniform ones have, or as many words as have 128 bits in common with another's."""
+    """Checks the masks of an answer. Raises: SerializationError: a mask has more zero words than uniform ones have, or as many words as have 128
+    bits in common with another's."""
     params = ciphertexts.parameters
     rows = np.ascontiguousarray(on_host(ciphertexts.words)).reshape(-1, params.large_words)
     masks = rows[:, : params.large_dimension]

@@ -13,7 +13,7 @@ from cloakwork.fhe_core.switched_ciphertexts import load_results
 def load_ciphertexts(
     data: wire.Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
 ) -> Ciphertexts | PackedCiphertexts:
-    """Any kind from bytes, seeded and switched ones expanded (after `max_bytes` has been checked for the expanded size too)."""
+    """Loads any kind from bytes, seeded and switched ones expanded (after `max_bytes` has been checked for the expanded size too)."""
     header = wire.peek(data)
     if header.kind is wire.Kind.SWITCHED_CIPHERTEXTS:
         return load_results(data, parameters=parameters, max_bytes=max_bytes)

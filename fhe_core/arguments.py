@@ -1,4 +1,4 @@
-"""What the operations of a session are told beside ciphertexts, checked and in the form that the engine takes."""
+"""Validates the non-ciphertext arguments of a session, and converts them to the form that the engine takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_WEIGHT: Final = (1 << 31) - 1
 
 
 def checked_weights(weights: ArrayLike) -> NDArray[Any]:
-    """An integer matrix [R, C]."""
+    """Returns an integer matrix [R, C]."""
     matrix = np.asarray(weights)
     if matrix.ndim != 2 or matrix.dtype.kind not in "iub" or 0 in matrix.shape:
         raise ShapeError(
@@ -55,7 +55,7 @@ def table_numbers(index: ArrayLike | None, tables: int, shape: tuple[int, ...]) 
 
 
 def shift_coefficients(params: ParameterSet, shifts: ArrayLike) -> Small:
-    """The coefficients that hold f(m + s)."""
+    """Returns the coefficients that hold f(m + s)."""
     slots = 1 << slot_bits(params, Encoding.FULL_DOMAIN)
     array: NDArray[Any] = np.atleast_1d(np.asarray(shifts))
     if array.ndim != 1 or array.dtype.kind not in "iu" or array.size == 0:

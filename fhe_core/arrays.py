@@ -24,7 +24,7 @@ Progress: TypeAlias = Callable[[int, int], bool | None] | None
 
 
 def report(progress: Progress, done: int, total: int) -> None:
-    """Raises: CancelledError: progress returned False."""
+    """Reports progress. Raises: CancelledError: progress returned False."""
     if progress is not None and progress(done, total) is False:
         raise CancelledError(f"cancelled by progress after {done} of {total}")
 
@@ -33,6 +33,6 @@ Entry = TypeVar("Entry", bound=np.generic)
 
 
 def without_repeats(array: NDArray[Entry], keep: int = 1) -> NDArray[Entry]:
-    """A view with length 1 along axes that a broadcast repeats, but for the last `keep` ones."""
+    """Returns a view with length 1 along axes that a broadcast repeats, but for the last `keep` ones."""
     repeated = [stride == 0 and extent > 1 for stride, extent in zip(array.strides, array.shape, strict=True)]
     return array[tuple(slice(0, 1) if repeats else slice(None) for repeats in repeated[: array.ndim - keep])]

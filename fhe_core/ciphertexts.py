@@ -37,7 +37,7 @@ MAX_SCALAR = 1 << 31
 
 
 class _CiphertextArray(WireObject):
-    """What the four classes share: parameter set, logical shape, encoding, weight norm, key, and the words themselves."""
+    """The base of the four classes of ciphertexts: parameter set, logical shape, encoding, weight norm, key, and the words themselves."""
 
     kind: wire.Kind
     seeded: bool
@@ -105,7 +105,7 @@ class _CiphertextArray(WireObject):
         return message_bounds.whole(self._bounds)
 
     def with_message_bound(self, least: int, largest: int) -> Self:
-        """The same ciphertexts, of which the caller says that every message lies in [least, largest].
+        """Returns the same ciphertexts, of which the caller says that every message lies in [least, largest].
 
         For sums that stay smaller than the bounds of their terms add up to. Nothing checks it, and who sees the ciphertexts may see it:
         take it from what is publicly known, not from the values. A look-up of a message outside of its table gives a wrong value.
@@ -136,7 +136,7 @@ class _CiphertextArray(WireObject):
         return self._purpose
 
     def with_purpose(self, purpose: bytes | None) -> Self:
-        """The same ciphertexts, said to be for this. ShapeError: not 32 bytes."""
+        """Returns the same ciphertexts, said to be for this. ShapeError: not 32 bytes."""
         if purpose is not None and len(purpose) != wire.PURPOSE_BYTES:
             raise ShapeError(f"purpose: expected {wire.PURPOSE_BYTES} bytes, got {len(purpose)}; pass a digest")
         result = copy(self)
@@ -307,16 +307,16 @@ class Ciphertexts(_CiphertextArray):
         return result
 
     def _moved(self, words: Words | DeviceWords) -> Ciphertexts:
-        """The same ciphertexts in another place."""
+        """Returns the same ciphertexts in another place."""
         return self._like(words, self._noise.moved(self._parameters, words), self._bounds)
 
     def _rearranged(self, words: Words | DeviceWords, change: noise_terms.Rearrangement) -> Ciphertexts:
-        """Some of them, or in another order; `change` does it to an array with one more axis."""
+        """Returns some of them, or in another order; `change` does it to an array with one more axis."""
         noise = self._noise.rearranged(self._parameters, words, change)
         return self._like(words, noise, None if self._bounds is None else change(self._bounds))
 
     def with_encoding(self, encoding: Encoding) -> Ciphertexts:
-        """The same words read in another encoding."""
+        """Returns the same words read in another encoding."""
         if encoding in (Encoding.MESSAGE, Encoding.FULL_DOMAIN):
             slot_bits(self._parameters, encoding)
         if encoding is self._encoding:
@@ -345,7 +345,7 @@ class Ciphertexts(_CiphertextArray):
         return self._rearranged(self._words[chosen], lambda array: array[chosen])
 
     def reshape(self, *shape: int | Sequence[int]) -> Ciphertexts:
-        """The same ciphertexts in another shape; one extent may be -1."""
+        """Returns the same ciphertexts in another shape; one extent may be -1."""
         wanted: list[int] = []
         for part in shape:
             wanted += part if isinstance(part, Sequence) else [operator.index(part)]
@@ -364,23 +364,24 @@ class Ciphertexts(_CiphertextArray):
         return self._rearranged(words, lambda array: np.broadcast_to(array, (*shape, array.shape[-1])))
 
     def copy(self) -> Ciphertexts:
-        """With words of their own."""
+        """Copies ciphertexts with words of their own."""
         return self._moved(self._words.copy())
 
     # --- places ---
 
     def to_device(self, device: str = "cuda") -> Ciphertexts:
-        """On a GPU (`cuda:N`), or contiguous shares of the first axis on several (`cuda:N,M,..`); itself when it is there already."""
+        """Copies to the device: on a GPU (`cuda:N`), or contiguous shares of the first axis on several (`cuda:N,M,..`); itself when it is there
+        already."""
         if isinstance(self._words, DeviceWords):
             return self._moved(self._words.to_device(device))
         return self._moved(DeviceWords.upload(self._parameters, self._words, device))
 
     def to_host(self) -> Ciphertexts:
-        """In host memory; waits for the device. Itself when it is there already."""
+        """Copies to host memory; waits for the device. Itself when it is there already."""
         return self._moved(self._words.to_host()) if isinstance(self._words, DeviceWords) else self
 
     def to(self, device: str) -> Ciphertexts:
-        """`to_host` for "cpu", `to_device` for the others."""
+        """Copies with `to_host` for "cpu", `to_device` for the others."""
         return self.to_host() if device == "cpu" else self.to_device(device)
 
     def _interface(self) -> Any:
@@ -479,7 +480,7 @@ class SeededCiphertexts(_Seeded):
     kind = wire.Kind.CIPHERTEXTS
 
     def expand(self, device: str = "cpu") -> Ciphertexts:
-        """On the host, or on a GPU, where only seed and bodies travel."""
+        """Expands on the host, or on a GPU, where only seed and bodies travel."""
         bodies = self._words.reshape(-1, *lane_axis(self._parameters))
         if device != "cpu":
             array = device_words.expand_seeded(self._parameters, "lwe", self._seed, bodies, device)
@@ -503,7 +504,7 @@ class PackedCiphertexts(_CiphertextArray):
         return cls(header.parameters, words, header.shape, **header.metadata())
 
     def to_device(self, device: str = "cuda") -> PackedCiphertexts:
-        """On one GPU."""
+        """Copies to the device: on one GPU."""
         ordinals = device_words.cuda_ordinals(device)
         if len(ordinals) > 1:
             raise DeviceError(f"packed ciphertexts: expected one GPU, got '{device}'; a session spreads them by itself")
@@ -512,7 +513,7 @@ class PackedCiphertexts(_CiphertextArray):
         return PackedCiphertexts(self._parameters, words, self._shape, **self._metadata())
 
     def to_host(self) -> PackedCiphertexts:
-        """In host memory; those that are there already are returned as they are."""
+        """Copies to host memory; those that are there already are returned as they are."""
         if isinstance(self._words, np.ndarray):
             return self
         return PackedCiphertexts(self._parameters, self._words.to_host(), self._shape, **self._metadata())
@@ -524,7 +525,7 @@ class SeededPackedCiphertexts(_Seeded):
     kind = wire.Kind.PACKED_CIPHERTEXTS
 
     def expand(self, device: str = "cpu") -> PackedCiphertexts:
-        """On the host, or on a GPU, where only seed and bodies travel."""
+        """Expands on the host, or on a GPU, where only seed and bodies travel."""
         words: Any
         if device != "cpu":
             words = device_words.expand_seeded(self._parameters, "glwe", self._seed, self._words, device)
@@ -570,7 +571,7 @@ def _all_below(words: Words | DeviceWords, bound: int) -> bool:
 
 
 def check_compatible(x: _CiphertextArray, y: _CiphertextArray) -> None:
-    """Same parameter set, key (where known) and encoding."""
+    """Checks for the parameter set, key (where known) and encoding."""
     check_same_key(x.parameters, x.key_id, y.parameters, y.key_id, "ciphertexts")
     if x.encoding is not y.encoding:
         raise ParameterError(
@@ -581,7 +582,7 @@ def check_compatible(x: _CiphertextArray, y: _CiphertextArray) -> None:
 def check_same_key(
     params: ParameterSet, key_id: bytes | None, other: ParameterSet, other_id: bytes | None, what: str
 ) -> None:
-    """KeyMismatchError unless the sets are equal and the keys are equal or one of them is not known."""
+    """Raises KeyMismatchError unless the sets are equal and the keys are equal or one of them is not known."""
     if params != other:
         raise KeyMismatchError(
             f"{what}: expected parameter set '{params.name}', got '{other.name}'; encrypt with the set of the evaluation keys"
@@ -593,5 +594,5 @@ def check_same_key(
 
 
 def total_norm(*parts: Ciphertexts) -> float:
-    """Weight norm of a sum of the parts."""
+    """Returns weight norm of a sum of the parts."""
     return noise_terms.joint_norm([part.noise for part in parts])

@@ -62,7 +62,7 @@ class ClientKey:
 
     @classmethod
     def generate(cls, parameters: str | ParameterSet) -> ClientKey:
-        """A fresh key from the operating system's entropy."""
+        """Generates a fresh key from the operating system's entropy."""
         return cls(_engine.SecretKey.generate(_resolve(parameters)), os.urandom(KEY_ID_BYTES))
 
     @classmethod
@@ -108,7 +108,7 @@ class ClientKey:
 
     @classmethod
     def load(cls, path: PathLike, passphrase: str) -> ClientKey:
-        """From a file of `save`. SerializationError for a damaged file or a wrong passphrase."""
+        """Loads a key from a file of `save`. SerializationError for a damaged file or a wrong passphrase."""
         header, secret = keystore.load_secret(path, passphrase)
         return cls(_engine.SecretKey.restore(header.parameters, secret), header.key_id or bytes(KEY_ID_BYTES))
 
@@ -125,7 +125,7 @@ class ClientKey:
     def encrypt(
         self, values: ArrayLike, *, seeded: bool = False, encoding: Encoding | None = None
     ) -> Ciphertexts | SeededCiphertexts:
-        """One LWE ciphertext per value, of the same shape; with r > 1 lanes values [.., r] give ciphertexts [..].
+        """Returns one LWE ciphertext per value, of the same shape; with r > 1 lanes values [.., r] give ciphertexts [..].
 
         `seeded` ones are about kN / r times smaller and are expanded by the server.
 
@@ -137,13 +137,13 @@ class ClientKey:
         return self._encrypt_words(encode(self.parameters, values, chosen), chosen, seeded)
 
     def encrypt_bits(self, values: ArrayLike, *, seeded: bool = False) -> Ciphertexts | SeededCiphertexts:
-        """Booleans at -1/8 and +1/8 of the torus, for gates."""
+        """Returns booleans at -1/8 and +1/8 of the torus, for gates."""
         return self._encrypt_words(encode(self.parameters, values, Encoding.BOOLEAN), Encoding.BOOLEAN, seeded)
 
     def encrypt_torus(
         self, values: ArrayLike, *, seeded: bool = False, limit: float = DEFAULT_TORUS_LIMIT
     ) -> Ciphertexts | SeededCiphertexts:
-        """Fractions of the torus in [-limit, limit]. Beyond 1/4 they enter the padding that activations need."""
+        """Returns fractions of the torus in [-limit, limit]. Beyond 1/4 they enter the padding that activations need."""
         words = encode(self.parameters, values, Encoding.TORUS, limit)
         return self._encrypt_words(words, Encoding.TORUS, seeded)
 
@@ -158,7 +158,8 @@ class ClientKey:
     def encrypt_packed(
         self, values: ArrayLike, *, seeded: bool = True, encoding: Encoding | None = None
     ) -> PackedCiphertexts | SeededPackedCiphertexts:
-        """N values of a lane to a GLWE ciphertext: one word each when seeded, k / r + 1 when not. `Session.extract` makes LWE ciphertexts of them."""
+        """Returns N values of a lane to a GLWE ciphertext: one word each when seeded, k / r + 1 when not. `Session.extract` makes LWE ciphertexts
+        of them."""
         chosen = default_encoding(self.parameters) if encoding is None else encoding
         words = encode(self.parameters, values, chosen)
         shape = ciphertext_shape(self.parameters, words.shape)
@@ -167,7 +168,7 @@ class ClientKey:
         return packed if seeded else packed.expand()
 
     def encrypt_integers(self, values: ArrayLike, modulus: int) -> ModularIntegers:
-        """Integers in [-q/2, q) modulo q, 2 to 2^32, one ciphertext each, for `large_precision`.
+        """Encrypts integers in [-q/2, q) modulo q, 2 to 2^32, one ciphertext each, for `large_precision`.
 
         Raises:
             ParameterError: a value out of range (the message names its position, never the value), or a modulus beyond what encryptions of
@@ -179,7 +180,7 @@ class ClientKey:
         return ModularIntegers(ciphertexts, modulus)
 
     def encrypt_integers_seeded(self, values: ArrayLike, modulus: int) -> SeededCiphertexts:
-        """The same kN + 1 times smaller; the server computes with `ModularIntegers(seeded.expand(), modulus)`."""
+        """Encrypts the same kN + 1 times smaller; the server computes with `ModularIntegers(seeded.expand(), modulus)`."""
         words, norm = self._integer_words(values, modulus)
         ciphertexts = self._encrypt_words(words, Encoding.TORUS, True, norm)
         assert isinstance(ciphertexts, SeededCiphertexts)
@@ -217,7 +218,7 @@ class ClientKey:
     def decrypt(
         self, ciphertexts: AnyCiphertexts, *, return_noise: bool = False, expected: ArrayLike | None = None
     ) -> NDArray[Any] | tuple[NDArray[Any], Reals]:
-        """Values of the ciphertexts' shape (with r > 1 lanes `shape` + [r]): bool, int64 or float64 by their encoding.
+        """Returns values of the ciphertexts' shape (with r > 1 lanes `shape` + [r]): bool, int64 or float64 by their encoding.
 
         A message is given modulo 2^(p+1), so that a sum that ran into the padding shows. Noise, on request, is the distance of the
         phase from the decoded value (from `expected`, where given) as a fraction of the torus; fractions of the torus need `expected`.
@@ -232,13 +233,13 @@ class ClientKey:
         return values, phase_error(self.parameters, phases, reference, ciphertexts.encoding)
 
     def decrypt_integers(self, integers: ModularIntegers, *, signed: bool = False) -> NDArray[np.int64]:
-        """int64 in [0, q), or nearest to zero in [-q/2, q/2): of 2^B, two's complement."""
+        """Decrypts to int64 in [0, q), or nearest to zero in [-q/2, q/2): of 2^B, two's complement."""
         phases = self.phases(integers.ciphertexts)
         values = decode_integers(self.parameters, phases, integers.modulus)
         return np.where(values >= (integers.modulus + 1) // 2, values - integers.modulus, values) if signed else values
 
     def phases(self, ciphertexts: AnyCiphertexts) -> Phases:
-        """Message plus noise of every ciphertext, torus words in [0, Q) of the shape of `decrypt`."""
+        """Returns message plus noise of every ciphertext, torus words in [0, Q) of the shape of `decrypt`."""
         check_same_key(
             self.parameters, self._key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts to decrypt"
         )

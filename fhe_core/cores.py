@@ -6,5 +6,5 @@ import os
 
 
 def usable_cores() -> int:
-    """CPUs that this process may run on."""
+    """Returns CPUs that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

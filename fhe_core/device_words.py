@@ -24,7 +24,7 @@ Rows: TypeAlias = NDArray[np.int64]
 
 
 def device_ordinals(device: str) -> list[int]:
-    """The N of `cuda:N` or `cuda:N,M,..`; empty for a bare family name."""
+    """Returns N of `cuda:N` or `cuda:N,M,..`; empty for a bare family name."""
     family, colon, ordinals = device.partition(":")
     numbers = [int(n) for n in ordinals.split(",") if n.isdecimal()]
     if (
@@ -39,7 +39,7 @@ def device_ordinals(device: str) -> list[int]:
 
 
 def cuda_ordinals(device: str) -> list[int]:
-    """The GPUs that hold arrays of a CUDA device's name; `cuda` is `cuda:0`."""
+    """Returns the GPUs that hold arrays of a CUDA device's name; `cuda` is `cuda:0`."""
     numbers = device_ordinals(device) or [0]
     if device == "cpu":
         raise DeviceError("device: expected 'cuda', 'cuda:N' or 'cuda:N,M,..', got 'cpu'; use to_host")
@@ -111,13 +111,13 @@ class DeviceWords:
 
     @classmethod
     def of(cls, params: ParameterSet, array: Base) -> DeviceWords:
-        """All of an array [.., kN + 1] on one device or several."""
+        """Gathers all of an array [.., kN + 1] on one device or several."""
         shape = tuple(array.shape)
         return cls(params, array.reshape((math.prod(shape[:-1]), shape[-1])), shape[:-1])
 
     @classmethod
     def upload(cls, params: ParameterSet, words: Words, device: str) -> DeviceWords:
-        """Over several devices, contiguous shares of the first axis."""
+        """Uploads words over several devices, contiguous shares of the first axis."""
         ordinals = cuda_ordinals(device)
         rows = np.ascontiguousarray(words).reshape(-1, words.shape[-1])
         if len(ordinals) == 1:
@@ -192,7 +192,8 @@ class DeviceWords:
         return DeviceWords(self._params, self._base, rows.shape, rows)
 
     def leading(self, count: int) -> Callable[[], Words]:
-        """The first words of every ciphertext: enqueues their copy and returns what waits for it and gives them, [.., count], in host memory."""
+        """Returns the first words of every ciphertext: enqueues their copy and returns what waits for it and gives them, [.., count], in host
+        memory."""
         copies = [part.leading_columns(count) for part in self._parts]
         shape, rows = (*self.shape[:-1], count), self._rows
 
@@ -205,7 +206,7 @@ class DeviceWords:
     # --- the words themselves ---
 
     def contiguous(self) -> Base:
-        """[B, kN + 1] in order."""
+        """Returns [B, kN + 1] in order."""
         if self._rows is None or isinstance(self._base, ShardedArray):
             return self._base
         flat = self._rows.reshape(-1)
@@ -214,7 +215,7 @@ class DeviceWords:
         return engine.combined(self._params, len(flat), (self._base, flat.astype(np.int32), 1))
 
     def array(self) -> Base:
-        """The words in their shape as one DeviceArray or ShardedArray."""
+        """Returns the words in their shape as one DeviceArray or ShardedArray."""
         return self.contiguous().reshape(self.shape)
 
     def copy(self) -> DeviceWords:
@@ -246,7 +247,7 @@ def combine(
     *terms: tuple[DeviceWords, Factors],
     constants: NDArray[np.uint64] | None = None,
 ) -> DeviceWords:
-    """The sum of one or two words-times-factor, broadcast to `shape`, with constants (of that shape) on the bodies."""
+    """Returns the sum of one or two words-times-factor, broadcast to `shape`, with constants (of that shape) on the bodies."""
     count = math.prod(shape)
     bases = [words._base for words, _ in terms]
     if any(base.device != bases[0].device for base in bases):
@@ -276,7 +277,7 @@ class _Term:
         return self.base, self.rows, self.factors
 
     def part(self, number: int, share: slice) -> engine.Term:
-        """On device `number` of several, where rows are in order."""
+        """Returns the part on device `number` of several, where rows are in order."""
         assert isinstance(self.base, ShardedArray)
         factors = self.factors if isinstance(self.factors, int) else self.factors[share].copy()
         return self.base.parts[number], None, factors
@@ -329,7 +330,7 @@ def concatenate(params: ParameterSet, parts: Sequence[DeviceWords], axis: int) -
 
 
 def on_host(words: Words | DeviceWords | DeviceArray) -> Words:
-    """numpy words, downloaded when they are on a device."""
+    """Returns numpy words, downloaded when they are on a device."""
     return words if isinstance(words, np.ndarray) else words.to_host()
 
 
@@ -343,7 +344,7 @@ def broadcast_shape(
 
 
 def expand_seeded(params: ParameterSet, kind: str, seed: bytes, bodies: Words, device: str) -> Base:
-    """Seeded ciphertexts on a device: only seed and bodies travel."""
+    """Expands seeded ciphertexts on a device: only seed and bodies travel."""
     ordinals = cuda_ordinals(device)
     count = len(bodies)
     bounds = [count * i // len(ordinals) for i in range(len(ordinals) + 1)]
@@ -355,7 +356,7 @@ def expand_seeded(params: ParameterSet, kind: str, seed: bytes, bodies: Words, d
 
 
 def external(words: object) -> Base | None:
-    """Words on devices: ours as they are, those of torch or CuPy as an array of ours; None for host memory."""
+    """Returns words on devices: ours as they are, those of torch or CuPy as an array of ours; None for host memory."""
     if isinstance(words, ShardedArray) or engine.is_device_array(words):
         return words
     return engine.borrowed(words)

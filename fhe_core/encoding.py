@@ -23,7 +23,7 @@ DEFAULT_TORUS_LIMIT = 0.25
 
 
 class Encoding(IntEnum):
-    """How a phase stands for a value; the number is the byte of the wire format."""
+    """The encoding of a value by a phase; the number is the byte of the wire format."""
 
     TORUS = 0
     MESSAGE = 1
@@ -37,7 +37,7 @@ class Encoding(IntEnum):
 
 
 def default_encoding(params: ParameterSet) -> Encoding:
-    """Booleans of gate sets, messages of exact ones, torus values of approximate ones."""
+    """Returns booleans of gate sets, messages of exact ones, torus values of approximate ones."""
     kinds = {"gate": Encoding.BOOLEAN, "exact": Encoding.MESSAGE, "approximate": Encoding.TORUS}
     return kinds[params.kind]
 
@@ -48,7 +48,7 @@ def default_encoding(params: ParameterSet) -> Encoding:
 def encode(
     params: ParameterSet, values: ArrayLike, encoding: Encoding, torus_limit: float = DEFAULT_TORUS_LIMIT
 ) -> Phases:
-    """Values of any shape to torus words of the same shape, uint64 in [0, Q). ParameterError names the first position out of range."""
+    """Encodes values of any shape to torus words of the same shape, uint64 in [0, Q). ParameterError names the first position out of range."""
     if encoding is Encoding.BOOLEAN:
         return encode_booleans(params, values)
     if encoding is Encoding.TORUS:
@@ -57,7 +57,7 @@ def encode(
 
 
 def encode_messages(params: ParameterSet, values: ArrayLike, encoding: Encoding = Encoding.MESSAGE) -> Phases:
-    """floor((m Q + 2^(b-1)) / 2^b) mod Q with b = p + 1 (message) or p (full_domain)."""
+    """Encodes messages as floor((m Q + 2^(b-1)) / 2^b) mod Q with b = p + 1 (message) or p (full_domain)."""
     bits = slot_bits(params, encoding)
     array = np.asarray(values)
     if array.dtype.kind not in "iub":
@@ -74,7 +74,7 @@ def encode_messages(params: ParameterSet, values: ArrayLike, encoding: Encoding 
 
 
 def encode_booleans(params: ParameterSet, values: ArrayLike) -> Phases:
-    """False to -floor(Q/8), True to +floor(Q/8)."""
+    """Encodes False as -floor(Q/8), True as +floor(Q/8)."""
     array = np.asarray(values)
     if array.dtype != np.bool_:
         if array.dtype.kind not in "iu":
@@ -88,7 +88,7 @@ def encode_booleans(params: ParameterSet, values: ArrayLike) -> Phases:
 
 
 def encode_torus(params: ParameterSet, values: ArrayLike, limit: float = DEFAULT_TORUS_LIMIT) -> Phases:
-    """Fractions of the torus in [-limit, limit], limit at most 1/2: round(x Q) mod Q."""
+    """Encodes fractions of the torus in [-limit, limit], limit at most 1/2: round(x Q) mod Q."""
     array = real_array(values, "torus values")
     if not 0 < limit <= 0.5:
         raise ParameterError(f"torus limit: expected a number in (0, 0.5], got {limit}; it is a fraction of the torus")
@@ -103,12 +103,12 @@ def encode_torus(params: ParameterSet, values: ArrayLike, limit: float = DEFAULT
 
 
 def torus_constant(params: ParameterSet, numerator: int, denominator: int) -> int:
-    """The torus word of numerator / denominator, rounded down, in [0, Q)."""
+    """Returns the torus word of numerator / denominator, rounded down, in [0, Q)."""
     return (numerator * params.modulus // denominator) % params.modulus
 
 
 def slot_bits(params: ParameterSet, encoding: Encoding) -> int:
-    """log2 of the number of slots on the whole torus: p + 1 with padding, p without."""
+    """Returns log2 of the number of slots on the whole torus: p + 1 with padding, p without."""
     if params.message_bits == 0:
         raise ParameterError(
             f"parameter set '{params.name}' is of kind {params.kind} and has no integer messages; "
@@ -121,7 +121,7 @@ def slot_bits(params: ParameterSet, encoding: Encoding) -> int:
 
 
 def decode(params: ParameterSet, phases: Phases, encoding: Encoding) -> NDArray[np.generic]:
-    """Phases in [0, Q) to values: bool, int64 or float64 of the same shape.
+    """Decodes phases in [0, Q) to values: bool, int64 or float64 of the same shape.
 
     A `message` is given modulo 2^(p+1): at least 2^p means that a sum ran into the padding.
     """
@@ -135,13 +135,13 @@ def decode(params: ParameterSet, phases: Phases, encoding: Encoding) -> NDArray[
 
 
 def centre(params: ParameterSet, words: Phases) -> Integers:
-    """[0, Q) to [-(Q-1)/2, (Q-1)/2]."""
+    """Maps [0, Q) to [-(Q-1)/2, (Q-1)/2]."""
     signed = words.astype(np.int64)
     return np.where(signed > (params.modulus - 1) // 2, signed - params.modulus, signed)
 
 
 def phase_error(params: ParameterSet, phases: Phases, decoded: NDArray[np.generic], encoding: Encoding) -> Reals:
-    """phase - encode(decoded), as a fraction of the torus in [-1/2, 1/2)."""
+    """Returns phase - encode(decoded), as a fraction of the torus in [-1/2, 1/2)."""
     if encoding in (Encoding.BOOLEAN, Encoding.TORUS):
         ideal = encode(params, decoded, encoding, 0.5)
     else:
@@ -157,7 +157,7 @@ def phase_error(params: ParameterSet, phases: Phases, decoded: NDArray[np.generi
 
 
 def negate(params: ParameterSet, words: Phases) -> Phases:
-    """-x modulo Q, word by word."""
+    """Returns -x modulo Q, word by word."""
     return (np.uint64(params.modulus) - words) % np.uint64(params.modulus)
 
 
@@ -168,7 +168,7 @@ def first_position(mask: NDArray[np.bool_]) -> int | tuple[int, ...]:
 
 
 def real_array(values: ArrayLike, name: str) -> Reals:
-    """As float64; ShapeError for what is not real numbers."""
+    """Returns an array as float64; ShapeError for what is not real numbers."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"{name}: expected real numbers, got dtype {array.dtype}; convert them to float64")

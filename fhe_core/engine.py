@@ -1,4 +1,4 @@
-"""What the compiled engine gives the public side, in types: expanded keys, sessions, and arrays on devices.
+"""Types of the compiled engine for the public side: expanded keys, sessions, and arrays on devices.
 
 Only some builds have a CUDA back end. This module alone asks; the others name what is here.
 """
@@ -95,7 +95,7 @@ class EngineSession(Protocol[Held]):
 
 
 class HostSession(EngineSession[Words], Protocol):
-    """On the CPU."""
+    """A session on the CPU."""
 
     @property
     def threads(self) -> int: ...
@@ -113,7 +113,7 @@ Place = TypeVar("Place", bound=Words | DeviceArray)
 
 
 class DeviceSession(EngineSession[Words | DeviceArray], Protocol):
-    """On one GPU. Calls on its arrays return when their work is enqueued."""
+    """A session on one GPU. Calls on its arrays return when their work is enqueued."""
 
     @property
     def device(self) -> int: ...
@@ -153,7 +153,7 @@ class DeviceSession(EngineSession[Words | DeviceArray], Protocol):
 
 
 class SeededKey(Protocol):
-    """What keys are expanded from."""
+    """Seeded keys, from which keys are expanded."""
 
     @property
     def parameters(self) -> ParameterSet: ...
@@ -218,7 +218,7 @@ def free_bytes(ordinal: int) -> int:
 
 
 def host_array(shape: Sequence[int], dtype: Any) -> NDArray[Any]:
-    """Uninitialised; in page-locked memory where the build has it, so that downloads need no copy."""
+    """Allocates an array, uninitialised; in page-locked memory where the build has it, so that downloads need no copy."""
     return _engine.pinned_empty(shape, dtype) if has_cuda() else np.empty(shape, dtype)
 
 
@@ -231,7 +231,7 @@ def is_device_array(words: object) -> TypeGuard[DeviceArray]:
 
 
 def borrowed(words: Any) -> DeviceArray | None:
-    """Memory of torch or CuPy on a device as an array of ours; None for host memory."""
+    """Returns memory of torch or CuPy on a device as an array of ours; None for host memory."""
     if not has_cuda():
         return None
     if hasattr(words, "__dlpack_device__"):
@@ -243,7 +243,7 @@ def borrowed(words: Any) -> DeviceArray | None:
 
 
 def expanded(params: ParameterSet, kind: str, seed: bytes, bodies: Words, ordinal: int, first: int = 0) -> DeviceArray:
-    """Seeded ciphertexts, of kind "lwe" or "glwe", on a device. Args: first: the number of the first one under its seed."""
+    """Expands seeded ciphertexts, of kind "lwe" or "glwe", on a device. Args: first: the number of the first one under its seed."""
     return _engine.device_expand(params, kind, seed, np.ascontiguousarray(bodies), ordinal, first)
 
 
@@ -256,7 +256,7 @@ NOTHING: Term = (None, None, 1)
 def combined(
     params: ParameterSet, rows: int, x: Term, y: Term = NOTHING, constants: NDArray[np.uint64] | None = None
 ) -> DeviceArray:
-    """x + y, with constants on the bodies."""
+    """Returns x + y, with constants on the bodies."""
     (x_words, x_rows, x_factors), (y_words, y_rows, y_factors) = x, y
     return _engine.device_combine(
         params, rows, cast(Any, x_words), x_rows, x_factors, cast(Any, y_words), y_rows, y_factors, constants
@@ -264,5 +264,5 @@ def combined(
 
 
 def concatenated(parts: Sequence[DeviceArray], outer: int, shape: Sequence[int]) -> DeviceArray:
-    """Arrays side by side behind `outer` items, in the shape that results."""
+    """Returns arrays side by side behind `outer` items, in the shape that results."""
     return _engine.device_concatenate(cast(Sequence[_engine.DeviceArray], parts), outer, shape)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 
 class FheError(Exception):
-    """Every error that the engine raises on purpose."""
+    """The base of all errors that the engine raises on purpose."""
 
     code: ClassVar[str] = "fhe_error"
     http_status: ClassVar[int] = 500

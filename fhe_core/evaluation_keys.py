@@ -100,7 +100,7 @@ class ExpandedKey:
 
     @property
     def nbytes(self) -> int:
-        """On all devices together."""
+        """Bytes on all devices together."""
         return sum(key.nbytes for key in self.engine_keys)
 
     def __repr__(self) -> str:
@@ -108,7 +108,7 @@ class ExpandedKey:
 
 
 def _ordinals(device: str) -> list[int]:
-    """The GPUs of a device's name, of which this build can use some; none for the CPU."""
+    """Returns the GPUs of a device's name, of which this build can use some; none for the CPU."""
     numbers = device_ordinals(device)
     if device == "cpu":
         return []

@@ -41,7 +41,7 @@ def extract_on_host(session: HostSession, packed: PackedCiphertexts) -> Words:
 
 
 def extract_columns_on_host(session: HostSession, packed: PackedCiphertexts, columns: NDArray[np.int64]) -> Words:
-    """[items, columns, kN + r]: of the last axis of the values these columns, ascending, alone."""
+    """Returns [items, columns, kN + r]: of the last axis of the values these columns, ascending, alone."""
     size, width = packed.parameters.polynomial_size, packed.shape[-1]
     items = packed.size // width
     values = (np.arange(items)[:, None] * width + columns).reshape(-1)
@@ -55,7 +55,7 @@ def extract_columns_on_host(session: HostSession, packed: PackedCiphertexts, col
 
 
 def extract_on_devices(sessions: Sequence[DeviceSession], packed: Packed) -> Base:
-    """On one device, or shares of the first axis of the values on each."""
+    """Extracts on one device, or shares of the first axis of the values on each."""
     count, items = len(sessions), packed.shape[0] if packed.shape else 1
     each = packed.size // items
     bounds = [items * i // count * each for i in range(count + 1)]
@@ -64,7 +64,7 @@ def extract_on_devices(sessions: Sequence[DeviceSession], packed: Packed) -> Bas
 
 
 def extract_values(session: DeviceSession, packed: Packed, first: int, last: int) -> DeviceArray:
-    """Values first .. last - 1 on a device."""
+    """Returns values first .. last - 1 on a device."""
     params = packed.parameters
     size, words = params.polynomial_size, params.large_words
     if last <= first:
@@ -78,7 +78,7 @@ def extract_values(session: DeviceSession, packed: Packed, first: int, last: int
 
 
 def _glwe_on_device(session: DeviceSession, packed: Packed, start: int, stop: int) -> DeviceArray:
-    """GLWE ciphertexts start .. stop - 1; seeded ones are expanded there."""
+    """Returns GLWE ciphertexts start .. stop - 1; seeded ones are expanded there."""
     if isinstance(packed, SeededPackedCiphertexts):
         return engine.expanded(packed.parameters, "glwe", packed.seed, packed.bodies[start:stop], session.device, start)
     held: Words | DeviceArray = packed.words

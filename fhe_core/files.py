@@ -18,7 +18,7 @@ SECRET_MODE = 0o600
 
 @contextlib.contextmanager
 def atomic_writer(path: PathLike, mode: int = PUBLIC_MODE) -> Iterator[BinaryIO]:
-    """A binary stream whose bytes appear under `path` all at once when the block ends well, and leave nothing behind when it fails."""
+    """Opens a binary stream whose bytes appear under `path` all at once when the block ends well, and leave nothing behind when it fails."""
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), mode)
@@ -36,7 +36,8 @@ def atomic_writer(path: PathLike, mode: int = PUBLIC_MODE) -> Iterator[BinaryIO]
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Nobody else who asks for it has the folder, in this process or another. A lock of the kernel, which ends with the process that holds it.
+    """Locks a folder: nobody else who asks for it has the folder, in this process or another. A lock of the kernel, which ends with the process
+    that holds it.
 
     Network file systems without locks for folders give none: what must hold there too is done with names that appear once (`os.link`).
     """

@@ -1,4 +1,4 @@
-"""What a decryption by several parties adds, and what it tells: flooding noise and the bits that key recovery may gain by it.
+"""Noise that a decryption by several parties adds, and its leakage: flooding noise and the bits that key recovery may gain by it.
 
 A party's part of a decryption is its product with the mask, which would tell the ciphertext's noise, and that depends on the keys of the
 others. So it adds a discrete Gaussian f of standard deviation F, as large as the result bears. Who simulates the decryption from the message
@@ -29,7 +29,7 @@ TAIL_LOG2 = -128.0  # that squares of noise add up to more than is counted
 
 
 def decryption_margin(params: noise.NoiseParameters, encoding: Encoding) -> float | None:
-    """Distance in torus units from a value's phase to the next wrong one; None for fractions of the torus, which have none."""
+    """Returns distance in torus units from a value's phase to the next wrong one; None for fractions of the torus, which have none."""
     match encoding:
         case Encoding.BOOLEAN:
             return 1 / 8
@@ -42,7 +42,7 @@ def decryption_margin(params: noise.NoiseParameters, encoding: Encoding) -> floa
 
 
 def flooding_sigma(params: noise.NoiseParameters, margin: float, weight_norm: float) -> float:
-    """Standard deviation F of each party's flooding, torus units: what the margin leaves at `FAILURE_LOG2`, shared by the parties.
+    """Returns standard deviation F of each party's flooding, torus units: what the margin leaves at `FAILURE_LOG2`, shared by the parties.
 
     Raises:
         ParameterError: the ciphertext's own noise leaves nothing.
@@ -58,7 +58,7 @@ def flooding_sigma(params: noise.NoiseParameters, margin: float, weight_norm: fl
 
 
 def noise_ratio(params: noise.NoiseParameters, sigma: float, weight_norm: float) -> float:
-    """E[e^2] / F^2 of one decrypted value."""
+    """Returns E[e^2] / F^2 of one decrypted value."""
     return (_noise_deviation(params, weight_norm) / sigma) ** 2
 
 
@@ -68,7 +68,7 @@ def _noise_deviation(params: noise.NoiseParameters, weight_norm: float) -> float
 
 
 def _deviations(p_log2: float) -> float:
-    """z with P(|X| > z) = 2^p_log2 for a standard Gaussian, by bisection."""
+    """Returns z with P(|X| > z) = 2^p_log2 for a standard Gaussian, by bisection."""
     low, high = 0.0, 40.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -78,7 +78,7 @@ def _deviations(p_log2: float) -> float:
 
 @dataclass(frozen=True)
 class Leakage:
-    """What a party's decryptions told so far: the sum of their noise ratios, and the largest."""
+    """Leakage of a party's decryptions so far: the sum of their noise ratios, and the largest."""
 
     total: float = 0.0
     largest: float = 0.0
@@ -93,7 +93,8 @@ class Leakage:
         return self.total + 2 * math.sqrt(self.largest * self.total * tail) + 2 * self.largest * tail
 
     def bits_lost(self, security_bits: float) -> float:
-        """That an attack which searches for something gains at most; all of them where S is too large for the bound to say anything."""
+        """Bounds the bits that an attack which searches for something gains at most; all of them where S is too large for the bound to say
+        anything."""
         loss = self.square_sum / 2 * math.log2(math.e)
         return security_bits if loss >= security_bits else 2 * math.sqrt(security_bits * loss) - loss
 

@@ -43,7 +43,7 @@ INPUT_COUNTS = dict.fromkeys(TWO_INPUT_GATES, 2) | {"NOT": 1, "MUX": 3, "MAJORIT
 
 
 class Bootstraps(Protocol):
-    """What gates need of a session."""
+    """The protocol of a session for gates."""
 
     @property
     def parameters(self) -> ParameterSet:
@@ -62,7 +62,7 @@ class Bootstraps(Protocol):
 def evaluate(
     session: Bootstraps, gate: str | ArrayLike, *inputs: Ciphertexts, progress: Progress = None
 ) -> Ciphertexts:
-    """One gate for all, or an array of names of two-input gates that broadcasts with the inputs.
+    """Evaluates one gate for all, or an array of names of two-input gates that broadcasts with the inputs.
 
     Raises:
         ParameterError: an unknown gate, a wrong number of inputs, or inputs too noisy for the set.
@@ -118,7 +118,7 @@ def _mixed(
 
 
 def _majority(session: Bootstraps, a: Ciphertexts, b: Ciphertexts, c: Ciphertexts, progress: Progress) -> Ciphertexts:
-    """sign(a + b + c), or sign(r + c) where r is a + b refreshed to exactly -1/4, 0 or 1/4."""
+    """Returns sign(a + b + c), or sign(r + c) where r is a + b refreshed to exactly -1/4, 0 or 1/4."""
     params = session.parameters
     norm = total_norm(a, b, c)
     if norm <= _norm_limit(params):
@@ -134,7 +134,7 @@ def _majority(session: Bootstraps, a: Ciphertexts, b: Ciphertexts, c: Ciphertext
 def _mux(
     session: Bootstraps, select: Ciphertexts, a: Ciphertexts, b: Ciphertexts, *, progress: Progress
 ) -> Ciphertexts:
-    """select ? a : b = OR(AND(select, a), AND(NOT select, b))."""
+    """Returns select ? a : b = OR(AND(select, a), AND(NOT select, b))."""
     try:
         shape = np.broadcast_shapes(select.shape, a.shape, b.shape)
     except ValueError:

@@ -37,7 +37,7 @@ class ScryptCost:
     p: int = 1
 
     def check(self) -> None:
-        """SerializationError beyond the limits, so that a file cannot make its reader work without end."""
+        """Raises SerializationError beyond the limits, so that a file cannot make its reader work without end."""
         if not (
             _MIN_LOG2_N <= self.log2_n <= _MAX_LOG2_N
             and self.r >= 1
@@ -78,7 +78,7 @@ def seal(secret: bytes, header: bytes, passphrase: str, cost: ScryptCost = DEFAU
 
 
 def authentication_code(secret: bytes, message: bytes) -> bytes:
-    """HMAC-SHA-256 of a message, under a key that follows from the exported secret key and is used for nothing else."""
+    """Returns HMAC-SHA-256 of a message, under a key that follows from the exported secret key and is used for nothing else."""
     key = hashlib.sha256(b"cloakwork authentication key" + secret).digest()
     return hmac.digest(key, message, "sha256")
 
@@ -90,7 +90,7 @@ def load_secret(
     *,
     kind: wire.Kind = wire.Kind.SECRET_KEY,
 ) -> tuple[wire.Header, bytes]:
-    """The header and the exported secret key.
+    """Loads the header and the exported secret key.
 
     Raises:
         KeyMismatchError: the passphrase is wrong (or the file was altered by someone who also mended its checksum).
@@ -114,7 +114,7 @@ def _load(
 
 
 def unseal(derivation: bytes, sealed: bytes, header: bytes, passphrase: str) -> bytes:
-    """The secret of `seal`. Raises: as load_secret."""
+    """Returns the secret of `seal`. Raises: as load_secret."""
     function, log2_n, r, p, reserved, zeros, salt, nonce = _KEY_DERIVATION.unpack(derivation)
     if function != _SCRYPT or reserved or any(zeros):
         raise SerializationError(

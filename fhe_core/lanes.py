@@ -28,7 +28,7 @@ __all__ = [
 
 
 def lane_axis(params: ParameterSet) -> tuple[int, ...]:
-    """The axis of a ciphertext's bodies or values: (r,), or nothing where r = 1."""
+    """Returns the axis of a ciphertext's bodies or values: (r,), or nothing where r = 1."""
     return () if params.lane_count == 1 else (params.lane_count,)
 
 
@@ -44,7 +44,7 @@ def ciphertext_shape(params: ParameterSet, shape: tuple[int, ...]) -> tuple[int,
 
 
 def packed_words(params: ParameterSet, words: Phases) -> Phases:
-    """Torus words [.., r] in C order as plaintext polynomials [G, r, N] (r = 1: [..] as [G, N]), the last ones filled with zeros."""
+    """Packs torus words [.., r] in C order as plaintext polynomials [G, r, N] (r = 1: [..] as [G, N]), the last ones filled with zeros."""
     if words.size == 0:
         raise ShapeError(f"values: expected at least one value, got an array of shape {words.shape}")
     size, lanes = params.polynomial_size, params.lane_count
@@ -56,7 +56,7 @@ def packed_words(params: ParameterSet, words: Phases) -> Phases:
 
 
 def unpacked_words(params: ParameterSet, polynomials: Phases, shape: tuple[int, ...]) -> Phases:
-    """The inverse for ciphertexts of this shape: [G, r, N] to torus words `shape` + [r]."""
+    """Inverts `packed_words` for ciphertexts of this shape: [G, r, N] to torus words `shape` + [r]."""
     lanes = lane_axis(params)
     values = polynomials.reshape(len(polynomials), params.lane_count, -1).swapaxes(1, 2).reshape(-1, params.lane_count)
     return values[: math.prod(shape)].reshape((*shape, *lanes))
@@ -68,7 +68,8 @@ def ciphertexts_of(params: ParameterSet, samples: int) -> int:
 
 
 def laid_in_lanes(params: ParameterSet, samples: Reals) -> Reals:
-    """Samples [S, F] for encryption: [ceil(S / r), F, r], sample s in lane s mod r, copies of the last one in lanes left over; r = 1: themselves."""
+    """Lays samples [S, F] into lanes for encryption: [ceil(S / r), F, r], sample s in lane s mod r, copies of the last one in lanes left over; r =
+    1: themselves."""
     if params.lane_count == 1:
         return samples
     rows = ciphertexts_of(params, len(samples))
@@ -77,7 +78,7 @@ def laid_in_lanes(params: ParameterSet, samples: Reals) -> Reals:
 
 
 def taken_from_lanes(params: ParameterSet, values: Reals, samples: int | None = None) -> Reals:
-    """Decrypted values [C, O, r] by samples, [C r, O]; r = 1: themselves.
+    """Takes decrypted values [C, O, r] by samples, [C r, O]; r = 1: themselves.
 
     Args:
         samples: how many there were; None: all that there is room for, copies in lanes left over among them.

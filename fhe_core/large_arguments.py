@@ -1,4 +1,4 @@
-"""What large-precision functions are told beside values, checked and in the form that they take."""
+"""Validates the non-ciphertext arguments of large-precision functions, and converts them to the form that they take."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEAST_P_FAIL_LOG2: Final = -1000.0
 
 
 def checked_output(output: object, allowed: Sequence[Encoding]) -> Encoding:
-    """One of these; None: the first."""
+    """Checks that an output is one of these; None: the first."""
     if output is None:
         return allowed[0]
     if not isinstance(output, Encoding) or output not in allowed:
@@ -107,7 +107,7 @@ def check_modulus(params: ParameterSet, modulus: int, value: Input, p_fail_log2:
 
 
 def function_values(function: IntegerFunction, inputs: int, modulus: int) -> NDArray[np.uint64]:
-    """f of 0 .. inputs - 1, modulo the output's modulus."""
+    """Returns f of 0 .. inputs - 1, modulo the output's modulus."""
     values = [function(m) for m in range(inputs)] if callable(function) else function
     try:
         array = np.asarray(values)

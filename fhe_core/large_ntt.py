@@ -21,7 +21,7 @@ Residues = NDArray[np.uint32]
 
 
 def transform_primes(log_size: int, count: int) -> list[int]:
-    """The `count` largest primes below 2^28 for transforms of 2^log_size points, decreasing.
+    """Returns the `count` largest primes below 2^28 for transforms of 2^log_size points, decreasing.
 
     Raises:
         ParameterError: log_size outside 12 to 17, or more primes than there are above 2^26 (for 2^17 points 93).
@@ -76,7 +76,7 @@ class LargeNtt:
         return self._tables.table_bytes
 
     def forward(self, words: Residues | DeviceArray, progress: Progress = None, *, out: Residues | None = None) -> Any:
-        """Coefficients to values.
+        """Transforms coefficients to values.
 
         Args:
             words: [batch, primes, N] uint32, each below its prime; an array of the host or of this device.
@@ -91,11 +91,11 @@ class LargeNtt:
         return self._transform(words, False, progress, out)
 
     def inverse(self, words: Residues | DeviceArray, progress: Progress = None, *, out: Residues | None = None) -> Any:
-        """Values to coefficients, the inverse of `forward`."""
+        """Transforms values to coefficients, the inverse of `forward`."""
         return self._transform(words, True, progress, out)
 
     def to_device(self, words: Residues) -> DeviceArray:
-        """A copy on the device that this transform runs on."""
+        """Copies to the device that this transform runs on."""
         if self._cuda is None:
             raise DeviceError("device: expected a CUDA device, this transform runs on the CPU")
         return engine.upload(words, self._ordinals[0])
@@ -117,7 +117,7 @@ class LargeNtt:
         return self._cuda.transform(words, inverse)
 
     def seconds_on_device(self, words: DeviceArray, *, inverse: bool, calls: int, repeats: int) -> list[float]:
-        """Seconds of one transform, `repeats` times: the mean of `calls` that follow each other, by the device's clock."""
+        """Returns seconds of one transform, `repeats` times: the mean of `calls` that follow each other, by the device's clock."""
         if self._cuda is None:
             raise DeviceError("device: expected a CUDA device, this transform runs on the CPU")
         return self._cuda.seconds(words, inverse, calls, repeats)

@@ -43,7 +43,7 @@ _NORM_STEPS: Final = 4
 
 @dataclass(frozen=True)
 class Input:
-    """What a plan needs to know of the encrypted value.
+    """The encrypted value, as a plan needs to know it.
 
     Args:
         bits: B.
@@ -56,7 +56,7 @@ class Input:
     rounding: float = 0.0
 
     def rounded(self) -> Input:
-        """At least as noisy, of few different numbers, so that few plans are made."""
+        """Rounds the input to one at least as noisy, of few different numbers, so that few plans are made."""
         norm, rounding = (
             _rounded_up(number, steps) for number, steps in ((self.norm, _NORM_STEPS), (self.rounding, 1))
         )
@@ -109,7 +109,7 @@ class Plan:
     p_fail_log2: float = 0.0
 
     def margin(self, rotation: Rotation) -> float:
-        """Half a slot less half of what remains below it: (2^position - 2^c + 1) / 2^(top + 1), c the lowest bit that is taken away.
+        """Returns half a slot less half of what remains below it: (2^position - 2^c + 1) / 2^(top + 1), c the lowest bit that is taken away.
 
         It is what is added to the phase, too, so that both edges of a slot are as far.
         """
@@ -121,7 +121,7 @@ class Plan:
         return (1 << rotation.position) - (1 << lowest) + 1
 
     def left_below(self, output: Output) -> int:
-        """2^c - 1, c the lowest bit of an output: what may be left below it."""
+        """Returns 2^c - 1, c the lowest bit of an output: what may be left below it."""
         return (1 << min(self.rotations[i].found[0] for i in output.parts)) - 1
 
 
@@ -144,7 +144,7 @@ class LookupNoise:
 
 
 def sum_log2(terms: Sequence[float]) -> float:
-    """log2 of the sum of 2^term, at most 0."""
+    """Returns log2 of the sum of 2^term, at most 0."""
     largest = max(terms, default=-math.inf)
     if largest == -math.inf:
         return largest
@@ -152,7 +152,8 @@ def sum_log2(terms: Sequence[float]) -> float:
 
 
 def _rotation_p_fail_log2(plan: Plan, rotation: Rotation, noise: LookupNoise, value: Input) -> float:
-    """Of one look-up: its input is a sum of distinct sources, the value's noise and one output of each removed rotation."""
+    """Returns the rotation failure probability (log2) of one look-up: its input is a sum of distinct sources, the value's noise and one output of
+    each removed rotation."""
     times = 2.0 ** (value.bits - rotation.top)
     squares = (times * value.norm) ** 2 + sum(4.0 ** (plan.rotations[i].scale - rotation.top) for i in rotation.removed)
     offset = noise.offset + (times * value.rounding + 1) / noise.modulus
@@ -164,7 +165,7 @@ def rotations_p_fail_log2(plan: Plan, noise: LookupNoise, value: Input) -> float
 
 
 def function_p_fail_log2(params: ParameterSet, modulus: int, value: Input, negacyclic: bool) -> float:
-    """log2 of the failure probability of any function of an integer modulo q at m / q, two rotations, or of a negacyclic one, one rotation.
+    """Returns log2 of the failure probability of any function of an integer modulo q at m / q, two rotations, or of a negacyclic one, one rotation.
 
     Halving the phase halves its noise: the sign sees it with margin 1 / 4q, the look-up after it the sign's output as well.
     """
@@ -179,7 +180,7 @@ def function_p_fail_log2(params: ParameterSet, modulus: int, value: Input, negac
 
 
 def widest_window(params: ParameterSet, target_log2: float) -> int:
-    """Bits of a window that one look-up of a noiseless input reads with at most that failure probability; 0: none."""
+    """Returns bits of a window that one look-up of a noiseless input reads with at most that failure probability; 0: none."""
     noise = LookupNoise.of(params)
     width = 0
     while p_fail_log2(2.0 ** -(width + 2), noise.added, noise.offset) <= target_log2:

@@ -51,7 +51,7 @@ _MOST_SHIFT: Final = 30  # factors of ciphertexts are below 2^31
 
 
 def eval_bin_gate(session: Session, gate: str, *inputs: Ciphertexts, progress: Progress = None) -> Ciphertexts:
-    """AND, OR, NAND, NOR, XOR, XNOR, ANDNY, ANDYN, ORNY or ORYN of two bits, NOT of one, MAJORITY, AND3 or OR3 of three, MUX(select, a, b).
+    """Evaluates AND, OR, NAND, NOR, XOR, XNOR, ANDNY, ANDYN, ORNY or ORYN of two bits, NOT of one, MAJORITY, AND3 or OR3 of three, MUX(select, a, b).
 
     Bits are of encoding `boolean` (`ClientKey.encrypt_bits`). It is `Session.gate`: docs in `cloakwork.fhe_core.gates`.
     """
@@ -67,7 +67,7 @@ def eval_func(
     p_fail_log2: float = P_FAIL_LOG2,
     progress: Progress = None,
 ) -> ModularIntegers:
-    """f(m) modulo `output_modulus` for any function of an integer modulo q, with fresh noise.
+    """Evaluates f(m) modulo `output_modulus` for any function of an integer modulo q, with fresh noise.
 
     Args:
         function: of one integer in [0, q), or q integers. Taken modulo the output's modulus.
@@ -111,7 +111,7 @@ def eval_floor(
     p_fail_log2: float = P_FAIL_LOG2,
     progress: Progress = None,
 ) -> ModularIntegers:
-    """m without its lowest `bits` bits: floor(m / 2^bits), a value of B - bits bits. bits = 0 gives x.
+    """Returns m without its lowest `bits` bits: floor(m / 2^bits), a value of B - bits bits. bits = 0 gives x.
 
     The noise is that of x and of the outputs that were subtracted (`weight_norm`), so results have few bits on sets whose outputs are noisy;
     they are checked to decode, within the same `p_fail_log2`. Bits that come to less than that noise, or 1/256 of half a slot, may stay:
@@ -141,7 +141,7 @@ def eval_sign(
     p_fail_log2: float = P_FAIL_LOG2,
     progress: Progress = None,
 ) -> Ciphertexts:
-    """1 where m >= 2^(B-1), which in two's complement is a negative value, else 0: one fresh ciphertext per value.
+    """Returns 1 where m >= 2^(B-1), which in two's complement is a negative value, else 0: one fresh ciphertext per value.
 
     Args:
         output: `message` (where the set has messages), `full_domain`, or `boolean` (any set) for gates.
@@ -168,7 +168,7 @@ def eval_decomp(
     p_fail_log2: float = P_FAIL_LOG2,
     progress: Progress = None,
 ) -> list[Ciphertexts]:
-    """The digits of m, lowest first, as messages that look-ups of the set take.
+    """Returns the digits of m, lowest first, as messages that look-ups of the set take.
 
     Args:
         digits: bits of each, which add up to B; or `digit_bits`: all of this length, the last one of what is left.
@@ -291,7 +291,7 @@ def _sign_scale(params: ParameterSet, encoding: Encoding, bits: int) -> int:
 
 
 def _carried_out(session: Session, x: ModularIntegers, plan: Plan, progress: Progress) -> list[Ciphertexts]:
-    """The output of every rotation: the bits it found, at its scale."""
+    """Returns the output of every rotation: the bits it found, at its scale."""
     found: list[Ciphertexts] = []
     window: tuple[int, int, tuple[int, ...]] | None = None
     for number, rotation in enumerate(plan.rotations):
@@ -340,7 +340,7 @@ def _bounded(ciphertexts: Ciphertexts, largest: int) -> Ciphertexts:
 
 
 def _integer_table(params: ParameterSet, values: NDArray[np.uint64], modulus: int) -> LookupTables:
-    """E entries for [0, 1/2) in slots from 0 on, v at v / modulus: entry i of S is number floor(i E / S)."""
+    """Returns E entries for [0, 1/2) in slots from 0 on, v at v / modulus: entry i of S is number floor(i E / S)."""
     words = _phases(params, values, modulus)
     chosen = np.arange(params.table_size) * len(values) // params.table_size
     return LookupTables(params, words[chosen][None].astype(word_dtype(params)), Encoding.TORUS)
@@ -354,7 +354,7 @@ def _phases(params: ParameterSet, values: NDArray[np.uint64], modulus: int) -> P
 
 
 def _share(progress: Progress, number: int, count: int) -> Progress:
-    """Of one of several rotations of the same batch: counts all of them."""
+    """Returns the share of one of several rotations of the same batch: counts all of them."""
     if progress is None:
         return None
     return partial(_forwarded, progress, number, count)

@@ -82,7 +82,7 @@ class _Builder:
         self.made: list[tuple[_Bits, tuple[int, ...]]] = []  # for each rotation: the bits of its window, scales
 
     def parts(self, bits: _Bits, scale: int) -> tuple[int, ...]:
-        """Rotations that together stand for all bits of a window at this scale."""
+        """Returns rotations that together stand for all bits of a window at this scale."""
         return tuple(i for i, (found, scales) in enumerate(self.made) if found == bits and scale in scales)
 
     def add(self, window: _Window, below: tuple[int, ...]) -> None:
@@ -100,7 +100,8 @@ class _Builder:
 
 
 def _windows(parts: Sequence[_Bits], overlaps: Sequence[bool], depth: int, last_top: int, uses: _Uses) -> list[_Window]:
-    """Windows whose bits are taken away from the `depth` windows that follow, the last of which may be a final one that ends at `last_top`."""
+    """Returns windows whose bits are taken away from the `depth` windows that follow, the last of which may be a final one that ends at
+    `last_top`."""
     tops = [end + overlap for (_, end), overlap in zip(parts, overlaps, strict=True)]
     if last_top:
         tops.append(last_top)
@@ -123,7 +124,7 @@ def _below(builder: _Builder, windows: Sequence[_Window], top: int) -> tuple[int
 
 
 def _gaps(windows: Sequence[_Window]) -> list[int]:
-    """All that make a difference."""
+    """Returns all that make a difference."""
     gaps = {0}
     for window in windows:
         gaps |= {abs(s - t) for uses in (window.sign_uses, window.uses) for s in uses for t in uses}
@@ -131,7 +132,7 @@ def _gaps(windows: Sequence[_Window]) -> list[int]:
 
 
 def _layouts(start: int, bits: int, widest: int) -> Iterator[list[_Bits]]:
-    """Bits [start, start + bits) in windows of at most `widest`: all of that width but the lowest, or all about as wide."""
+    """Yields bits [start, start + bits) in windows of at most `widest`: all of that width but the lowest, or all about as wide."""
     if bits == 0:
         yield []
         return
@@ -146,7 +147,7 @@ def _layouts(start: int, bits: int, widest: int) -> Iterator[list[_Bits]]:
 def _arrangements(
     layout: Callable[[int], Iterator[list[_Bits]]], widest: int, bits: int
 ) -> Iterator[tuple[list[_Bits], list[bool]]]:
-    """Windows without overlap, all overlapping, and the last one alone; none wider than `widest`, none beyond the value."""
+    """Yields windows without overlap, all overlapping, and the last one alone; none wider than `widest`, none beyond the value."""
     seen = set()
     for width in {1, *range(max(1, widest - 3), widest + 1)}:
         for parts in layout(width):
@@ -168,7 +169,7 @@ def _arrangements(
 
 
 def _cheapest(plans: Iterator[Plan], rate: Callable[[Plan], float], target_log2: float) -> Plan | None:
-    """Fewest rotations, then least failure probability, among those that reach the target."""
+    """Returns fewest rotations, then least failure probability, among those that reach the target."""
     ordered = sorted(plans, key=lambda plan: len(plan.rotations))
     best: Plan | None = None
     for plan in ordered:
@@ -181,7 +182,7 @@ def _cheapest(plans: Iterator[Plan], rate: Callable[[Plan], float], target_log2:
 
 
 def sign_plan(params: ParameterSet, value: Input, scale: int, target_log2: float) -> Plan | None:
-    """The top bit, by one rotation at `scale` after those that take the bits below away; None: the target is out of reach."""
+    """Returns the top bit, by one rotation at `scale` after those that take the bits below away; None: the target is out of reach."""
     return _sign_plan(params, value.rounded(), scale, target_log2)
 
 
@@ -206,7 +207,7 @@ def _sign_plan(params: ParameterSet, value: Input, scale: int, target_log2: floa
 
 
 def floor_plan(params: ParameterSet, value: Input, bits: int, target_log2: float) -> Plan | None:
-    """The lowest `bits` bits at the value's own scale, to be taken away; the result counts as wrong when it does not decode.
+    """Returns the lowest `bits` bits at the value's own scale, to be taken away; the result counts as wrong when it does not decode.
 
     Bits that come to no more than a quarter of an output's noise, or 1/256 of half a slot of the result, either way, are left (`Plan.left_below`).
     """
@@ -244,7 +245,7 @@ def _floor_plan(params: ParameterSet, value: Input, bits: int, target_log2: floa
 def decomposition_plan(
     params: ParameterSet, value: Input, digits: tuple[int, ...], slots_log2: int, target_log2: float
 ) -> Plan | None:
-    """Digits of these lengths, lowest first, at d / 2^slots_log2, each with a noise that a look-up of the set takes."""
+    """Returns digits of these lengths, lowest first, at d / 2^slots_log2, each with a noise that a look-up of the set takes."""
     return _decomposition_plan(params, value.rounded(), digits, slots_log2, target_log2)
 
 

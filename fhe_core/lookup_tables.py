@@ -46,12 +46,12 @@ class LookupTables:
 
     @classmethod
     def of_messages(cls, params: ParameterSet, table: TableLike, output: Encoding = Encoding.MESSAGE) -> LookupTables:
-        """Functions on [0, 2^p), with padding: a callable, 2^p integers, or a sequence or array of such tables [.., 2^p]."""
+        """Builds functions on [0, 2^p), with padding: a callable, 2^p integers, or a sequence or array of such tables [.., 2^p]."""
         return cls._of_slots(params, table, 1 << _message_bits(params), output)
 
     @classmethod
     def of_half_domain(cls, params: ParameterSet, table: TableLike) -> LookupTables:
-        """Negacyclic functions, no padding: the entries for [0, 2^(p-1)); m + 2^(p-1) gives the negated entry of m."""
+        """Builds negacyclic functions, no padding: the entries for [0, 2^(p-1)); m + 2^(p-1) gives the negated entry of m."""
         return cls._of_slots(params, table, 1 << (_message_bits(params) - 1), Encoding.FULL_DOMAIN)
 
     @classmethod
@@ -65,7 +65,7 @@ class LookupTables:
 
     @classmethod
     def of_activations(cls, params: ParameterSet, functions: RealFunction | Sequence[RealFunction]) -> LookupTables:
-        """Real functions on [-1/4, 1/4): entry j is f(j / 2S), in the second half -f(j / 2S - 1/2)."""
+        """Builds real functions on [-1/4, 1/4): entry j is f(j / 2S), in the second half -f(j / 2S - 1/2)."""
         points = np.arange(params.table_size) / (2 * params.table_size)
         half = params.table_size // 2
         points[half:] -= 0.5
@@ -75,19 +75,19 @@ class LookupTables:
 
     @classmethod
     def of_negacyclic(cls, params: ParameterSet, functions: RealFunction | Sequence[RealFunction]) -> LookupTables:
-        """Real functions on [0, 1/2): entry j is f(j / 2S); x - 1/2 gives -f(x)."""
+        """Builds real functions on [0, 1/2): entry j is f(j / 2S); x - 1/2 gives -f(x)."""
         points = np.arange(params.table_size) / (2 * params.table_size)
         return cls(params, _sampled(params, functions, points).astype(word_dtype(params)), Encoding.TORUS)
 
     @classmethod
     def of_sign(cls, params: ParameterSet, magnitude: int, output: Encoding) -> LookupTables:
-        """+magnitude (a torus word) on the upper half of the torus, -magnitude on the lower."""
+        """Builds +magnitude (a torus word) on the upper half of the torus, -magnitude on the lower."""
         polynomials = np.full((1, params.table_size), magnitude, dtype=word_dtype(params))
         return cls(params, polynomials, output)
 
 
 def slot_polynomials(params: ParameterSet, torus_words: Phases) -> Words:
-    """Entries [T, E] to tables [T, S]: LUT[j] = f[floor((j + slot/2) / slot)], the last half slot is -f[0]."""
+    """Spreads entries [T, E] to tables [T, S]: LUT[j] = f[floor((j + slot/2) / slot)], the last half slot is -f[0]."""
     entries = torus_words.shape[1]
     slot = params.table_size // entries
     assert slot * entries == params.table_size and slot >= 2

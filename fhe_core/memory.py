@@ -14,7 +14,7 @@ _FIRST: Final = ("memory.limit_in_bytes", "memory.oom_control")
 
 
 def memory_bytes(root: Path = _ROOT) -> int:
-    """The machine's memory, or the least limit of this process's cgroups (version 1 or 2) and those around them."""
+    """Returns the machine's memory, or the least limit of this process's cgroups (version 1 or 2) and those around them."""
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_limits(root)])
 
 
@@ -24,7 +24,7 @@ def is_limited(root: Path = _ROOT) -> bool:
 
 
 def memory_kills(root: Path = _ROOT) -> int:
-    """Processes of this cgroup, and those below it, that the kernel has killed because memory was at an end; 0 where nobody counts them."""
+    """Returns processes of this cgroup, and those below it, that the kernel has killed because memory was at an end; 0 where nobody counts them."""
     for folder, (_, events) in _groups(root):
         with contextlib.suppress(OSError):
             for line in (folder / events).read_text(encoding="ascii").splitlines():

@@ -1,4 +1,4 @@
-"""Between which integers the messages of a `message` ciphertext lie, as far as anybody may know: least and largest, [.., 2] per ciphertext.
+"""Bounds of the messages of a `message` ciphertext that are public: least and largest integer, [.., 2] per ciphertext.
 
 A fresh message of p bits lies in [0, 2^p). Sums and multiples may lie beyond, where a look-up would read -f(m - 2^p) for f(m). Bounds follow
 from the operations alone, never from what is encrypted. They are float64: exact below 2^53, and beyond that only their size matters.
@@ -38,7 +38,7 @@ def uniform(shape: tuple[int, ...], bound: tuple[float, float]) -> Bounds:
 def initial(
     params: ParameterSet, encoding: Encoding, shape: tuple[int, ...], weight_norm: float, bound: tuple[int, int] | None
 ) -> Bounds | None:
-    """None for encodings whose values have no end to run over: fractions and integers modulo 2^p, and bits."""
+    """Returns None for encodings whose values have no end to run over: fractions and integers modulo 2^p, and bits."""
     if encoding is not Encoding.MESSAGE:
         return None
     return uniform(shape, initial_range(params, weight_norm) if bound is None else bound)
@@ -67,7 +67,7 @@ def added(x: Bounds, y: Bounds) -> Bounds:
 
 
 def shifted(bounds: Bounds, constants: NDArray[np.generic]) -> Bounds:
-    """Plus integers that broadcast with the shape."""
+    """Adds integers that broadcast with the shape."""
     return added(bounds, constants.astype(np.float64)[..., None])
 
 
@@ -76,7 +76,7 @@ def negated(bounds: Bounds) -> Bounds:
 
 
 def scaled(bounds: Bounds, factors: NDArray[np.generic]) -> Bounds:
-    """Times integers that broadcast with the shape."""
+    """Multiplies by integers that broadcast with the shape."""
     products = np.clip(bounds * factors.astype(np.float64)[..., None], -UNKNOWN, UNKNOWN)
     return np.sort(products, axis=-1)
 
@@ -95,7 +95,7 @@ def weighted(bounds: Bounds, matrix: NDArray[np.generic]) -> Bounds:
 
 
 def check_look_up(params: ParameterSet, bounds: Bounds | None, largest_shift: int = 0) -> None:
-    """PrecisionOverflowError unless every message, plus the largest shift, has an entry in a table of 2^p."""
+    """Raises PrecisionOverflowError unless every message, plus the largest shift, has an entry in a table of 2^p."""
     bound = whole(bounds)
     entries = 1 << params.message_bits
     if bound is None or (bound[0] >= 0 and bound[1] + largest_shift < entries):

@@ -108,19 +108,19 @@ class ModularIntegers:
         return self._with(self.ciphertexts[index])
 
     def reshape(self, *shape: Any) -> ModularIntegers:
-        """The same integers in another shape; one extent may be -1."""
+        """Returns the same integers in another shape; one extent may be -1."""
         return self._with(self.ciphertexts.reshape(*shape))
 
     def to_device(self, device: str = "cuda") -> ModularIntegers:
-        """A copy in a CUDA device's memory."""
+        """Copies to a CUDA device's memory."""
         return self._with(self.ciphertexts.to_device(device))
 
     def to_host(self) -> ModularIntegers:
-        """A copy in host memory."""
+        """Copies to host memory."""
         return self._with(self.ciphertexts.to_host())
 
     def to(self, device: str) -> ModularIntegers:
-        """On a device by name, `cpu` among them."""
+        """Copies to a device by name, `cpu` among them."""
         return self._with(self.ciphertexts.to(device))
 
     __array_ufunc__ = None  # array + integers asks __radd__ instead of going element by element
@@ -172,7 +172,7 @@ def checked_modulus(modulus: object) -> int:
 
 
 def encryption_norm(params: ParameterSet, modulus: int, *, public: bool = False) -> float:
-    """Noise of an encryption, its rounding to a word included, in units of a look-up's output: its weight norm.
+    """Returns noise of an encryption, its rounding to a word included, in units of a look-up's output: its weight norm.
 
     Raises:
         ParameterError: it would not decrypt to the same integer modulo q but for 2^-128.
@@ -190,7 +190,7 @@ def encryption_norm(params: ParameterSet, modulus: int, *, public: bool = False)
 
 
 def encode_integers(params: ParameterSet, residues: NDArray[np.uint64], modulus: int) -> Phases:
-    """round(m Q / q) mod Q of residues in [0, q), exact: Q = a q + b gives m a + (m b + q / 2) / q."""
+    """Encodes round(m Q / q) mod Q of residues in [0, q), exact: Q = a q + b gives m a + (m b + q / 2) / q."""
     quotient, remainder = divmod(params.modulus, modulus)
     below = (residues * np.uint64(remainder) + np.uint64(modulus // 2)) // np.uint64(modulus)  # below 2^64
     words: Phases = (residues * np.uint64(quotient) + below) % np.uint64(params.modulus)
@@ -198,7 +198,7 @@ def encode_integers(params: ParameterSet, residues: NDArray[np.uint64], modulus:
 
 
 def decode_integers(params: ParameterSet, phases: Phases, modulus: int) -> NDArray[np.int64]:
-    """round(phase q / Q) mod q, exact: long division, eight bits of q at a time, of products below 2^63."""
+    """Decodes round(phase q / Q) mod q, exact: long division, eight bits of q at a time, of products below 2^63."""
     size = np.uint64(params.modulus)
     whole: NDArray[np.uint64] = np.zeros_like(phases)
     rest: NDArray[np.uint64] = np.zeros_like(phases)
@@ -212,7 +212,7 @@ def decode_integers(params: ParameterSet, phases: Phases, modulus: int) -> NDArr
 
 
 def residues_to_encrypt(values: ArrayLike, modulus: int) -> NDArray[np.uint64]:
-    """Integers in [-q/2, q) as residues; ParameterError names the first position outside, never the value."""
+    """Returns integers in [-q/2, q) as residues; ParameterError names the first position outside, never the value."""
     array = _integers(values, "integers")
     outside = array >= modulus
     if array.dtype.kind == "i":

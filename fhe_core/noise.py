@@ -123,12 +123,12 @@ class NoiseParameters(Protocol):
 
 
 def _secret_mean(params: NoiseParameters) -> float:
-    """E[S] of a coefficient of the ring key: a sum over the parties."""
+    """Returns E[S] of a coefficient of the ring key: a sum over the parties."""
     return params.party_count * _SECRET_MEAN[params.glwe_secret]
 
 
 def _secret_square(params: NoiseParameters) -> float:
-    """E[S^2] of it."""
+    """Returns E[S^2] of it."""
     square, mean = _SECRET_SQUARE[params.glwe_secret], _SECRET_MEAN[params.glwe_secret]
     return params.party_count * (square - mean**2) + _secret_mean(params) ** 2
 
@@ -137,12 +137,13 @@ def _secret_square(params: NoiseParameters) -> float:
 
 
 def fresh_variance(params: NoiseParameters) -> float:
-    """sigma^2 / Q^2: LWE and GLWE encryption under the secret key, seeded or not."""
+    """Returns sigma^2 / Q^2: LWE and GLWE encryption under the secret key, seeded or not."""
     return (params.glwe_sigma / params.modulus) ** 2
 
 
 def public_key_variance(params: NoiseParameters) -> float:
-    """(P kN E[u^2] + 1 + kN E[S^2]) sigma^2 / Q^2: the key's noise times u (centred, as wide as a party's S), e, and e_c times S (section 10).
+    """Returns (P kN E[u^2] + 1 + kN E[S^2]) sigma^2 / Q^2: the key's noise times u (centred, as wide as a party's S), e, and e_c times S (section
+    10).
 
     The noise of a public key of P parties is the sum of theirs.
     Source: [LPR10], [Joy24]; ours has k rows.
@@ -159,7 +160,7 @@ def rerandomisation_variance(params: NoiseParameters) -> float:
 
 
 def word_rounding_variance(params: NoiseParameters, word_bits: int) -> float:
-    """(kN E[S^2] + 1) / 12 / 2^2b: words rounded to a modulus 2^b, as answers are before they are sent (section 11).
+    """Returns (kN E[S^2] + 1) / 12 / 2^2b: words rounded to a modulus 2^b, as answers are before they are sent (section 11).
 
     Source: [BV11].
     """
@@ -171,7 +172,7 @@ def word_rounding_variance(params: NoiseParameters, word_bits: int) -> float:
 
 
 def combined_variance(variance_x: float, scale_x: float, variance_y: float = 0.0, scale_y: float = 0.0) -> float:
-    """scale_x^2 V_x + scale_y^2 V_y for independent ciphertexts: addition, subtraction, multiplication by small integers."""
+    """Returns scale_x^2 V_x + scale_y^2 V_y for independent ciphertexts: addition, subtraction, multiplication by small integers."""
     return scale_x**2 * variance_x + scale_y**2 * variance_y
 
 
@@ -185,7 +186,7 @@ def linear_variance(variance: float, weight_norm: float) -> float:
 
 @cache
 def keyswitch_digit_moment(base_log: int, level_count: int) -> float:
-    """Sum over the levels of E[d^2] of the unbiased signed digits of a uniform residue.
+    """Returns sum over the levels of E[d^2] of the unbiased signed digits of a uniform residue.
 
     Exact: a chain from the least significant digit over (carry, which half the next raw digit lies in). Base 4 has 1.3 per digit in the
     limit; ties at +B always would give 1.5 and a mean of 1/2. The tie of the top digit counts as a fair coin.
@@ -213,13 +214,13 @@ def keyswitch_digit_moment(base_log: int, level_count: int) -> float:
 
 
 def keyswitch_key_variance(params: NoiseParameters) -> float:
-    """P * kN * sum_l E[d_l^2] * sigma^2 / 2^2w: the noise of the keyswitch key, to which each of P parties brings its own."""
+    """Returns P * kN * sum_l E[d_l^2] * sigma^2 / 2^2w: the noise of the keyswitch key, to which each of P parties brings its own."""
     sigma = math.ldexp(params.lwe_sigma, -params.keyswitch_modulus_log2)
     return params.party_count * params.large_dimension * keyswitch_digit_moment(*params.keyswitch_gadget) * sigma**2
 
 
 def keyswitch_rounding_variance(params: NoiseParameters) -> float:
-    """Rounding of masks to T bits and of the body to w bits: (kN E[S^2] 2^-2T + 2^-2w) / 12."""
+    """Returns rounding of masks to T bits and of the body to w bits: (kN E[S^2] 2^-2T + 2^-2w) / 12."""
     w = params.keyswitch_modulus_log2
     base_log, level_count = params.keyswitch_gadget
     masks = params.large_dimension * _secret_square(params)
@@ -228,7 +229,7 @@ def keyswitch_rounding_variance(params: NoiseParameters) -> float:
 
 
 def keyswitch_constant_variance(params: NoiseParameters) -> float:
-    """kN Var[S] 2^-2w / 4, the part of `keyswitch_rounding_variance` that is a constant of the key: all keyswitches under it share one draw.
+    """Returns kN Var[S] 2^-2w / 4, the part of `keyswitch_rounding_variance` that is a constant of the key: all keyswitches under it share one draw.
 
     Step 2 rounds halves up, a mean error of -1/2 per mask when T < w, times the secret, about its mean (`keyswitch_offset`).
     """
@@ -240,7 +241,7 @@ def keyswitch_constant_variance(params: NoiseParameters) -> float:
 
 
 def keyswitch_offset(params: NoiseParameters) -> float:
-    """Mean of the keyswitch error: step 2's rounding of halves upwards, -1/2 per mask, times the mean of the secret."""
+    """Returns mean of the keyswitch error: step 2's rounding of halves upwards, -1/2 per mask, times the mean of the secret."""
     base_log, level_count = params.keyswitch_gadget
     if base_log * level_count == params.keyswitch_modulus_log2:
         return 0.0
@@ -256,7 +257,7 @@ def keyswitch_variance(params: NoiseParameters) -> float:
 
 
 def modulus_switch_variance(params: NoiseParameters) -> float:
-    """(n Var[s] + 1) / 12 / (2 nu N)^2: the body loses the mean of the masks' errors, so each error meets s - E[s].
+    """Returns (n Var[s] + 1) / 12 / (2 nu N)^2: the body loses the mean of the masks' errors, so each error meets s - E[s].
 
     Coefficients of a block depend on each other, errors do not: E[e_i e_j] = 0 takes every covariance of s out. Var[s] is 1/4 for `binary` and
     `binary_pair`, 2/3 for `ternary`, p (1 - p) with p = 1/(l + 1) for blocks of l, 1 for a Gaussian small key. It is the mean over
@@ -270,7 +271,7 @@ def modulus_switch_variance(params: NoiseParameters) -> float:
 
 
 def digit_moment(params: NoiseParameters, gadget: tuple[int, int]) -> float:
-    """Sum over levels of E[d^2]: (B^2 + 2) / 12 in [-B/2, B/2), and the top digit uniform on the part of its range that Q fills."""
+    """Returns sum over levels of E[d^2]: (B^2 + 2) / 12 in [-B/2, B/2), and the top digit uniform on the part of its range that Q fills."""
     base_log, level_count = gadget
     drop = 27 * params.limb_count - base_log * level_count
     top_range = params.modulus / 2.0 ** (drop + base_log * (level_count - 1))
@@ -278,13 +279,13 @@ def digit_moment(params: NoiseParameters, gadget: tuple[int, int]) -> float:
 
 
 def gadget_rounding_variance(params: NoiseParameters, gadget: tuple[int, int]) -> float:
-    """Error of one coefficient of the approximate decomposition: uniform on 2^drop residues."""
+    """Returns the error error of one coefficient of the approximate decomposition: uniform on 2^drop residues."""
     drop = 27 * params.limb_count - gadget[0] * gadget[1]
     return 4.0**drop / 12 / params.modulus**2
 
 
 def external_product_key_variance(params: NoiseParameters) -> float:
-    """N * (k sum E[d_mask^2] + r sum E[d_body^2]) * sigma^2 / Q^2, with the noise and the modulus of the bootstrap key.
+    """Returns N * (k sum E[d_mask^2] + r sum E[d_body^2]) * sigma^2 / Q^2, with the noise and the modulus of the bootstrap key.
 
     Rows of every lane's body have noise in every lane, so a lane meets the digits of all r bodies. An NTRU accumulator has no body, and the noise
     of its keys is that of their numerators. Rows of several parties' keys are encrypted under their public key.
@@ -298,19 +299,19 @@ def external_product_key_variance(params: NoiseParameters) -> float:
 
 
 def external_product_rounding_variance(params: NoiseParameters) -> float:
-    """Phase error of decomposing a GLWE ciphertext: body error plus kN mask errors times the secret; an NTRU accumulator has no body."""
+    """Returns phase error of decomposing a GLWE ciphertext: body error plus kN mask errors times the secret; an NTRU accumulator has no body."""
     masks = params.large_dimension * _secret_square(params) * gadget_rounding_variance(params, params.mask_gadget)
     return masks + (gadget_rounding_variance(params, params.body_gadget) if params.accumulator == "glwe" else 0.0)
 
 
 def division_variance(params: NoiseParameters) -> float:
-    """(kN E[S^2] + 1) / 12 / Q^2 of each step of raised sets: its products, modulo QP, are divided by P and rounded."""
+    """Returns (kN E[S^2] + 1) / 12 / Q^2 of each step of raised sets: its products, modulo QP, are divided by P and rounded."""
     masks = params.large_dimension * _secret_square(params)
     return (masks + 1) / 12 / params.modulus**2 if params.raised else 0.0
 
 
 def transform_variance(params: NoiseParameters) -> float:
-    """(kN E[S^2] + 1) 4 keys N / 16 * (k B_mask^2 + B_body^2) eps^2 of each step of sets with rounded products, eps = 2^-53; else 0.
+    """Returns (kN E[S^2] + 1) 4 keys N / 16 * (k B_mask^2 + B_body^2) eps^2 of each step of sets with rounded products, eps = 2^-53; else 0.
 
     The published variance of a coefficient is 2 u d (B Q sqrt(N) / 4)^2 eps^2 of one product. Ours: u = 2 keys, for the two products of each
     factor X^e - 1, and B^2 summed over the rows; fitted to measurements of three kinds of steps (docs/benchmarks/fft.md) and tested from both
@@ -325,7 +326,7 @@ def transform_variance(params: NoiseParameters) -> float:
 
 
 def step_units(params: NoiseParameters) -> tuple[float, float]:
-    """(keys, keys / (keys + 1)), twice where factors multiply products: a step's key noise and rounding, in units of an external product.
+    """Returns (keys, keys / (keys + 1)), twice where factors multiply products: a step's key noise and rounding, in units of an external product.
 
     Every key's noise counts. Rounding counts for the key that is 1, if one is: keys + 1 values of the key bits are equally likely
     (fhe_core/include/fhe_core/rotations.def). A factor X^e - 1 after the product doubles a variance. So `binary` has 1 and 1/2, `ternary` 4
@@ -341,7 +342,7 @@ def step_units(params: NoiseParameters) -> tuple[float, float]:
 
 
 def share_of_steps_taken(params: NoiseParameters) -> float:
-    """1, or where digits select keys the mean of 1 - 2^-b over the digits of a word: those that are not 0."""
+    """Returns 1, or where digits select keys the mean of 1 - 2^-b over the digits of a word: those that are not 0."""
     if not params.digit_bits:
         return 1.0
     digits, bits = params.step_count // params.lwe_dimension, round(math.log2(2 * params.table_size))
@@ -350,7 +351,8 @@ def share_of_steps_taken(params: NoiseParameters) -> float:
 
 
 def blind_rotation_variance(params: NoiseParameters) -> float:
-    """steps * (key units * external product's key noise + rounding units * its rounding + division + transform), independent of the input's noise.
+    """Returns steps * (key units * external product's key noise + rounding units * its rounding + division + transform), independent of the input's
+    noise.
 
     Of each of the nu accumulators where several are one table: each meets the same keys, and its own digits. An NTRU accumulator's entry is one
     external product more, of the digits of a table, which may be three times as large as those of uniform words.
@@ -364,12 +366,12 @@ def blind_rotation_variance(params: NoiseParameters) -> float:
 
 
 def sample_extraction_variance(variance: float) -> float:
-    """Unchanged: the coefficients are only rearranged."""
+    """Returns the variance unchanged: the coefficients are only rearranged."""
     return variance
 
 
 def rotation_correlation(params: NoiseParameters, lag: int) -> float:
-    """Correlation of the noise of two entries of one rotation, `lag` in [0, nu N) apart.
+    """Returns correlation of the noise of two entries of one rotation, `lag` in [0, nu N) apart.
 
     The key's noise is as good as independent. The rounding error e of a mask brings (e S)_i, and E[(e S)_i (e S)_j] is the negacyclic
     autocorrelation of S: (N - 2 lag) E[s]^2 for each of k polynomials where the secret's mean is not zero, about none where it is.
@@ -384,7 +386,7 @@ def rotation_correlation(params: NoiseParameters, lag: int) -> float:
 
 
 def rotation_correlation_bound(params: NoiseParameters) -> float:
-    """Largest correlation, either way, of two coefficients of one rotation but for 2^-28 of all keys and pairs.
+    """Returns largest correlation, either way, of two coefficients of one rotation but for 2^-28 of all keys and pairs.
 
     The autocorrelation of a random secret is off its mean by E[s^2] sqrt(kN), one standard deviation; six are allowed.
     """
@@ -393,7 +395,7 @@ def rotation_correlation_bound(params: NoiseParameters) -> float:
 
 
 def _rounding_share(params: NoiseParameters) -> float:
-    """Of the variance of a blind rotation: what rounding masks brings, at most."""
+    """Returns the rounding share of the variance of a blind rotation: what rounding masks brings, at most."""
     masks = params.large_dimension * _secret_square(params)
     gadget = step_units(params)[1] * masks * gadget_rounding_variance(params, params.mask_gadget)
     rounding = gadget + share_of_steps_taken(params) * division_variance(params) + transform_variance(params)
@@ -406,7 +408,7 @@ def _rounding_share(params: NoiseParameters) -> float:
 def lookup_variance(
     params: NoiseParameters, weight_norm: float | None = None, input_variance: float | None = None
 ) -> float:
-    """Variance of the phase a look-up sees.
+    """Returns variance of the phase a look-up sees.
 
     Args:
         weight_norm: L2 norm of the weights on the inputs; None: the row's largest.
@@ -418,12 +420,12 @@ def lookup_variance(
 
 
 def lookup_margin(params: NoiseParameters) -> float:
-    """Distance in torus units from a message's phase to the next wrong one: 1/8 for gates, 2^-(p+2) with a padding bit."""
+    """Returns distance in torus units from a message's phase to the next wrong one: 1/8 for gates, 2^-(p+2) with a padding bit."""
     return 1 / 8 if params.kind == "gate" else 2.0 ** -(params.message_bits + 2)
 
 
 def lookup_offset(params: NoiseParameters) -> float:
-    """Largest shift of the mean towards an edge: half a step of the switched phase (tables are constant on [-slot/2, slot/2)), and the
+    """Returns largest shift of the mean towards an edge: half a step of the switched phase (tables are constant on [-slot/2, slot/2)), and the
     keyswitch's mean."""
     return 1 / (4 * params.table_size) + abs(keyswitch_offset(params))
 
@@ -438,21 +440,21 @@ def log2_two_sided_tail(z: float) -> float:
 
 
 def p_fail_log2(margin: float, variance: float, offset: float = 0.0) -> float:
-    """log2 of P(noise leaves [-margin, margin]) with the standard deviation inflated by `SD_INFLATION`; 0 when offset >= margin."""
+    """Returns log2 of P(noise leaves [-margin, margin]) with the standard deviation inflated by `SD_INFLATION`; 0 when offset >= margin."""
     if offset >= margin:
         return 0.0
     return log2_two_sided_tail((margin - offset) / (SD_INFLATION * math.sqrt(variance)))
 
 
 def lookup_p_fail_log2(params: NoiseParameters, weight_norm: float | None = None) -> float:
-    """log2 of the failure probability of one look-up with a padding bit (or of one gate); 0 for approximate rows."""
+    """Returns log2 of the failure probability of one look-up with a padding bit (or of one gate); 0 for approximate rows."""
     if params.kind == "approximate":
         return 0.0
     return p_fail_log2(lookup_margin(params), lookup_variance(params, weight_norm), lookup_offset(params))
 
 
 def full_domain_p_fail_log2(params: NoiseParameters, weight_norm: float | None = None) -> float:
-    """log2 of the failure probability of a full-domain look-up (two bootstraps) of p = message_bits bits without padding.
+    """Returns log2 of the failure probability of a full-domain look-up (two bootstraps) of p = message_bits bits without padding.
 
     Halving the phase halves the input's noise; the sign look-up sees it with margin 2^-(p+2), the padded look-up after it sees the
     sign's own noise as well.

@@ -1,4 +1,4 @@
-"""What the noise of ciphertexts is made of: per ciphertext a sum of integer multiples of sources.
+"""Terms of the noise of ciphertexts: per ciphertext a sum of integer multiples of sources.
 
 Evaluation is deterministic: a look-up done twice gives the same words, whose noise adds up as m sigma and not as sqrt(m) sigma. So two
 sources are one when their words are: a source is known by a fingerprint of the first words of its mask, up to sign, which a constant on the
@@ -52,13 +52,13 @@ class Terms:
         return self.rearranged(lambda array: np.broadcast_to(array, (*shape, array.shape[-1])))
 
     def scaled(self, factors: Reals) -> Terms:
-        """Times factors [..] that broadcast with the shape."""
+        """Multiplies by factors [..] that broadcast with the shape."""
         shape = np.broadcast_shapes(self.factors.shape[:-1], factors.shape)
         spread = self.broadcast_to(shape)
         return Terms(spread.sources, *_exact(spread.factors * factors[..., None], spread.norms))
 
     def weighted(self, matrix: Reals) -> Terms:
-        """[.., C, T] times weights [R, C]: [.., R, C T]."""
+        """Multiplies [.., C, T] by weights [R, C]: [.., R, C T]."""
         (rows, columns), count = matrix.shape, self.sources.shape[-1]
         outer = self.sources.shape[:-2]
 
@@ -74,7 +74,7 @@ class Terms:
         return Terms(spread(self.sources), weighted, norms)
 
     def merged(self) -> Terms:
-        """Every source once in each ciphertext; itself when it is so."""
+        """Returns every source once in each ciphertext; itself when it is so."""
         sources = without_repeats(self.sources)
         count = sources.shape[-1]
         if count < 2 or sources.size == 0 or (count == 2 and not (sources[..., 0] == sources[..., 1]).any()):
@@ -107,7 +107,7 @@ class Terms:
         return result.rearranged(lambda array: array.reshape(*shape, groups))
 
     def bounds(self) -> Reals:
-        """[..], some axes of length 1 where all along them is equal: the noise of each ciphertext in units of a fresh source, at most."""
+        """Returns [..], some axes of length 1 where all along them is equal: the noise of each ciphertext in units of a fresh source, at most."""
         merged = self.merged()
         factors, norms = without_repeats(merged.factors), without_repeats(merged.norms)
         if bool((norms == _FRESH).all()):
@@ -129,7 +129,7 @@ def _exact(factors: Reals, norms: Reals) -> tuple[Reals, Reals]:
 
 
 def added(x: Terms, y: Terms) -> Terms:
-    """The terms of both, not merged; shapes are broadcast."""
+    """Returns the terms of both, not merged; shapes are broadcast."""
     shape = np.broadcast_shapes(x.sources.shape[:-1], y.sources.shape[:-1])
     x, y = x.broadcast_to(shape), y.broadcast_to(shape)
     return joined([x, y], axis=-1)
@@ -144,7 +144,7 @@ def joined(parts: list[Terms], axis: int) -> Terms:
 
 
 def _joined_norms(parts: list[Reals], axis: int) -> Reals:
-    """One number for all where it is the same in all parts."""
+    """Returns one number for all where it is the same in all parts."""
     numbers = [without_repeats(part, keep=0) for part in parts]
     first = numbers[0].reshape(-1)[:1]
     if all(number.size == 1 and number.item() == first for number in numbers):
@@ -155,7 +155,7 @@ def _joined_norms(parts: list[Reals], axis: int) -> Reals:
 
 
 def concatenated(parts: list[Terms], axis: int) -> Terms:
-    """Along an axis of the ciphertexts' shape; those of fewer terms are filled up with multiples 0."""
+    """Concatenates along an axis of the ciphertexts' shape; those of fewer terms are filled up with multiples 0."""
     count = max(part.sources.shape[-1] for part in parts)
 
     def filled(array: NDArray[Any]) -> NDArray[Any]:
@@ -183,7 +183,7 @@ class NoiseTerms:
 
     @classmethod
     def of_words(cls, params: ParameterSet, words: Words | DeviceWords, norm: float) -> NoiseTerms:
-        """Every ciphertext is a source: fresh ones when the norm is 1, opaque ones otherwise."""
+        """Makes every ciphertext a source: fresh ones when the norm is 1, opaque ones otherwise."""
         made = cls(lambda: _sources(leading_words(words), words, params, np.asarray(norm)), norm, own=True)
         if isinstance(words, DeviceWords):
 
@@ -303,14 +303,15 @@ def _limited(terms: Terms, params: ParameterSet, words: Words | DeviceWords) -> 
 
 
 def leading_words(words: Words | DeviceWords) -> NDArray[np.uint64]:
-    """[.., kN + r] to the first words of the masks, [.., 4]."""
+    """Takes the first words of the masks of [.., kN + r]: [.., 4]."""
     if isinstance(words, DeviceWords):
         return words.leading(MASK_WORDS)().astype(np.uint64)
     return words[..., :MASK_WORDS].astype(np.uint64)
 
 
 def packed_leading_words(params: ParameterSet, words: Words) -> NDArray[np.uint64]:
-    """[G, k + r, N] to [G N, 4]: word i of the mask of coefficient j is coefficient j - i of the first mask, negated below 0."""
+    """Takes leading words of [G, k + r, N] to [G N, 4]: word i of the mask of coefficient j is coefficient j - i of the first mask, negated below
+    0."""
     size = params.polynomial_size
     mask = words[:, 0, :].astype(np.uint64)
     negated = (np.uint64(params.modulus) - mask[:, size - MASK_WORDS + 1 :]) % np.uint64(params.modulus)
@@ -326,7 +327,7 @@ def _sources(
     norms: Reals,
     opaque: bool = False,
 ) -> Terms:
-    """One term for each ciphertext: the fingerprint of its words up to sign, times that sign (0 for those without a mask)."""
+    """Returns one term for each ciphertext: the fingerprint of its words up to sign, times that sign (0 for those without a mask)."""
     lead = heads[..., 0]
     if not lead.all():
         for i in range(1, MASK_WORDS):
@@ -368,6 +369,6 @@ def _sparse_heads(
 
 
 def _rows_of(array: NDArray[Any], rows: slice) -> NDArray[Any]:
-    """Rows of [.., T] in C order as a copy [rows, T]."""
+    """Returns rows of [.., T] in C order as a copy [rows, T]."""
     numbers = np.arange(rows.start, rows.stop)
     return np.asarray(array[np.unravel_index(numbers, array.shape[:-1])]) if array.ndim > 1 else array[None]

@@ -41,7 +41,7 @@ __all__ = [
     "products_of",
     "public_key_bytes",
     "require_common_mask",
-    "require_structured_keys",
+    "require_structured",
     "seeded_ciphertext_bytes",
     "structure_of",
     "upload_bytes",
@@ -80,7 +80,7 @@ _NTRU_FIELDS = ("key_sigma", "accumulator")  # of NTRU accumulators alone
 
 
 def parameter_set(name: str) -> ParameterSet:
-    """The shipped set of this name.
+    """Returns the shipped set of this name.
 
     Raises:
         ParameterError: unknown name, a paper's set, or an insecure (toy) set without CLOAKWORK_ALLOW_TOY=1 in the environment.
@@ -106,13 +106,14 @@ def parameter_set(name: str) -> ParameterSet:
 
 
 def parameter_sets() -> list[ParameterSet]:
-    """Every set that `parameter_set` gives, in the order of the table."""
+    """Returns every set that `parameter_set` gives, in the order of the table."""
     rows = (_engine.parameter_set(name) for name in _engine.parameter_set_names())
     return [row for row in rows if _toy_allowed() or not is_insecure(row)]
 
 
 def paper_set(name: str) -> ParameterSet:
-    """A publication's own parameters, for measurements alone: `parameter_set`, which all else goes by, refuses them, and so does the wire format.
+    """Returns a publication's own parameters, for measurements alone: `parameter_set`, which all else goes by, refuses them, and so does the wire
+    format.
 
     Raises:
         ParameterError: unknown name.
@@ -125,13 +126,13 @@ def paper_set(name: str) -> ParameterSet:
 
 
 def paper_sets() -> list[ParameterSet]:
-    """All of `paper_set`, in the order of their table."""
+    """Returns all of `paper_set`, in the order of their table."""
     return [_engine.parameter_set(name) for name in _engine.paper_set_names()]
 
 
 @contextmanager
 def measuring_papers() -> Iterator[None]:
-    """Within the block this process can make keys of a publication's parameters: only for measurements."""
+    """Allows keys of a publication's parameters: only for measurements."""
     before = os.environ.get(_MEASURE_PAPERS_VARIABLE)
     os.environ[_MEASURE_PAPERS_VARIABLE] = "1"
     try:
@@ -144,7 +145,7 @@ def measuring_papers() -> Iterator[None]:
 
 
 def is_paper_set(params: ParameterSet) -> bool:
-    """A publication's own parameters, which are measured and used for nothing else."""
+    """Whether the set is a publication's own parameters, which are measured and used for nothing else."""
     return params.name.startswith(_PAPER_PREFIX)
 
 
@@ -203,8 +204,8 @@ def products_of(params: ParameterSet) -> str:
     return "rounded products: double precision in one order of roundings, the same words on processors with AVX2 and FMA and on GPUs"
 
 
-def require_structured_keys(params: ParameterSet, structured: bool, how: str = "structured=True") -> None:
-    """ParameterError for a set with a structured secret that nobody asked for; `how` says how it is asked for."""
+def require_structured(params: ParameterSet, structured: bool, how: str = "structured=True") -> None:
+    """Raises ParameterError for a set with a structured secret that nobody asked for; `how` says how it is asked for."""
     if params.structured_secret and not structured:
         raise ParameterError(
             f"parameter set '{params.name}' has a {structure_of(params)}, which no estimator covers in full (docs/reference/parameters.md); it is "
@@ -213,7 +214,8 @@ def require_structured_keys(params: ParameterSet, structured: bool, how: str = "
 
 
 def require_common_mask(params: ParameterSet, common_mask: bool, how: str = "bodies=2") -> None:
-    """ParameterError for a set of several values to a ciphertext that nobody asked for, and for one of a single value where they were asked for."""
+    """Raises ParameterError for a set of several values to a ciphertext that nobody asked for, and for one of a single value where they were asked
+    for."""
     if params.lane_count > 1 and not common_mask:
         raise ParameterError(
             f"parameter set '{params.name}' has {params.lane_count} values to a ciphertext (docs/reference/parameters.md), samples of one client's "
@@ -227,7 +229,7 @@ def require_common_mask(params: ParameterSet, common_mask: bool, how: str = "bod
 
 
 def is_insecure(params: ParameterSet) -> bool:
-    """Fewer than 128 bits: refused outside of tests."""
+    """Whether the set has fewer than 128 bits: refused outside of tests."""
     return params.security_bits < MINIMUM_SECURITY_BITS
 
 
@@ -236,7 +238,7 @@ def _toy_allowed() -> bool:
 
 
 def parameter_text(params: ParameterSet) -> str:
-    """The row as canonical text: a title line, then one `field=value` line each, every line ended by a line feed.
+    """Returns the row as canonical text: a title line, then one `field=value` line each, every line ended by a line feed.
 
     Integers in decimal, gadgets as `base_log,level_count`, sigmas as the shortest decimal that reads back as the same double. Sets of rounded
     products say so in a line; the extension factor, the number of lanes and that of parties are the last lines, each where it is not 1.
@@ -260,71 +262,71 @@ def _value_text(value: object) -> str:
 
 @cache
 def parameter_digest(params: ParameterSet) -> bytes:
-    """SHA-256 of `parameter_text` in UTF-8: 32 bytes. Equal for rows that differ in name or in derived estimates only."""
+    """Returns SHA-256 of `parameter_text` in UTF-8: 32 bytes. Equal for rows that differ in name or in derived estimates only."""
     return hashlib.sha256(parameter_text(params).encode()).digest()
 
 
 def word_dtype(params: ParameterSet) -> np.dtype[np.unsignedinteger]:
-    """Type of a torus word in memory: uint32 for one limb, uint64 for two."""
+    """Returns type of a torus word in memory: uint32 for one limb, uint64 for two."""
     return np.dtype(np.uint32 if params.limb_count == 1 else np.uint64)
 
 
 def word_bytes(params: ParameterSet) -> int:
-    """Bytes of a torus word on the wire: ceil(log2 Q / 8)."""
+    """Returns bytes of a torus word on the wire: ceil(log2 Q / 8)."""
     return (params.modulus.bit_length() + 7) // 8
 
 
 def key_word_dtype(params: ParameterSet) -> np.dtype[np.unsignedinteger]:
-    """Type of a word of the bootstrap key in memory: that of a torus word, but uint64 for raised sets."""
+    """Returns type of a word of the bootstrap key in memory: that of a torus word, but uint64 for raised sets."""
     return np.dtype(np.uint32 if params.key_limb_count == 1 else np.uint64)
 
 
 def key_word_bytes(params: ParameterSet) -> int:
-    """Bytes of a word of the bootstrap key on the wire: ceil(log2 of its modulus / 8)."""
+    """Returns bytes of a word of the bootstrap key on the wire: ceil(log2 of its modulus / 8)."""
     return (params.key_modulus.bit_length() + 7) // 8
 
 
 def keyswitch_word_bytes(params: ParameterSet) -> int:
-    """Bytes of a word modulo 2^w on the wire: ceil(w / 8)."""
+    """Returns bytes of a word modulo 2^w on the wire: ceil(w / 8)."""
     return (params.keyswitch_modulus_log2 + 7) // 8
 
 
 def bootstrap_key_bytes(params: ParameterSet) -> int:
-    """Bodies of the bootstrap key on the wire (seeded form); all of a joint one, of which nothing follows from a seed."""
+    """Returns bodies of the bootstrap key on the wire (seeded form); all of a joint one, of which nothing follows from a seed."""
     return params.bootstrap_key_body_words * key_word_bytes(params)
 
 
 def keyswitch_key_bytes(params: ParameterSet) -> int:
-    """Bodies of the keyswitch key on the wire (seeded form)."""
+    """Returns bodies of the keyswitch key on the wire (seeded form)."""
     return params.keyswitch_key_rows * params.lane_count * keyswitch_word_bytes(params)
 
 
 def public_key_bytes(params: ParameterSet) -> int:
-    """The public key inside the evaluation keys on the wire: its seed and its bodies."""
+    """Returns the public key inside the evaluation keys on the wire: its seed and its bodies."""
     return _SEED_BYTES + params.large_dimension * params.lane_count * word_bytes(params)
 
 
 def expanded_bootstrap_key_bytes(params: ParameterSet) -> int:
-    """The whole bootstrap key in memory, masks included, before a back end's own layout."""
+    """Returns the whole bootstrap key in memory, masks included, before a back end's own layout."""
     words = params.bootstrap_key_body_words // params.row_bodies * params.accumulator_components
     return words * key_word_dtype(params).itemsize
 
 
 def expanded_keyswitch_key_bytes(params: ParameterSet) -> int:
-    """The whole keyswitch key in memory, masks included, before a back end's own layout."""
+    """Returns the whole keyswitch key in memory, masks included, before a back end's own layout."""
     return params.keyswitch_key_rows * params.small_words * np.dtype(np.uint32).itemsize
 
 
 def upload_bytes(params: ParameterSet) -> int:
-    """The evaluation keys as one object of the wire format: what a client sends once."""
+    """Returns the evaluation keys as one object of the wire format: what a client sends once."""
     return _SEEDED_FRAME_BYTES + bootstrap_key_bytes(params) + keyswitch_key_bytes(params) + public_key_bytes(params)
 
 
 def ciphertext_bytes(params: ParameterSet) -> int:
-    """One LWE ciphertext (of all its lanes) on the wire, without the fixed part of its object."""
+    """Returns one LWE ciphertext (of all its lanes) on the wire, without the fixed part of its object."""
     return params.large_words * word_bytes(params)
 
 
 def seeded_ciphertext_bytes(params: ParameterSet) -> int:
-    """One LWE ciphertext of a seeded batch on the wire, without the fixed part of its object (which holds the seed)."""
+    """Returns one LWE ciphertext of a seeded batch on the wire, without the fixed part of its object (which holds the seed)."""
     return params.lane_count * word_bytes(params)

@@ -16,7 +16,7 @@ from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
 
 
 def reduce_once(words: Any, modulus: int) -> Any:
-    """[0, 2Q) to [0, Q); a difference below zero wraps and stays the larger one."""
+    """Reduces [0, 2Q) to [0, Q); a difference below zero wraps and stays the larger one."""
     return np.minimum(words, words - words.dtype.type(modulus))
 
 
@@ -46,7 +46,7 @@ def negate_words(params: ParameterSet, words: Words | DeviceWords) -> Words | De
 def add_to_bodies(
     params: ParameterSet, words: Words | DeviceWords, constants: NDArray[np.uint64] | np.uint64
 ) -> Words | DeviceWords:
-    """Constants that broadcast with the array's shape, added to the bodies of each ciphertext."""
+    """Returns constants that broadcast with the array's shape, added to the bodies of each ciphertext."""
     shape = device_words.broadcast_shape((words.shape[:-1], np.shape(constants)), _no_broadcast)
     if isinstance(words, DeviceWords):
         return device_words.combine(params, shape, (words, 1), constants=np.asarray(constants, dtype=np.uint64))
@@ -57,7 +57,7 @@ def add_to_bodies(
 
 
 def multiply(params: ParameterSet, words: Words | DeviceWords, factors: NDArray[np.int64]) -> Words | DeviceWords:
-    """words * factors [.., 1] mod Q by Horner's rule on 8-bit digits of |factor|: (Q - 1) * (2^8 + 2^8 - 1) < 2^63."""
+    """Returns words * factors [.., 1] mod Q by Horner's rule on 8-bit digits of |factor|: (Q - 1) * (2^8 + 2^8 - 1) < 2^63."""
     if isinstance(words, DeviceWords):
         shape = device_words.broadcast_shape((words.shape[:-1], factors.shape[:-1]), _no_broadcast)
         return device_words.combine(params, shape, (words, factors[..., 0]))
@@ -77,7 +77,7 @@ def multiply(params: ParameterSet, words: Words | DeviceWords, factors: NDArray[
 
 
 def halve(params: ParameterSet, words: Words | DeviceWords) -> Words | DeviceWords:
-    """Times the inverse of 2 modulo Q: x / 2 for even x, (x + Q) / 2 for odd x."""
+    """Multiplies by the inverse of 2 modulo Q: x / 2 for even x, (x + Q) / 2 for odd x."""
     if isinstance(words, DeviceWords):
         return device_words.combine(params, words.shape[:-1], (words, (params.modulus + 1) // 2))
     halved: Words = ((words + params.modulus * (words & 1)) >> 1).astype(words.dtype)
@@ -85,7 +85,7 @@ def halve(params: ParameterSet, words: Words | DeviceWords) -> Words | DeviceWor
 
 
 def constant_words(params: ParameterSet, constants: ArrayLike, encoding: Encoding) -> NDArray[np.uint64]:
-    """Plaintext constants of any sign in the encoding: integers times a slot, or fractions of the torus."""
+    """Returns plaintext constants of any sign in the encoding: integers times a slot, or fractions of the torus."""
     array = np.asarray(constants)
     if encoding is Encoding.BOOLEAN:
         raise ParameterError("constants: bits have none; use add_torus_constant for a fraction of the torus, or NOT")

@@ -45,7 +45,8 @@ class PublicKey(WireObject):
         return f"<PublicKey {self.parameters.name}>"
 
     def encrypt(self, values: ArrayLike, *, encoding: Encoding | None = None) -> PackedCiphertexts:
-        """Values of any shape (with r > 1 lanes [.., r]), N of a lane to a GLWE ciphertext; `Session.extract` makes LWE ciphertexts of them."""
+        """Encrypts values of any shape (with r > 1 lanes [.., r]), N of a lane to a GLWE ciphertext; `Session.extract` makes LWE ciphertexts of
+        them."""
         chosen = default_encoding(self.parameters) if encoding is None else encoding
         return self._packed(encode(self.parameters, values, chosen), chosen, 1.0)
 
@@ -59,14 +60,15 @@ class PublicKey(WireObject):
         )
 
     def encrypt_integers(self, values: ArrayLike, modulus: int) -> PackedCiphertexts:
-        """Integers modulo q as `ClientKey.encrypt_integers` takes them; the server computes with `ModularIntegers(session.extract(..), modulus)`."""
+        """Encrypts integers modulo q as `ClientKey.encrypt_integers` takes them; the server computes with `ModularIntegers(session.extract(..),
+        modulus)`."""
         modulus = checked_modulus(modulus)
         words = encode_integers(self.parameters, residues_to_encrypt(values, modulus), modulus)
         norm = encryption_norm(self.parameters, modulus, public=True)
         return self._packed(words, Encoding.TORUS, norm)
 
     def add_zeros(self, words: Words, threads: int = 1, seed: bytes | None = None) -> Words:
-        """LWE words [count, kN + r] plus an encryption of zero each: coefficient 0 of a GLWE encryption of zero, a new one for each.
+        """Adds to LWE words [count, kN + r] an encryption of zero each: coefficient 0 of a GLWE encryption of zero, a new one for each.
 
         Noise: plus `noise.public_key_variance` each, independent.
 
@@ -83,7 +85,7 @@ class PublicKey(WireObject):
         return _engine.add_public_zeros(self.parameters, self.seed, self.bodies, words, seed, threads)
 
     def zeros(self, count: int, threads: int = 1, seed: bytes | None = None) -> Words:
-        """LWE encryptions of zero [count, kN + r], as `add_zeros` makes them."""
+        """Encrypts zeros as LWE words [count, kN + r], as `add_zeros` makes them."""
         none = np.zeros((count, self.parameters.large_words), dtype=word_dtype(self.parameters))
         return self.add_zeros(none, threads, seed)
 

@@ -134,7 +134,7 @@ class Session:
         return self._devices
 
     def share(self, threads: int | None = None, *, stream: Any = None) -> Session:
-        """Another session on the same expanded key, for another thread, number of threads or stream."""
+        """Opens another session on the same expanded key, for another thread, number of threads or stream."""
         return Session(self._key, threads=self._threads if threads is None else threads, stream=stream)
 
     def synchronize(self) -> None:
@@ -157,7 +157,7 @@ class Session:
         allow_noise: bool = False,
         progress: Progress = None,
     ) -> Ciphertexts:
-        """f(m) for every message m (with padding bit), with fresh noise.
+        """Computes f(m) for every message m (with padding bit), with fresh noise.
 
         Args:
             table: 2^p integers, a function of one integer, several of either with `table_index`, or one per ciphertext
@@ -189,7 +189,7 @@ class Session:
         allow_noise: bool = False,
         progress: Progress = None,
     ) -> Ciphertexts:
-        """A function with f(x + half a turn) = -f(x), such as sign, on the whole torus: one bootstrap, no padding.
+        """Computes a function with f(x + half a turn) = -f(x), such as sign, on the whole torus: one bootstrap, no padding.
 
         Messages of the `full_domain` encoding take a table of 2^(p-1) integers for the lower half; fractions of the torus take a real
         function on [0, 1/2) (sign is `lambda x: 0.125 + 0 * x`).
@@ -213,7 +213,7 @@ class Session:
         allow_noise: bool = False,
         progress: Progress = None,
     ) -> Ciphertexts:
-        """f(m) for any function of messages without padding (`full_domain`), in two bootstraps.
+        """Computes f(m) for any function of messages without padding (`full_domain`), in two bootstraps.
 
         Noise: the second one sees sqrt(norm^2 / 4 + 1) fresh outputs.
         Source: [LMP21] evaluation of arbitrary functions; ours halves the phase by the inverse of 2 modulo the odd Q (specification, section 8).
@@ -241,7 +241,7 @@ class Session:
         allow_noise: bool = False,
         progress: Progress = None,
     ) -> Ciphertexts:
-        """f(x) for fractions of the torus x in [-1/4, 1/4), with fresh noise; f maps a numpy array to values in [-1/2, 1/2].
+        """Computes f(x) for fractions of the torus x in [-1/4, 1/4), with fresh noise; f maps a numpy array to values in [-1/2, 1/2].
 
         The look-up sees x with the noise of the set (`parameters.noise`) and rounded to 1 / 2S, S = `parameters.table_size`.
 
@@ -258,13 +258,13 @@ class Session:
         return self._rotate(ciphertexts, tables, table_index, extracted, progress)
 
     def gate(self, gate: str | ArrayLike, *inputs: Ciphertexts, progress: Progress = None) -> Ciphertexts:
-        """A Boolean gate on batches; see `cloakwork.fhe_core.gates`."""
+        """Computes a Boolean gate on batches; see `cloakwork.fhe_core.gates`."""
         return gates.evaluate(self, gate, *inputs, progress=progress)
 
     # --- before ciphertexts leave the server ---
 
     def rerandomise(self, ciphertexts: Ciphertexts, seed: bytes | None = None) -> Ciphertexts:
-        """The same values under new masks, in host memory: an encryption of zero under the client's public key is added to each.
+        """Puts the same values under new masks, in host memory: an encryption of zero under the client's public key is added to each.
 
         The last step before a result goes to the client. Everything else here is deterministic, so that the client, who knows the
         ciphertexts that went in, finds the integer weights of the last linear layer in the masks that come out. Entropy of the
@@ -293,7 +293,7 @@ class Session:
     # --- linear operations ---
 
     def linear(self, weights: ArrayLike | LinearWeights, ciphertexts: Ciphertexts) -> Ciphertexts:
-        """Integer matrix [R, C] times ciphertexts [.., C], exact modulo Q: [.., R].
+        """Multiplies integer matrix [R, C] by ciphertexts [.., C], exact modulo Q: [.., R].
 
         Noise: the L2 norm of the rows, where weights of columns with equal ciphertexts are added first.
         """
@@ -319,7 +319,7 @@ class Session:
         return self._combined(out, (*ciphertexts.shape[:-1], rows), prepared.matrix, ciphertexts, ciphertexts.noise)
 
     def weights(self, weights: ArrayLike) -> LinearWeights:
-        """A matrix for many calls of `linear`: checked once, and on one GPU kept there in the linear layer's form."""
+        """Prepares a matrix for many calls of `linear`: checked once, and on one GPU kept there in the linear layer's form."""
         prepared = self._prepared(weights)
         if len(self._devices) != 1:
             return prepared
@@ -332,7 +332,7 @@ class Session:
         return LinearWeights(np.ascontiguousarray(matrix, dtype=np.int32), self.device)
 
     def linear_packed(self, weights: ArrayLike, packed: Packed, *, resident: bool = False) -> Ciphertexts:
-        """Integer matrix [R, C] times packed values [.., C]: [.., R]. The words of `linear(weights, extract(packed))`.
+        """Multiplies integer matrix [R, C] by packed values [.., C]: [.., R]. The words of `linear(weights, extract(packed))`.
 
         Cost: on the CPU one polynomial product for a row and component, whatever C is; the C ciphertexts of a sample are never made.
         """
@@ -355,7 +355,7 @@ class Session:
         return self._combined(out, (*packed.shape[:-1], matrix.shape[0]), matrix, packed, noise)
 
     def extract(self, packed: Packed, *, resident: bool = False) -> Ciphertexts:
-        """One LWE ciphertext per packed value, of the values' shape.
+        """Extracts one LWE ciphertext per packed value, of the values' shape.
 
         Seeded ones are expanded on the session's device. `resident` leaves the result of host words on the GPU; of words on a GPU it
         stays there anyway.
@@ -372,7 +372,7 @@ class Session:
             return result if resident or packed.device != "cpu" else result.to_host()
 
     def extract_columns(self, packed: Packed, columns: ArrayLike) -> Ciphertexts:
-        """`extract` of some positions of the last axis alone, ascending: [.., columns], in host memory.
+        """Extracts some positions of the last axis alone, ascending: [.., columns], in host memory.
 
         Cost: on the CPU the other values are never made.
         """
@@ -388,12 +388,12 @@ class Session:
     # --- the stages of a bootstrap, on raw words (docs/reference/specification.md, sections 2, 3, 6, 7), numpy's or of arrays on a device ---
 
     def keyswitch(self, ciphertexts: Ciphertexts) -> Small:
-        """LWE under the large key modulo Q -> uint32 [.., n + r] under the small key modulo 2^w."""
+        """Switches LWE under the large key modulo Q -> uint32 [.., n + r] under the small key modulo 2^w."""
         small = cast(Small, self._engine.keyswitch(self._batch(ciphertexts)))
         return small.reshape((*ciphertexts.shape, small.shape[-1]))
 
     def modulus_switch(self, small_lwe: Small) -> Small:
-        """uint32 [.., n + r] modulo 2^w -> the same shape modulo 2 nu N."""
+        """Switches uint32 [.., n + r] modulo 2^w -> the same shape modulo 2 nu N."""
         switched = cast(Small, self._engine.modulus_switch(_rows(small_lwe)))
         return switched.reshape(small_lwe.shape)
 
@@ -405,7 +405,7 @@ class Session:
         table_index: ArrayLike | None = None,
         progress: Progress = None,
     ) -> Words:
-        """uint32 [.., n + r] modulo 2 nu N -> GLWE words [.., k + r, N] of phase X^(-phase) * LUT.
+        """Rotates: uint32 [.., n + r] modulo 2 nu N -> GLWE words [.., k + r, N] of phase X^(-phase) * LUT.
 
         Where `extension_factor` nu is not 1: [.., nu, k + r, N], entry c of the rotated table is coefficient c // nu of ciphertext c % nu.
         """
@@ -417,7 +417,7 @@ class Session:
     def sample_extract(
         self, glwe: Words, coefficients: ArrayLike = (0,), *, encoding: Encoding | None = None
     ) -> Ciphertexts:
-        """GLWE words [.., k + r, N] -> LWE ciphertexts [.., J] of the given coefficients."""
+        """Extracts GLWE words [.., k + r, N] -> LWE ciphertexts [.., J] of the given coefficients."""
         rows = _contiguous(glwe).reshape((math.prod(glwe.shape[:-2]), *glwe.shape[-2:]))
         chosen = np.ascontiguousarray(coefficients, dtype=np.uint32)
         out = self._engine.sample_extract(rows, chosen)
@@ -437,7 +437,7 @@ class Session:
         coefficients: Small | None,
         progress: Progress,
     ) -> Ciphertexts:
-        """All four stages; several coefficients add an axis."""
+        """Returns all four stages; several coefficients add an axis."""
         if tables.parameters != self.parameters:
             raise ParameterError(
                 f"table: expected one of parameter set '{self.parameters.name}', got '{tables.parameters.name}'; build it for this set"
@@ -462,7 +462,7 @@ class Session:
         operand: Ciphertexts | Packed,
         noise: NoiseTerms,
     ) -> Ciphertexts:
-        """Words of a matrix times an operand whose noise is made of `noise`."""
+        """Returns words of a matrix times an operand whose noise is made of `noise`."""
         result = self._wrap(words, shape, encoding=operand.encoding, key_id=operand.key_id)
         result._noise = noise.weighted(matrix, self.parameters, result._words)
         if operand._bounds is not None:
@@ -479,7 +479,7 @@ class Session:
         return Ciphertexts(self.parameters, held, shape, key_id=key_id or self._key.key_id, **metadata)
 
     def _batch(self, ciphertexts: Ciphertexts) -> Batch:
-        """Checked words [B, kN + r], C-contiguous, on the host or on the session's devices."""
+        """Returns checked words [B, kN + r], C-contiguous, on the host or on the session's devices."""
         if not isinstance(ciphertexts, Ciphertexts):
             raise ShapeError(
                 f"ciphertexts: expected Ciphertexts, got {type(ciphertexts).__name__}; expand seeded ones, extract packed ones"

@@ -136,7 +136,7 @@ class ShardedSession:
         progress: Progress = None,
         out: Batch | None = None,
     ) -> Batch:
-        """Results [B, *shape] of all shares: one host array that every share writes its part of, or an array on each device."""
+        """Returns results [B, *shape] of all shares: one host array that every share writes its part of, or an array on each device."""
         shares = self._shares(batch)
         if isinstance(batch, ShardedArray):
             results = self._run(batch, shares, None, call, progress)
@@ -149,7 +149,7 @@ class ShardedSession:
     def _run(
         self, batch: Batch, shares: Shares, result: Words | None, call: ShareCall, progress: Progress = None
     ) -> list[Share]:
-        """One thread per device; the caller's thread waits, so that Ctrl-C reaches it."""
+        """Returns one thread per device; the caller's thread waits, so that Ctrl-C reaches it."""
         gathered = _GatheredProgress(progress)
 
         def run(number: int) -> Share:
@@ -179,7 +179,7 @@ def _sizes(batch: Batch) -> list[int]:
 
 
 def device_sessions(keys: Sequence[EngineKey], device: str, stream: Any) -> tuple[DeviceSession, ...]:
-    """For the expanded key on each GPU. Args: stream: of one GPU; see `Session`."""
+    """Opens sessions for the expanded key on each GPU. Args: stream: of one GPU; see `Session`."""
     if stream is not None and len(keys) > 1:
         raise DeviceError(f"stream: expected a session on one GPU, got '{device}'; a stream belongs to one device")
     return tuple(device_session(key, stream) for key in keys)

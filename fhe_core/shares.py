@@ -1,4 +1,4 @@
-"""What the parties of a joint key send each other: shares of the keys and partial decryptions, as objects of the wire format.
+"""Messages between the parties of a joint key: shares of the keys and partial decryptions, as objects of the wire format.
 
 All of it is public: parties and server may see every share. docs/howto/threshold.md says in which order they are made,
 docs/reference/wire_format.md their bytes.
@@ -86,7 +86,7 @@ class _Share(WireObject):
         index, belongs_to = _PARTY.unpack(party)
         if index >= header.parameters.party_count:
             raise SerializationError(
-                f"{cls.kind.label}: expected a party below {header.parameters.party_count}, got {index}; the object is damaged or made up"
+                f"{cls.kind.label}: expected a party below {header.parameters.party_count}, got {index}; the object is damaged or not valid"
             )
         return cls._of(header, index, belongs_to, [array for array in arrays if isinstance(array, np.ndarray)])
 
@@ -110,7 +110,7 @@ class PublicShare(_Share):
     def _of(cls, header: wire.Header, index: int, belongs_to: bytes, arrays: list[Words]) -> Self:
         if header.key_id is not None:
             raise SerializationError(
-                "public share: expected no key id, as there is no joint key yet; the object is made up"
+                "public share: expected no key id, as there is no joint key yet; the object is not valid"
             )
         return cls(header.parameters, index, belongs_to, None, *arrays)
 
@@ -202,7 +202,7 @@ def contribution_commitment(parameters: ParameterSet, index: int, contribution: 
 
 
 def common_reference(parameters: ParameterSet, commitments: Sequence[bytes], contributions: Sequence[bytes]) -> bytes:
-    """32 bytes that no party chose: the hash of all contributions, in the order of the parties, each as it was committed to.
+    """Returns 32 bytes that no party chose: the hash of all contributions, in the order of the parties, each as it was committed to.
 
     Raises:
         ParameterError: not one of each for every party.
@@ -228,7 +228,7 @@ def public_seed(reference: bytes) -> bytes:
 
 
 def joint_public_key(shares: Sequence[PublicShare], commitments: Sequence[bytes]) -> JointPublicKey:
-    """The joint key of all parties' shares, each as it was committed to. Every party does this for itself.
+    """Returns the joint key of all parties' shares, each as it was committed to. Every party does this for itself.
 
     Raises:
         ParameterError: not one share for every party.
@@ -278,14 +278,14 @@ def joint_evaluation_keys(joint: JointPublicKey, shares: Sequence[EvaluationShar
 
 
 def ciphertexts_digest(ciphertexts: Ciphertexts | SwitchedCiphertexts) -> bytes:
-    """32 bytes of the words that partial decryptions are of."""
+    """Returns 32 bytes of the words that partial decryptions are of."""
     words = np.ascontiguousarray(on_host(_expanded(ciphertexts).words)).astype("<u8")
     shape = np.array(ciphertexts.shape, "<u8")
     return _hash(b"ciphertexts", parameter_digest(ciphertexts.parameters), shape.tobytes(), words.tobytes())
 
 
 def combined_phases(ciphertexts: Ciphertexts | SwitchedCiphertexts, partials: Sequence[PartialDecryption]) -> Phases:
-    """Message plus noise and all parties' flooding, torus words in [0, Q) of the ciphertexts' shape.
+    """Returns message plus noise and all parties' flooding, torus words in [0, Q) of the ciphertexts' shape.
 
     Raises:
         ParameterError: not one partial decryption of every party.
@@ -361,5 +361,5 @@ def _require_same(parameters: ParameterSet, key_id: bytes | None, share: _OfPart
 
 
 def _hash(what: bytes, *parts: bytes) -> bytes:
-    """SHA-256 of parts whose lengths, all but the last one's, follow from what they are."""
+    """Returns SHA-256 of parts whose lengths, all but the last one's, follow from what they are."""
     return hashlib.sha256(b"cloakwork threshold 1: " + what + b"\0" + b"".join(parts)).digest()

@@ -37,7 +37,7 @@ class SwitchedCiphertexts(_CiphertextArray):
 
     @classmethod
     def switch(cls, ciphertexts: Ciphertexts, word_bits: int, threads: int = 1) -> SwitchedCiphertexts:
-        """Every word x as floor((x 2^b + floor(Q / 2)) / Q) mod 2^b.
+        """Rounds every word x to floor((x 2^b + floor(Q / 2)) / Q) mod 2^b.
 
         Args:
             word_bits: b, 1 to 32.
@@ -64,7 +64,7 @@ class SwitchedCiphertexts(_CiphertextArray):
         return self._word_bits
 
     def expand(self) -> Ciphertexts:
-        """The nearest words modulo Q."""
+        """Expands to the nearest words modulo Q."""
         modulus, half = self.parameters.modulus, 1 << (self._word_bits - 1)
         words = self._words.astype(np.uint64)
         # floor((x Q + 2^(b-1)) / 2^b), Q in two halves so that nothing overflows: x and 2^b are at most 2^32, Q is below 2^54.
@@ -110,7 +110,7 @@ class SwitchedCiphertexts(_CiphertextArray):
 
 
 def switched_words(params: ParameterSet, words: Words, word_bits: int, threads: int = 1) -> NDArray[np.uint32]:
-    """floor((x 2^b + floor(Q / 2)) / Q) mod 2^b."""
+    """Rounds words: floor((x 2^b + floor(Q / 2)) / Q) mod 2^b."""
     rows = np.ascontiguousarray(words).reshape(-1, words.shape[-1])
     return _engine.switch_words(params, rows, word_bits, threads).reshape(words.shape)
 
@@ -118,7 +118,7 @@ def switched_words(params: ParameterSet, words: Words, word_bits: int, threads: 
 def load_results(
     data: wire.Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
 ) -> Ciphertexts:
-    """An answer of a server as LWE ciphertexts, whichever way it came: switched, or in full words.
+    """Reads an answer of a server as LWE ciphertexts, whichever way it came: switched, or in full words.
 
     Raises:
         SerializationError: neither of the two.

@@ -75,7 +75,7 @@ class Party:
 
     @classmethod
     def generate(cls, parameters: str | ParameterSet, index: int) -> Party:
-        """A fresh share of party `index`, 0 to the set's `party_count` less 1. One share serves one joint key.
+        """Generates a fresh share of party `index`, 0 to the set's `party_count` less 1. One share serves one joint key.
 
         Raises:
             ParameterError: a set of one owner, or no such party.
@@ -94,7 +94,7 @@ class Party:
 
     @property
     def index(self) -> int:
-        """This party's number, from 0."""
+        """The party's number, from 0."""
         return self._key.index
 
     @property
@@ -121,7 +121,7 @@ class Party:
         return contribution_commitment(self.parameters, self.index, self.contribution)
 
     def public_share(self, commitments: Sequence[bytes], contributions: Sequence[bytes]) -> PublicShare:
-        """This party's part of the joint public key. The same contributions give the same share.
+        """Makes this party's part of the joint public key. The same contributions give the same share.
 
         Raises:
             KeyMismatchError: contributions that their parties did not commit to, or this party's own is not among them.
@@ -138,7 +138,7 @@ class Party:
         return PublicShare(self.parameters, self.index, reference, None, bodies)
 
     def evaluation_share(self, joint: JointPublicKey, progress: Progress = None) -> EvaluationShare:
-        """This party's part of the evaluation keys; from now on it is a party of this joint key. Save it after that.
+        """Makes this party's part of the evaluation keys; from now on it is a party of this joint key. Save it after that.
 
         Raises:
             KeyMismatchError: the joint key is not made of this party's public share, or the party belongs to another joint key already.
@@ -167,11 +167,13 @@ class Party:
 
     @classmethod
     def load(cls, path: PathLike, passphrase: str) -> Party:
-        """From a file of `save`. SerializationError for a damaged file, a wrong passphrase, or another party's state."""
+        """Loads a party from a file of `save`. SerializationError for a damaged file, a wrong passphrase, or another party's state."""
         header, secret = keystore.load_secret(path, passphrase, kind=wire.Kind.PARTY_KEY)
         index, total, largest = _STATE.unpack(secret[-_STATE.size :])
         if not (0 <= largest <= total < math.inf):
-            raise SerializationError("party key: expected what decryptions told as two numbers; the file was made up")
+            raise SerializationError(
+                "party key: expected the leakage of decryptions as two numbers; the file is not a valid party key"
+            )
         key = _engine.PartyKey.restore(header.parameters, index, secret[: -_STATE.size])
         return cls(key, header.key_id, Leakage(total, largest))
 
@@ -191,7 +193,7 @@ class Party:
     def partial_decrypt(
         self, ciphertexts: Ciphertexts | SwitchedCiphertexts, *, margin: float | None = None
     ) -> PartialDecryption:
-        """This party's part of the decryption of ciphertexts that it agreed to decrypt.
+        """Makes this party's part of the decryption of ciphertexts that it agreed to decrypt.
 
         Whoever may have it decrypt what they like learns its key: decrypt results of agreed programs on agreed inputs alone. Evaluation is
         exact, so that a party can compute them again and compare.
@@ -239,7 +241,7 @@ class Party:
         return self._key_id
 
     def _flooding(self, ciphertexts: Ciphertexts | SwitchedCiphertexts, margin: float | None) -> tuple[float, float]:
-        """Standard deviation in torus units, and noise ratio."""
+        """Returns standard deviation in torus units, and noise ratio."""
         params = self.parameters
         chosen = flooding.decryption_margin(params, ciphertexts.encoding) if margin is None else margin
         if chosen is None or not 0 < chosen <= 0.25:
@@ -254,7 +256,8 @@ _TOY_BITS = 132  # what toy sets count with, which have none to lose
 
 
 def combine(ciphertexts: Ciphertexts | SwitchedCiphertexts, partials: Sequence[PartialDecryption]) -> NDArray[Any]:
-    """The values of ciphertexts that every party has partially decrypted, as `ClientKey.decrypt` gives them. Whoever has all parts learns them.
+    """Combines the values of ciphertexts that every party has partially decrypted, as `ClientKey.decrypt` gives them. Whoever has all parts learns
+    them.
 
     Raises:
         ParameterError, KeyMismatchError: as `combined_phases`.
@@ -263,7 +266,7 @@ def combine(ciphertexts: Ciphertexts | SwitchedCiphertexts, partials: Sequence[P
 
 
 def _flooding_tags(masks: NDArray[np.unsignedinteger], deviation: float) -> NDArray[np.uint8]:
-    """32 bytes of each mask and the deviation: what its flooding follows from, beside the party's noise key."""
+    """Returns 32 bytes of each mask and the deviation: what its flooding follows from, beside the party's noise key."""
     start = b"cloakwork threshold 1: flooding\0" + struct.pack("<d", deviation)
     tags = [hashlib.sha256(start + mask.astype("<u8").tobytes()).digest() for mask in masks]
     return np.frombuffer(b"".join(tags), np.uint8).reshape(-1, 32)

@@ -137,7 +137,7 @@ def _emit_bits(words: Words, form: BitFields, emit: Callable[[bytes], None]) -> 
 
 
 def _words_of(data: bytes, bits: int, count: int) -> NDArray[np.uint64]:
-    """The first `count` words of so many bits, eight of which are as many bytes, taken apart in 64-bit limbs."""
+    """Returns the first `count` words of `bits` bits, eight of which are as many bytes, taken apart in 64-bit limbs."""
     fields = np.zeros((-(-count // 8), bits), dtype=np.uint8)
     fields.reshape(-1)[: len(data)] = np.frombuffer(data, dtype=np.uint8)
     padded = np.zeros((len(fields), 8 * -(-bits // 8)), dtype=np.uint8)
@@ -239,7 +239,7 @@ def read(
 
 
 def peek(data: Buffer, size: int | None = None) -> Header:
-    """The header alone: what an object claims to be. Its sizes fit; its sections and checksum have not been looked at.
+    """Reads the header alone: what an object claims to be. Its sizes fit; its sections and checksum have not been looked at.
 
     Args:
         size: bytes of the whole object, when `data` is only its beginning (at least `PREFIX_BYTES`, or all of it).
@@ -250,7 +250,7 @@ def peek(data: Buffer, size: int | None = None) -> Header:
 
 
 def check_words(stream: BinaryIO, header: Header) -> None:
-    """That every word of an object is below its modulus, as `read` checks it, in memory of a few megabytes whatever the object's size.
+    """Checks that every word of an object is below its modulus, as `read` checks it, in memory of a few megabytes whatever the object's size.
 
     For who keeps an object without reading it into memory, an upload for instance; says nothing about the checksum.
 
@@ -316,7 +316,7 @@ def _read_bits(source: BytesSource, form: BitFields) -> Words:
 
 
 def _check_padding(last: bytes, form: BitFields) -> None:
-    """That nothing follows the last word in its byte: bytes are canonical."""
+    """Checks that nothing follows the last word in its byte: bytes are canonical."""
     used = math.prod(form.shape) * form.bits % 8
     if len(last) == 1 and used and last[0] >> used:
         raise SerializationError(
@@ -356,7 +356,7 @@ def _word_too_large(kind: Kind, form: Planes) -> SerializationError:
 
 
 def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Header:
-    """Header, dimensions and purpose, every field checked, the size of the object verified against all it claims."""
+    """Returns header, dimensions and purpose, every field checked, the size of the object verified against all it claims."""
     if source.size < HEADER_BYTES + CHECKSUM_BYTES:
         raise _truncated(HEADER_BYTES + CHECKSUM_BYTES, source.size)
     fields = HEADER_STRUCT.unpack(source.read(HEADER_BYTES))
@@ -386,7 +386,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
     expected = object_bytes(found, params, seeded, shape, word_bits, purpose=has_purpose)
     if expected != total:
         raise SerializationError(
-            f"{found.label}: the counts of the header ask for {expected} bytes, the object has {total}; it is damaged or made up"
+            f"{found.label}: the counts of the header ask for {expected} bytes, the object has {total}; it is damaged or not valid"
         )
     return Header(
         kind=found,
@@ -404,7 +404,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
 
 
 def _word_bits(kind: Kind, seeded: bool, field: bytes) -> int:
-    """Of switched ciphertexts; 0 for other kinds."""
+    """Returns the word bits of switched ciphertexts; 0 for other kinds."""
     if kind is not Kind.SWITCHED_CIPHERTEXTS:
         return 0
     try:
@@ -464,7 +464,7 @@ def _known_parameters(name_field: bytes, digest: bytes) -> ParameterSet:
 def _check_form(
     kind: Kind, seeded: bool, rank: int, weight_norm: float, encoding: int, bound: bytes, params: ParameterSet
 ) -> tuple[int, int] | None:
-    """The fields whose values the kind restricts; the message bound."""
+    """Returns the fields whose values the kind restricts; the message bound."""
     has_shape = kind.is_ciphertext or kind is Kind.PARTIAL_DECRYPTION
     if not kind.is_ciphertext and (
         seeded != kind.is_seeded or (rank and not has_shape) or weight_norm or encoding or any(bound)
@@ -472,7 +472,7 @@ def _check_form(
         raise _foreign_fields(kind)
     if kind.is_of_party and params.party_count == 1:
         raise SerializationError(
-            f"{kind.label}: parameter set '{params.name}' has keys of one owner, and no shares of them; the object is damaged or made up"
+            f"{kind.label}: parameter set '{params.name}' has keys of one owner, and no shares of them; the object is damaged or not valid"
         )
     if rank > MAX_RANK:
         raise SerializationError(f"{kind.label}: expected at most {MAX_RANK} dimensions; the object is damaged")

@@ -1,4 +1,4 @@
-"""What the objects of the wire format are made of: kinds, header, sections and their sizes. docs/reference/wire_format.md, tables 1 and 2."""
+"""The layout of objects of the wire format: kinds, header, sections and their sizes. docs/reference/wire_format.md, tables 1 and 2."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What an object is. `shape`, `encoding`, `weight_norm`, `message_bound` and `purpose` belong to ciphertexts.
+    """The header of an object. `shape`, `encoding`, `weight_norm`, `message_bound` and `purpose` belong to ciphertexts.
 
     message_bound: least and largest message, of encoding `message` alone; None: the initial range of `message_bounds`.
     word_bits: log2 of the modulus of switched ciphertexts; 0 for others.
@@ -131,7 +131,7 @@ class Header:
         return HEADER_BYTES + 8 * len(self.shape) + (0 if self.purpose is None else PURPOSE_BYTES)
 
     def metadata(self) -> dict[str, Any]:
-        """The constructor arguments of the ciphertext classes."""
+        """Returns the constructor arguments of the ciphertext classes."""
         return {
             "encoding": self.encoding,
             "weight_norm": self.weight_norm,
@@ -150,7 +150,7 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Planes:
-    """Words below `bound`, stored as `plane_count` byte planes: plane j holds byte j of every word. With `block_words`, so many words at a time,
+    """Words below `bound`, stored as `plane_count` byte planes: plane j holds byte j of every word. With `block_words`, that many words at a time,
     the last block shorter; without, the section is one block."""
 
     shape: tuple[int, ...]
@@ -160,7 +160,7 @@ class Planes:
     block_words: int = 0
 
     def blocks(self) -> Iterator[tuple[int, int]]:
-        """The first word of every block and the one after its last. Block [first, end) begins at byte `first * plane_count`."""
+        """Yields the first word of every block and the one after its last. Block [first, end) begins at byte `first * plane_count`."""
         count = math.prod(self.shape)
         step = self.block_words or count
         for first in range(0, count, step):
@@ -194,7 +194,7 @@ def section_layout(
     word_bits: int = 0,
     version: int | None = None,
 ) -> list[Form]:
-    """The sections of an object, in order. Their sizes do not depend on the version."""
+    """Returns the sections of an object, in order. Their sizes do not depend on the version."""
     size, dimension = params.polynomial_size, params.glwe_dimension
     bodies = lane_axis(params)
     glwe_count = -(-math.prod(shape) // size)
@@ -260,14 +260,14 @@ def object_bytes(
     *,
     purpose: bool = False,
 ) -> int:
-    """Size of the whole object. Args: purpose: whether it says one."""
+    """Returns size of the whole object. Args: purpose: whether it says one."""
     sections = section_layout(kind, params, seeded, shape, word_bits)
     start = HEADER_BYTES + 8 * len(shape) + PURPOSE_BYTES * purpose
     return start + sum(section.byte_count for section in sections) + CHECKSUM_BYTES
 
 
 def pack_header(header: Header) -> bytes:
-    """Header, dimensions and purpose.
+    """Packs header, dimensions and purpose.
 
     Raises:
         ParameterError: a publication's set, whose objects nobody would read.
@@ -295,7 +295,7 @@ def pack_header(header: Header) -> bytes:
 
 
 def _pack_bound(header: Header) -> bytes:
-    """Least and largest + 1 as signed integers of 3 bytes; zeros for the initial range, and both ends of 3 bytes for what is beyond them. Of
+    """Returns least and largest + 1 as signed integers of 3 bytes; zeros for the initial range, and both ends of 3 bytes for what is beyond them. Of
     switched ciphertexts the bits of a word, and zeros."""
     if header.kind is Kind.SWITCHED_CIPHERTEXTS:
         return bytes([header.word_bits]) + bytes(BOUND_BYTES - 1)
@@ -310,7 +310,7 @@ def _pack_bound(header: Header) -> bytes:
 
 
 def unpack_bound(field: bytes, encoding: Encoding, params: ParameterSet, weight_norm: float) -> tuple[int, int] | None:
-    """The field of a ciphertext's header; None for zeros. ValueError when it is not what `pack_header` writes."""
+    """Returns the field of a ciphertext's header; None for zeros. ValueError when it is not what `pack_header` writes."""
     if not any(field):
         return None
     half = BOUND_BYTES // 2
@@ -325,7 +325,7 @@ def unpack_bound(field: bytes, encoding: Encoding, params: ParameterSet, weight_
 
 
 def unpack_word_bits(field: bytes) -> int:
-    """The same field of switched ciphertexts. ValueError when it is not what `pack_header` writes."""
+    """Returns the same field of switched ciphertexts. ValueError when it is not what `pack_header` writes."""
     if not 1 <= field[0] <= MAX_WORD_BITS or any(field[1:]):
         raise ValueError("not a number of bits")
     return field[0]

@@ -1,4 +1,4 @@
-"""What every object of the wire format can do: bytes and files, both ways."""
+"""The base of objects of the wire format: bytes and files, both ways."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class WireObject(ABC):
     def _from_source(cls, source: BytesSource, parameters: ParameterSet | None, max_bytes: int) -> Self: ...
 
     def to_bytes(self) -> bytes:
-        """One object of the wire format; words on a device are copied to the host."""
+        """Writes one object of the wire format; words on a device are copied to the host."""
         return wire.dump(self._header(), self._sections())
 
     def save(self, path: PathLike) -> None:

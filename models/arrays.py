@@ -14,12 +14,12 @@ Indices: TypeAlias = NDArray[np.int64]
 
 
 def dense(x: Any) -> Any:
-    """A sparse matrix (of scipy) as an array; anything else as it is."""
+    """Returns a sparse matrix (of scipy) as an array; anything else as it is."""
     return x.toarray() if callable(getattr(x, "toarray", None)) else x
 
 
 def some_rows(samples: Any, most: int) -> Any:
-    """So many rows, evenly spaced, of an array, a frame, a sparse matrix or a list."""
+    """Selects rows, evenly spaced, of an array, a frame, a sparse matrix or a list."""
     count = samples.shape[0] if hasattr(samples, "shape") else len(samples)
     rows = np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
     if hasattr(samples, "iloc"):
@@ -40,7 +40,7 @@ def is_missing(value: Any) -> bool:
 
 
 def real_numbers(x: Any) -> Reals:
-    """[..] in float64; ShapeError for text, complex numbers, dates and what is no array. Missing values of any kind become NaN."""
+    """Returns [..] in float64; ShapeError for text, complex numbers, dates and what is no array. Missing values of any kind become NaN."""
     try:
         array = np.asarray(dense(x))
         if array.dtype.kind in "cmM":

@@ -13,6 +13,7 @@ from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import Stage, joined
 from cloakwork.models.criteria.room import check_room
 from cloakwork.models.errors import CompileError
+from cloakwork.models.fresh_keys import fresh_keys
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.modes import How, check_how
 from cloakwork.models.program import Program
@@ -41,12 +42,12 @@ class CompiledModel:
         return cls(program, float_graph)
 
     def save(self, path: PathLike) -> None:
-        """One file, see models/program/artefact.py."""
+        """Writes one file, see models/program/artefact.py."""
         save_program(path, self.program)
 
     @classmethod
     def load(cls, path: PathLike) -> CompiledModel:
-        """SerializationError or KeyMismatchError when it is damaged or its parameter set has changed."""
+        """Raises SerializationError or KeyMismatchError when it is damaged or its parameter set has changed."""
         return cls(load_program(path))
 
     @cached_property
@@ -67,11 +68,11 @@ class CompiledModel:
         return short_report(self.program)
 
     def save_picture(self, path: PathLike) -> None:
-        """The program level by level, with what each part costs, as SVG."""
+        """Draws the program level by level, with what each part costs, as SVG."""
         save_picture(path, self.program)
 
     def _repr_svg_(self) -> str:
-        """What a notebook shows of a model."""
+        """Returns what a notebook shows of a model."""
         return picture_svg(self.program)
 
     def predict(
@@ -85,7 +86,7 @@ class CompiledModel:
         progress: Progress = None,
         output: Stage = "labels",
     ) -> Any:
-        """The model's output for samples [samples, ..]: an array, of a model of several outputs a dict of arrays by name.
+        """Returns the model's output for samples [samples, ..]: an array, of a model of several outputs a dict of arrays by name.
 
         Samples of a model of several inputs are a dict of arrays by name, or a tuple of arrays in the model's order.
 
@@ -105,7 +106,7 @@ class CompiledModel:
         return self._encrypted(self.client.phases(x, refuse=True), key, session, progress, output)
 
     def predict_float(self, x: Any) -> Any:
-        """The model before quantisation, in clear; samples and result as of `predict`."""
+        """Returns the model before quantisation, in clear; samples and result as of `predict`."""
         if self.float_graph is None:
             raise CompileError(
                 "predict_float: a loaded program has no real-valued model; compile it from its ONNX file"
@@ -116,11 +117,9 @@ class CompiledModel:
         self, phases: Reals, key: ClientKey | None, session: Session | None, progress: Progress, output: Stage
     ) -> Any:
         if key is None:
-            from cloakwork.fhe_core.client import ClientKey  # the secret side, only where it is asked for
-
             if session is not None:
                 raise CompileError("predict: got a session without its key, which decrypts the result; pass key=")
-            key = ClientKey.generate(self.program.parameters)
+            (key,) = fresh_keys([self.program.parameters])
         key = getattr(key, "only", key)  # of a `cloakwork.Key`
         if session is None:
             session = Session(key.evaluation_keys())
@@ -133,5 +132,5 @@ class CompiledModel:
             report = shifted_progress(progress, bootstraps * ciphertexts_of(params, start), total)
             batch = phases[start : start + size]
             answer = runtime.answer(self.client.encrypt_phases(key, batch), report)
-            parts.append(self.client.decrypt(key, answer, output, len(batch)))
+            parts.append(self.client.decrypt(key, answer, output=output, samples=len(batch)))
         return joined(parts)

@@ -1,4 +1,4 @@
-"""From an ONNX file to a compiled model, and what its samples show."""
+"""The compiler from an ONNX file to a compiled model, and the calibration of its samples."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def calibrate(
         outputs, rounding: as `cloakwork.compile` is going to get them.
     """
     options = NetworkOptions(outputs=outputs, precision="exact" if exact else AUTO, rounding=rounding)
-    found = begin(load_onnx(model), samples, options)
-    for _, each in stages(found, (*PREPARING, *RESTRUCTURING)):
-        found = each
-    return observe(found.graph, found.entered(samples))
+    compilation = begin(load_onnx(model), samples, options)
+    for _, each in stages(compilation, (*PREPARING, *RESTRUCTURING)):
+        compilation = each
+    return observe(compilation.graph, compilation.entered(samples))

@@ -25,6 +25,7 @@ __all__ = [
     "Problem",
     "ReplacedValuesWarning",
     "ShapeError",
+    "UnsupportedModuleError",
     "UnsupportedNode",
     "UnsupportedOperatorError",
     "closest_first",
@@ -38,7 +39,7 @@ _MOST_LINES = 30
 
 
 def printable(text: str) -> str:
-    """Without control characters: names in files and answers of others command no terminal and break no XML."""
+    """Returns a text without control characters: names in files and answers of others command no terminal and break no XML."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
@@ -66,7 +67,11 @@ class AccuracyError(CompileError):
 
 
 class ImportFaultError(CompileError):
-    """What was imported says something else than the user's own model: a fault of this package, found before anything was made of it."""
+    """An import whose answers differ from the user's own model: a fault of this package, found before compiling."""
+
+
+class UnsupportedModuleError(CompileError):
+    """Steps of a PyTorch module that training for encryption cannot simulate; names each and what to do."""
 
 
 class UnsupportedNode(Exception):  # noqa: N818 (never leaves the importer)
@@ -86,7 +91,7 @@ class Problem:
 
 
 def unsupported(problems: list[Problem]) -> UnsupportedOperatorError:
-    """One error that lists every problem, of many the first ones."""
+    """Returns one error that lists every problem, of many the first ones."""
     lines = "\n".join(f"  {problem}" for problem in problems[:_MOST_LINES])
     if len(problems) > _MOST_LINES:
         lines += f"\n  and {len(problems) - _MOST_LINES} more"
@@ -94,7 +99,7 @@ def unsupported(problems: list[Problem]) -> UnsupportedOperatorError:
 
 
 def closest_first(name: str, known: Iterable[str]) -> list[str]:
-    """For `some`: names in the order of their likeness to one that is wrong."""
+    """Sorts for `some`: names in the order of their likeness to one that is wrong."""
     return sorted(known, key=lambda other: -difflib.SequenceMatcher(None, name, other).ratio())
 
 

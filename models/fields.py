@@ -18,7 +18,7 @@ _DEEPEST: Final = 16  # dimensions of an array
 
 
 def parsed_object(text: str | bytes, unique: bool = False) -> dict[str, Any]:
-    """With `unique` no name may come twice in one object."""
+    """Parses an object of JSON. with `unique` no name may come twice in one object."""
     try:
         fields = json.loads(text, object_pairs_hook=_unique if unique else None)
     except (TypeError, RecursionError) as error:
@@ -41,7 +41,7 @@ def integer(value: Any, low: int = 0, high: int = LARGEST_INTEGER) -> int:
 
 
 def real(value: Any) -> float:
-    """Finite."""
+    """Checks that a number is finite."""
     if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > sys.float_info.max:
         raise ValueError("expected a finite number")
     if math.isnan(value):
@@ -69,7 +69,7 @@ def entries(value: Any, most: int = MOST_NUMBERS) -> list[Any]:
 
 
 def shape(value: Any) -> tuple[int, ...]:
-    """Positive extents of a tensor that fits memory."""
+    """Checks positive extents of a tensor that fits memory."""
     extents = tuple(integer(extent, 1) for extent in entries(value, most=32))
     if math.prod(extents) > MOST_NUMBERS:
         raise ValueError(f"expected a tensor of at most {MOST_NUMBERS} numbers")
@@ -77,7 +77,7 @@ def shape(value: Any) -> tuple[int, ...]:
 
 
 def reals(value: Any, finite: bool = True) -> Reals:
-    """An array of any shape; without `finite` infinities may be among its numbers, NaN never."""
+    """Checks an array of any shape; without `finite` infinities may be among its numbers, NaN never."""
     _only(value, {int, float})
     try:
         array = np.asarray(value, dtype=np.float64)
@@ -89,7 +89,7 @@ def reals(value: Any, finite: bool = True) -> Reals:
 
 
 def indices(value: Any) -> Indices:
-    """An array of any shape, of integers of any sign."""
+    """Checks an array of any shape, of integers of any sign."""
     _only(value, {int})
     try:
         array = np.asarray(value, dtype=np.int64)
@@ -101,7 +101,7 @@ def indices(value: Any) -> Indices:
 
 
 def labels(value: Any) -> NDArray[Any]:
-    """A vector of texts, numbers or truth values."""
+    """Checks a vector of texts, numbers or truth values."""
     if any(isinstance(entry, list | dict) or entry is None for entry in entries(value)):
         raise ValueError("expected labels that are texts or numbers")
     longest = max((len(text(entry)) for entry in value if isinstance(entry, str)), default=1)

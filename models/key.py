@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.files import PathLike
+from cloakwork.fhe_core.files import PathLike, atomic_writer
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.fhe_core.levelled.client import LevelledClientKey, load_keys, save_keys
 from cloakwork.fhe_core.levelled.wire import MAGIC
 from cloakwork.models.batches.client import BatchClient
 from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.errors import CompileError
+from cloakwork.models.fresh_keys import fresh_keys
+from cloakwork.models.messages import message_bytes
 from cloakwork.models.neighbours.client import NeighbourClient
 from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -40,7 +42,7 @@ class Key:
     @classmethod
     def generate(cls, model: Model | ClientSpecification | BatchClient | NeighbourClient) -> Key:
         """Generate a fresh key from the operating system's randomness. Args: model: a compiled model, or its client specification."""
-        return cls(tuple(_generated(each) for each in _parameters(model)))
+        return cls(fresh_keys(_parameters(model)))
 
     @property
     def only(self) -> Any:
@@ -50,7 +52,9 @@ class Key:
         return self.parts[0]
 
     def public(
-        self, model: Model | BatchClient | NeighbourClient | None = None, progress: Progress = None
+        self,
+        model: Model | ClientSpecification | BatchClient | NeighbourClient | None = None,
+        progress: Progress = None,
     ) -> PublicKeys:
         """Make the evaluation keys: all that a server gets; they decrypt nothing.
 
@@ -69,6 +73,17 @@ class Key:
             return self.parts[0].evaluation_keys(progress)
         client: NeighbourClient = model.client if isinstance(model, NeighbourIndex) else model  # type: ignore[assignment]
         return client.evaluation_keys(self.only)
+
+    def save_public(self, path: PathLike, model: Any = None, progress: Progress = None) -> None:
+        """Write the evaluation keys to a file, whose bytes `Server` takes. Args: as of `public`."""
+        own = getattr(model, "client", model)
+        sums = isinstance(own, BatchClient) and own.program is None
+        keys = own.keys_to_send(self.parts) if sums else self.public(model, progress)
+        if isinstance(keys, EvaluationKeys):
+            keys.save(path)
+            return
+        with atomic_writer(path) as stream:
+            stream.write(message_bytes(keys))
 
     def save(self, path: PathLike, passphrase: str) -> None:
         """Write the key to a file, encrypted with a passphrase (scrypt, AES-256-GCM)."""
@@ -103,9 +118,3 @@ def _parameters(model: Any) -> tuple[Any, ...]:
     if hasattr(model, "program"):
         return (model.program.parameters,)
     raise CompileError(f"key: expected a compiled model or its client specification, got {type(model).__name__}")
-
-
-def _generated(parameters: Any) -> Any:
-    from cloakwork.fhe_core.levelled.parameters import LevelledParameters
-
-    return (LevelledClientKey if isinstance(parameters, LevelledParameters) else ClientKey).generate(parameters)

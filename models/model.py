@@ -1,4 +1,4 @@
-"""What every compiled model can do, whatever kind it is."""
+"""The protocol of compiled models."""
 
 from __future__ import annotations
 
@@ -8,16 +8,38 @@ from cloakwork.fhe_core.files import PathLike
 from cloakwork.models.modes import How
 
 
+class ModelClient(Protocol):
+    """The client's part of a model: all that the owner of the data needs beside the key; it holds no weights. `cloakwork.load_client` reads it."""
+
+    def encrypt(self, key: Any, x: Any) -> Any:
+        """Encrypt samples [samples, ..] for this model. Returns what `Server.answer` takes."""
+
+    def decrypt(self, key: Any, answer: Any, x: Any = None) -> Any:
+        """Decrypt what `Server.answer` returned.
+
+        Args:
+            x: the samples that were encrypted; programs of look-ups do without them.
+        """
+
+    def to_json(self) -> str:
+        """Return all of it as a text, without a secret."""
+
+
 @runtime_checkable
 class Model(Protocol):
     """A compiled model: of look-ups, for batches, or an index of nearest neighbours."""
 
     @property
-    def client(self) -> Any:
-        """Returns what the owner of the data needs beside the key: `encrypt`, `decrypt`, `to_json`; no weights."""
+    def client(self) -> ModelClient:
+        """The client's part of the model."""
 
     def predict(self, x: Any, how: How = "clear", *, key: Any = None) -> Any:
-        """Predict samples [samples, ..]. Args: how: "clear" without encryption, "simulate" with its noise, "encrypted" really encrypted."""
+        """Predict samples [samples, ..].
+
+        Args:
+            how: "clear" without encryption, "simulate" with its noise, "encrypted" really encrypted.
+            key: for "encrypted"; None: one is made.
+        """
 
     def save(self, path: PathLike) -> None:
         """Write the model to one file, which `cloakwork.load`, the command line and the service read."""

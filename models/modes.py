@@ -1,4 +1,4 @@
-"""How a compiled model predicts."""
+"""Modes of prediction."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ How: TypeAlias = Literal["clear", "simulate", "encrypted"]
 
 
 def check_how(how: str) -> None:
-    """CompileError for another word."""
+    """Raises CompileError for another word."""
     if how not in get_args(How):
         raise CompileError(f"how: expected 'clear', 'simulate' or 'encrypted', got '{how}'")

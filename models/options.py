@@ -17,9 +17,9 @@ from cloakwork.models.onnx_import.context import Rounding
 
 DEFAULT_ACCURACY: Final = 0.97
 AccumulatorRanges: TypeAlias = Literal["interval", "calibrated"]
-Kind: TypeAlias = Literal["network", "trees", "linear", "batch", "neighbours"]
+ModelKind: TypeAlias = Literal["network", "trees", "linear", "batch", "neighbours"]
 
-KINDS: Final[Mapping[Kind, str]] = {
+KINDS: Final[Mapping[ModelKind, str]] = {
     "network": "a network",
     "trees": "trees",
     "linear": "a linear model",
@@ -65,7 +65,7 @@ APPLIES: Final[Mapping[str, frozenset[str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What is asked of `cloakwork.compile`. An option that the model's kind does not have is refused.
+    """Options of `cloakwork.compile`. An option that the model's kind does not have is refused.
 
     Goal:
         accuracy: minimum agreement with the clear model on the samples: the share of equal labels, or of the values' spread that is kept. It has to
@@ -85,7 +85,7 @@ class Options:
         accumulator_bits: (networks, exact) round accumulators with more values to this many bits. None: never.
         accumulator_ranges: (networks, exact) "interval": no accumulator can wrap; "calibrated": as large as the samples showed.
         rounding: (quantised networks) "real", or "onnxruntime" for the integers of ONNX Runtime's kernels.
-        margin: share of the calibrated half range that stays free on either side. None: chosen for the kind.
+        margin: share of the calibrated half range that stays free on either side, 0 to 1. None: chosen for the kind.
         leaf_bits: (trees) bits of leaf values. None: 8, or what the noise allows.
         grid, grid_bits: (trees) the public grid of thresholds: "auto", "integers", "categories", "uniform", "quantiles" or points, for all
             features or by name; and bits of points, 1 to 16. None: as the accuracy needs.
@@ -135,8 +135,13 @@ class Options:
     def __post_init__(self) -> None:
         if isinstance(self.sets, str | ParameterSet):
             object.__setattr__(self, "sets", (self.sets,))
-        if not 0 <= self.accuracy <= 1:
-            raise CompileError(f"accuracy: expected a share from 0 to 1, got {self.accuracy!r}")
+        for name in _SHARES:
+            share = getattr(self, name)
+            if share is not None and not 0 <= share <= 1:
+                raise CompileError(f"{name}: expected a share from 0 to 1, got {share!r}")
+        for task in self.task.values() if isinstance(self.task, Mapping) else (self.task,):
+            if task is not None and task not in get_args(Task):
+                raise CompileError(f"task: expected one of {', '.join(map(repr, get_args(Task)))}, got {task!r}")
         for name, values in _WORDS.items():
             if getattr(self, name) not in values:
                 listed = ", ".join(map(repr, values))
@@ -144,7 +149,7 @@ class Options:
 
     @classmethod
     def of(cls, options: Options | None, named: Mapping[str, Any]) -> Options:
-        """The options that are given, or those of keywords. CompileError: both, or a name that no option has."""
+        """Returns the options that are given, or those of keywords. CompileError: both, or a name that no option has."""
         known = [each.name for each in fields(cls)]
         for name in named:
             if name not in known:
@@ -158,11 +163,11 @@ class Options:
         return options
 
     def given(self) -> dict[str, Any]:
-        """Options that are not at their default."""
+        """Returns options that are not at their default."""
         return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
 
-    def check(self, kind: Kind) -> None:
-        """CompileError for an option that this kind of model does not have."""
+    def check(self, kind: ModelKind) -> None:
+        """Raises CompileError for an option that this kind of model does not have."""
         strange = [name for name in self.given() if kind not in APPLIES[name]]
         if strange:
             owners = " and ".join(KINDS[each] for each in KINDS if each in APPLIES[strange[0]])
@@ -172,6 +177,7 @@ class Options:
             )
 
 
+_SHARES: Final = ("accuracy", "margin")
 _WORDS: Final[Mapping[str, tuple[Any, ...]]] = {
     "tell": ("scores", "labels"),
     "thresholds": get_args(Comparisons),

@@ -62,7 +62,8 @@ _log = logging.getLogger("cloakwork.repository")
 
 
 def facts_of(program: Program) -> dict[str, Any]:
-    """Plain JSON: sizes in bytes, counts per sample (with several to a ciphertext: of a row of ciphertexts, which is what a service counts)."""
+    """Returns plain JSON: sizes in bytes, counts per sample (with several to a ciphertext: of a row of ciphertexts, which is what a service
+    counts)."""
     params = program.parameters
     specification = ClientSpecification.of(program)
     costs = Report.of(program)
@@ -98,7 +99,7 @@ def _public(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe(artefact: Path) -> dict[str, Any]:
-    """The facts of one artefact, from its file when they are there and belong to it."""
+    """Returns the facts of one artefact, from its file when they are there and belong to it."""
     own, known = described(artefact)
     if known is not None:
         return known
@@ -155,19 +156,21 @@ def describe_foreign(artefact: Path) -> str | None:
         describe(artefact)
     except MemoryError:
         return (
-            f"reading it takes more than {memory >> 20} MiB; it is made up" if memory == explained else _too_large(size)
+            f"reading it takes more than {memory >> 20} MiB; it is not a valid model"
+            if memory == explained
+            else _too_large(size)
         )
     except FheError as error:
         return _reason(artefact, error)
     except OSError:
         raise
     except Exception:  # of a file that is made up with care: its reader has met something that no compiler writes
-        return "it cannot be described; it is made up"
+        return "it cannot be described; it is not a valid model"
     return None
 
 
 def _usable_memory() -> int:
-    """Of a process that reads a model: what is here less what the service has for itself."""
+    """Returns the usable memory of a process that reads a model: what is here less what the service has for itself."""
     return max(_MEMORY_BYTES, memory_bytes() - _OTHERS_BYTES)
 
 
@@ -196,7 +199,7 @@ def _reason(artefact: Path, error: Exception) -> str:
 
 
 def main() -> int:
-    """0 when every artefact could be described; each one that could not is a line on standard error."""
+    """Returns 0 when every artefact could be described; each one that could not is a line on standard error."""
     if sys.argv[1] == "--file":
         return _foreign(Path(sys.argv[2]))
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)

@@ -24,6 +24,8 @@ INCOMING: Final = ".incoming"
 """A folder of what is on its way into the repository."""
 ZOO: Final = "zoo.sha256"
 """`NAME/zoo.sha256`: the files of the zoo that have been compiled as versions of the model."""
+ZOO_FOLDER: Final = Path(__file__).parent / "zoo"
+"""The trained models that come with the package, `NAME.json` each."""
 KINDS: Final = {"program": ARTEFACT, "index": INDEX, "batch": BATCH}
 _KIND_OF: Final = {suffix: kind for kind, suffix in KINDS.items()}
 
@@ -41,12 +43,12 @@ def own_facts(sha256: str, kind: str) -> dict[str, Any]:
 
 
 def artefacts(folder: Path) -> list[Path]:
-    """Versions of one model."""
+    """Returns versions of one model."""
     return sorted(file for suffix in KINDS.values() for file in folder.glob(f"*{suffix}"))
 
 
 def next_version(folder: Path) -> int:
-    """One that neither an artefact nor a retired version has."""
+    """Returns one that neither an artefact nor a retired version has."""
     taken = [path.stem for path in (*artefacts(folder), *folder.glob(f"*{RETIRED}"))]
     return 1 + max((int(stem) for stem in taken if stem.isdecimal()), default=0)
 
@@ -95,7 +97,7 @@ def keep_faults(repository: Path, reason: str) -> None:
 
 
 def by_model(repository: Path) -> list[list[Path]]:
-    """The artefacts of each model of a repository."""
+    """Returns the artefacts of each model of a repository."""
     return [artefacts(folder) for folder in sorted(repository.glob("*/")) if not folder.name.startswith(".")]
 
 

@@ -177,7 +177,7 @@ count = 0
 for module, name, extra in (
     ("app.client", "Client", "client"),
     ("training.pytorch", "", "train"),
-    ("training.estimators", "RandomForestClassifier", "sklearn"),
+    ("estimators", "RandomForestClassifier", "sklearn"),
 ):
     try:
         found = importlib.import_module(f"cloakwork.{module}")

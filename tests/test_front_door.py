@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 import cloakwork as cw
-from cloakwork.errors import CompileError, ImportFaultError
+from cloakwork.errors import CompileError, ImportFaultError, SerializationError
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,6 +62,20 @@ def test_two_parties_apart(tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.client.decrypt(same, answer), model.predict(X[::30]))
     assert (model.predict(X) == forest.predict(X)).mean() > 0.9
     assert SeededPackedCiphertexts.from_bytes(request.to_bytes()).purpose == model.program.digest
+
+
+@pytest.mark.parametrize("kind", ["program", "batch", "index"])
+def test_a_client_elsewhere(kind: str) -> None:
+    fitted = KNeighborsClassifier(3) if kind == "index" else LogisticRegression(max_iter=1000)
+    model = cw.compile(fitted.fit(X, Y), X, **({"batch": 50} if kind == "batch" else {}))
+    client = cw.load_client(model.client.to_json().encode())
+    assert type(client) is type(model.client) and client.to_json() == model.client.to_json()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 100_000, b"\xff", '{"packing": 1}', '{"n_neighbors": 1}'])
+def test_another_text_is_no_client(text: str | bytes) -> None:
+    with pytest.raises((SerializationError, CompileError)):
+        cw.load_client(text)
 
 
 def test_nearest_neighbours_and_their_file(tmp_path: Path) -> None:
@@ -155,6 +169,8 @@ def test_onnx_in_every_form(form: Any, tmp_path: Path) -> None:
         ({"threshold": "client"}, "no option 'threshold'; did you mean 'thresholds'"),
         ({"bodies": 2, "rounding": "onnxruntime"}, "rounding, bodies: no option of trees"),
         ({"accuracy": 1.5}, "accuracy: expected a share from 0 to 1, got 1.5"),
+        ({"margin": 7}, "margin: expected a share from 0 to 1, got 7"),
+        ({"task": {"y": "x"}}, "task: expected one of 'classification', 'regression', 'embedding', got 'x'"),
         ({"tell": "classes"}, "tell: expected one of 'scores', 'labels', got 'classes'"),
         ({"options": cw.Options(), "task": "regression"}, "got an Options and task beside it"),
     ],

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cloakwork.training.preparation import Prepared, UnsupportedModuleError, compile_options, prepare
+    from cloakwork.training.preparation import Prepared, prepare
 
-__all__ = ["Prepared", "UnsupportedModuleError", "compile_options", "prepare"]
+__all__ = ["Prepared", "prepare"]
 
 
 def __getattr__(name: str) -> Any:

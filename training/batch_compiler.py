@@ -1,4 +1,4 @@
-"""`compile_estimator_batch`: a fitted linear model or support vector machine of scikit-learn, for many encrypted samples at once."""
+"""`compile_estimator_batch` compiles a fitted linear model or support vector machine of scikit-learn, for many encrypted samples at once."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def compile_estimator_batch(estimator: Any, samples: Any, options: Options | Non
 
 
 def generate_keys(model: BatchModel) -> tuple[ClientKey] | tuple[LevelledClientKey, ...]:
-    """Fresh keys of a client for a model."""
+    """Returns fresh keys of a client for a model."""
     from cloakwork.fhe_core.client import ClientKey  # the secret side, only where it is asked for
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
 
-    wanted = model.key_parameters
-    levelled = [each for each in wanted if isinstance(each, LevelledParameters)]
-    return tuple(map(LevelledClientKey.generate, levelled)) if levelled else (ClientKey.generate(wanted[0]),)
+    parameters = model.key_parameters
+    levelled = [each for each in parameters if isinstance(each, LevelledParameters)]
+    return tuple(map(LevelledClientKey.generate, levelled)) if levelled else (ClientKey.generate(parameters[0]),)
 
 
 def _machine(estimator: Any) -> bool:
@@ -94,9 +94,9 @@ def _machine(estimator: Any) -> bool:
 
 
 def _columns(estimator: Any) -> int:
-    found = getattr(estimator, "n_features_in_", None)
-    if found is None:
+    columns = getattr(estimator, "n_features_in_", None)
+    if columns is None:
         raise CompileError(
             f"{type(estimator).__name__}: expected a fitted estimator; call fit(X, y) before it is compiled"
         )
-    return int(np.int64(found))
+    return int(np.int64(columns))

@@ -25,7 +25,7 @@ from cloakwork.fhe_core.files import atomic_writer, cache_folder
 
 CLASSES: Final = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 COUNTS: Final = {"train": 5000, "test": 1000}  # images of each class
-Part = Literal["train", "test"]
+Split = Literal["train", "test"]
 Pixels = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 
@@ -39,7 +39,7 @@ _READ_AT_ONCE: Final = 1 << 16
 
 
 def cifar10_archive() -> Path:
-    """Where the archive is looked for: in the folder that `CLOAKWORK_DATA` names, else in the cache."""
+    """Returns the path of the archive: in the folder that `CLOAKWORK_DATA` names, else in the cache."""
     data = os.environ.get("CLOAKWORK_DATA")
     return (Path(data) if data else cache_folder()) / "cifar10" / "cifar10-jpeg.tar.xz"
 
@@ -49,14 +49,14 @@ def has_cifar10() -> bool:
     return cifar10_archive().is_file()
 
 
-def load_cifar10(part: Part) -> tuple[NDArray[np.float32], Labels]:
-    """Images [count, 3, 32, 32] in [0, 1] and labels [count], numbers into CLASSES; errors as `cifar10_pixels`."""
+def load_cifar10(part: Split) -> tuple[NDArray[np.float32], Labels]:
+    """Returns images [count, 3, 32, 32] in [0, 1] and labels [count], numbers into CLASSES; errors as `cifar10_pixels`."""
     pixels, labels = cifar10_pixels(part)
     return pixels.astype(np.float32) / np.float32(255), labels
 
 
-def cifar10_pixels(part: Part) -> tuple[Pixels, Labels]:
-    """Images [count, 3, 32, 32] of red, green and blue in 0 .. 255, and labels [count], class by class.
+def cifar10_pixels(part: Split) -> tuple[Pixels, Labels]:
+    """Returns images [count, 3, 32, 32] of red, green and blue in 0 .. 255, and labels [count], class by class.
 
     Raises:
         FileNotFoundError: the archive is not there.
@@ -84,7 +84,7 @@ def cifar10_pixels(part: Part) -> tuple[Pixels, Labels]:
 
 
 def _cached(path: Path, part: str) -> tuple[Pixels, Labels] | None:
-    """What was decoded before; None where nothing was, or what is there is not it."""
+    """Returns what was decoded before; None where nothing was, or what is there is not it."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             pixels, labels = arrays["pixels"], arrays["labels"]
@@ -120,7 +120,7 @@ def _decoded(archive: Path) -> dict[str, tuple[Pixels, Labels]]:
 
 
 def _files(archive: Path) -> dict[str, bytes]:
-    """The JPEG files by their names in the archive."""
+    """Returns the JPEG files by their names in the archive."""
     files: dict[str, bytes] = {}
     most = sum(COUNTS.values()) * len(CLASSES)
     try:
@@ -167,7 +167,7 @@ class _Unpacked(io.RawIOBase):
 
 
 def _image(content: bytes, name: str) -> Pixels:
-    """[3, 32, 32]"""
+    """Returns [3, 32, 32]"""
     try:
         from PIL import Image
     except ImportError as error:
@@ -179,5 +179,5 @@ def _image(content: bytes, name: str) -> Pixels:
             return np.asarray(image.convert("RGB")).transpose(2, 0, 1)
     except (OSError, SyntaxError, ValueError) as error:
         raise OSError(
-            f"CIFAR-10: {name} is no JPEG image of 32 x 32 pixels ({error}); get the archive again"
+            f"CIFAR-10: {name} is not a JPEG image of 32 x 32 pixels ({error}); get the archive again"
         ) from error

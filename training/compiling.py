@@ -77,7 +77,7 @@ def compile(
     if torch is not None and isinstance(model, torch.nn.Module):
         return compile_file(exported(model, samples), _numbers(samples), _for_module(model, chosen), on_step)
     if _is_neighbours(model):
-        from cloakwork.training import estimators
+        from cloakwork import estimators
 
         found: NeighbourIndex = getattr(estimators, type(model).__name__).from_sklearn(model).compile(samples, chosen)
         return found
@@ -115,7 +115,7 @@ def _is_kernel_machine(model: Any) -> bool:
 
 
 def exported(module: Any, samples: Any) -> onnx.ModelProto:
-    """A module as an ONNX model, in evaluation mode; the module stays as it is.
+    """Exports a module as an ONNX model, in evaluation mode; the module stays as it is.
 
     Args:
         samples: typical inputs [samples, ..] as arrays or tensors; of several inputs a tuple in the order of the module's forward.
@@ -204,11 +204,11 @@ def _check_export(module: Any, proto: onnx.ModelProto, tensors: tuple[Any, ...])
     outputs = [said] if isinstance(said, torch.Tensor) else list(said.values() if isinstance(said, dict) else said)
     names = [each.name for each in proto.graph.output]
     given = {each.name: tensor.cpu().numpy() for each, tensor in zip(proto.graph.input, tensors, strict=False)}
-    found = answers_of(proto, names, given)
-    if found is None:
+    answers = answers_of(proto, names, given)
+    if answers is None:
         return
     for name, expected in zip(names, outputs, strict=False):
-        wrong = difference(expected.detach().cpu().numpy()[: found.samples], found.outputs[name])
+        wrong = difference(expected.detach().cpu().numpy()[: answers.samples], answers.outputs[name])
         if wrong is not None:
             raise ImportFaultError(
                 f"{type(module).__name__}: as exported to ONNX it {wrong.text} at output '{name}'; a branch on values "
@@ -217,11 +217,11 @@ def _check_export(module: Any, proto: onnx.ModelProto, tensors: tuple[Any, ...])
 
 
 def _numbers(samples: Any) -> Any:
-    """Tensors as arrays."""
+    """Returns tensors as arrays."""
     if isinstance(samples, tuple):
         return tuple(_numbers(each) for each in samples)
-    found: NDArray[Any] = samples.detach().cpu().numpy() if hasattr(samples, "detach") else np.asarray(samples)
-    return found
+    numbers: NDArray[Any] = samples.detach().cpu().numpy() if hasattr(samples, "detach") else np.asarray(samples)
+    return numbers
 
 
 def _is_prepared(module: Any) -> bool:

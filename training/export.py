@@ -30,7 +30,7 @@ _FUNCTIONS: Final = {"ReLU": "Relu", "Sigmoid": "Sigmoid", "Tanh": "Tanh", "Iden
 
 
 def to_onnx(model: torch.nn.Sequential, name: str, input_shape: Sequence[int]) -> onnx.ModelProto:
-    """Args: input_shape: without the batch.
+    """Exports a model to ONNX. Args: input_shape: without the batch.
 
     Raises:
         ValueError: a layer that it does not know.
@@ -104,7 +104,7 @@ def pools(model: torch.nn.Sequential) -> bool:
 
 
 def ranges_json(model: torch.nn.Sequential, input_range: tuple[float, float] = (0.0, 1.0)) -> str:
-    """The learned ranges as `cloakwork.models.calibration.calibration.Calibration.to_json` writes ranges; for a model without pooling.
+    """Returns the learned ranges as `cloakwork.models.calibration.calibration.Calibration.to_json` writes ranges; for a model without pooling.
 
     Raises:
         ValueError: the model pools, so that the compiler's layers are others; calibrate with data.
@@ -118,7 +118,8 @@ def ranges_json(model: torch.nn.Sequential, input_range: tuple[float, float] = (
 
 
 def layer_noise(model: torch.nn.Sequential) -> dict[str, float]:
-    """By the names of the exported layers: noise in per cent of the half torus at which the compiler gives back the integers as they are.
+    """Returns noise by the names of the exported layers: noise in per cent of the half torus at which the compiler gives back the integers as they
+    are.
 
     The compiler leaves room for rounding, 1/12 for each weight that is not zero, before it chooses the step.
     """
@@ -136,7 +137,7 @@ def layer_noise(model: torch.nn.Sequential) -> dict[str, float]:
     return result
 
 
-def compile_options(model: torch.nn.Sequential) -> dict[str, Any]:
+def trained_options(model: torch.nn.Sequential) -> dict[str, Any]:
     """Return options of `cloakwork.compile` that give the integers and ranges as trained; for models without pooling, and ranges of `ranges_json`."""
     precision = {name: float(np.ceil(percent * 1e4) / 1e4) for name, percent in layer_noise(model).items()}
     noises = [part.noise for part in model.modules() if isinstance(part, SeenByLookup)]
@@ -147,12 +148,12 @@ def compile_options(model: torch.nn.Sequential) -> dict[str, Any]:
 
 
 def _label(key: str, layer: torch.nn.Module) -> str:
-    """A layer's name in the file: its own in the module, or its type and position where it has none."""
+    """Returns a layer's name in the file: its own in the module, or its type and position where it has none."""
     return f"{type(layer).__name__.lower()}_{key}" if key.isdigit() else key
 
 
 def _edge(part: SeenByLookup, side: int) -> list[list[float]]:
-    """[1, rows]"""
+    """Returns [1, rows]"""
     edge = (part.high + part.low) / 2 + side * part.half_range
     return [[float(f"{value:.6g}") for value in _array(edge).tolist()]]
 

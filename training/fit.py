@@ -86,8 +86,8 @@ def fit(
             loss = functional.cross_entropy(answers, y[chosen], label_smoothing=schedule.label_smoothing)
             if teacher is not None:
                 with _in_bfloat16(device, True), torch.no_grad():
-                    wanted = teacher(batch).float()
-                loss = (1 - _TAUGHT) * loss + _TAUGHT * distance(answers, wanted)
+                    targets = teacher(batch).float()
+                loss = (1 - _TAUGHT) * loss + _TAUGHT * distance(answers, targets)
             if schedule.range_weight:
                 loss = loss + schedule.range_weight * range_penalty(model)
             optimiser.zero_grad(set_to_none=True)
@@ -105,7 +105,7 @@ def _in_bfloat16(device: str, enabled: bool) -> torch.autocast:
 
 
 def distance(answers: Tensor, wanted: Tensor) -> Tensor:
-    """Kullback-Leibler divergence of softened scores [batch, classes] from a teacher's, its gradients as large as those of labels.
+    """Returns Kullback-Leibler divergence of softened scores [batch, classes] from a teacher's, its gradients as large as those of labels.
 
     Source: [HVD15] section 2.
     """
@@ -125,7 +125,8 @@ def _optimiser(model: torch.nn.Module, schedule: Schedule, device: str) -> torch
 
 
 def shifted(x: Tensor, most: int, random: torch.Generator) -> Tensor:
-    """Every image by its own offset of -most .. most pixels either way; what comes in is 0. Args: x [batch, 784] or [batch, channels, side, side]."""
+    """Returns every image by its own offset of -most .. most pixels either way; what comes in is 0. Args: x [batch, 784] or [batch, channels, side,
+    side]."""
     offsets = torch.randint(0, 2 * most + 1, (2, len(x), 1), generator=random, device=x.device)
     planes = x.view(-1, 1, _SIDE, _SIDE) if x.ndim != _OF_IMAGES else x
     padded = functional.pad(planes, (most, most, most, most)).permute(0, 2, 3, 1)
@@ -136,13 +137,13 @@ def shifted(x: Tensor, most: int, random: torch.Generator) -> Tensor:
 
 
 def mirrored(x: Tensor, random: torch.Generator) -> Tensor:
-    """Half of the images [batch, .., width], chosen at random, left to right."""
+    """Returns half of the images [batch, .., width], chosen at random, left to right."""
     chosen = torch.rand(len(x), generator=random, device=x.device) < 0.5
     return torch.where(chosen.view(-1, *[1] * (x.ndim - 1)), x.flip(-1), x)
 
 
 def erased(x: Tensor, side: int, random: torch.Generator) -> Tensor:
-    """Every image with a square of zeros around a point of its own, cut off at the borders.
+    """Returns every image with a square of zeros around a point of its own, cut off at the borders.
 
     Args:
         x: [batch, 784] or [batch, channels, height, width].
@@ -160,7 +161,7 @@ def erased(x: Tensor, side: int, random: torch.Generator) -> Tensor:
 
 
 def scores(model: torch.nn.Module, images: Images, simulated: bool = False) -> NDArray[np.float32]:
-    """[samples, classes] in evaluation mode, with the noise of encryption when asked for."""
+    """Returns [samples, classes] in evaluation mode, with the noise of encryption when asked for."""
     device = next(model.parameters()).device
     model.eval()
     set_simulated(model, simulated)

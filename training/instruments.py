@@ -1,4 +1,5 @@
-"""Where encryption acts on a traced network: modules for it behind the input, around layers, before and behind look-ups, before the client."""
+"""Instruments of a traced network, where encryption acts on it: modules for it behind the input, around layers, before and behind look-ups, before
+the client."""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ from typing import Any, Final, cast
 
 from torch import fx
 
+from cloakwork.models.errors import UnsupportedModuleError
 from cloakwork.training.layers import Tensor
 from cloakwork.training.noise import LookupNoise
 from cloakwork.training.pytorch import torch
 from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RoundedOnes, RowsSeen, Way
 from cloakwork.training.tracing import (
     Role,
-    Step,
     Steps,
-    UnsupportedModuleError,
+    TracedStep,
     added,
     called,
     classified,
@@ -29,7 +30,7 @@ _TRIED: Final = 8  # samples that the forward is tried on
 
 
 def instrumented(module: fx.GraphModule, example: Tensor, noise: LookupNoise) -> fx.GraphModule:
-    """The same module (tracing.traced), changed. UnsupportedModuleError names every step that cannot be simulated."""
+    """Returns the same module (tracing.traced), changed. UnsupportedModuleError names every step that cannot be simulated."""
     _Instruments(module, example[:_TRIED], noise).insert()
     return module
 
@@ -58,7 +59,7 @@ class _Instruments:
             self._values = recorded(self._module.eval(), self._example)
             self._link()
 
-    def _around(self, node: fx.Node, step: Step) -> None:
+    def _around(self, node: fx.Node, step: TracedStep) -> None:
         if step.role is Role.INPUT:
             self._after(node, LookupResult(self._channels(node), self._noise, self._axis_of(node), is_input=True))
         elif step.role is Role.LAYER:
@@ -83,8 +84,10 @@ class _Instruments:
         if lookups:
             self._see(wire, lookups, is_output=False)
         if any(self._is_outside(user) for node in (wire, *functions) for user in node.users):
-            own = [n for n in functions if n not in lookups]
-            self._see(wire, [*own, *(user for user in wire.users if self._is_outside(user))], is_output=True)
+            linear_functions = [n for n in functions if n not in lookups]
+            self._see(
+                wire, [*linear_functions, *(user for user in wire.users if self._is_outside(user))], is_output=True
+            )
 
     def _is_outside(self, node: fx.Node) -> bool:
         """Whether the client gets or does it: the output, what follows it in clear, and moves of numbers before."""
@@ -101,7 +104,7 @@ class _Instruments:
         self._after(source, seen, [reader for reader in readers if source in reader.all_input_nodes])
 
     def _latest(self, node: fx.Node) -> fx.Node:
-        """The node, or the input with what follows it."""
+        """Returns the node, or the input with what follows it."""
         return next(
             (
                 u
@@ -122,7 +125,7 @@ class _Instruments:
         )  # fmt: skip
 
     def _readers(self, node: fx.Node) -> list[fx.Node]:
-        """Users that are no functions of the same wire, nor the client."""
+        """Returns users that are no functions of the same wire, nor the client."""
         wire = self._steps[node].wire
         return [
             u
@@ -145,14 +148,14 @@ class _Instruments:
     def _refresh(self, layer: fx.Node) -> None:
         """A look-up of the identity, as the compiler puts it between layers that it does not compose."""
         source = layer.all_input_nodes[0]
-        found = next((u for u in source.users if isinstance(self._made.get(u), LookupResult)), None)
-        if found is None:
+        lookup = next((u for u in source.users if isinstance(self._made.get(u), LookupResult)), None)
+        if lookup is None:
             seen = self._after(source, RowsSeen(self._channels(source), self._noise, self._axis_of(source)), [])
-            found = self._after(seen, LookupResult(self._channels(source), self._noise, self._axis_of(source)), [])
-        layer.replace_input_with(source, found)
+            lookup = self._after(seen, LookupResult(self._channels(source), self._noise, self._axis_of(source)), [])
+        layer.replace_input_with(source, lookup)
 
     def _after(self, node: fx.Node, made: torch.nn.Module, readers: list[fx.Node] | None = None) -> fx.Node:
-        """A call of a new submodule behind a node, in its place for these readers; None: for all."""
+        """Returns a call of a new submodule behind a node, in its place for these readers; None: for all."""
         users = list(node.users) if readers is None else readers
         name = added(self._module, f"{node.name}_{type(made).__name__}", made)
         with self._graph.inserting_after(node):
@@ -164,20 +167,22 @@ class _Instruments:
 
     def _wrap(self, node: fx.Node, wrapper: Any) -> None:
         name = cast(str, node.target)
-        made = wrapper(self._module.get_submodule(name))
+        wrapped = wrapper(self._module.get_submodule(name))
         parent, _, own = name.rpartition(".")
-        setattr(self._module.get_submodule(parent), own, made)
-        self._made[node] = made
+        setattr(self._module.get_submodule(parent), own, wrapped)
+        self._made[node] = wrapped
 
     def _refuse_shared(self) -> None:
-        own = [n.target for n, s in self._steps.items() if s.role in (Role.LAYER, Role.POOL) and n.op == "call_module"]
+        targets = [
+            n.target for n, s in self._steps.items() if s.role in (Role.LAYER, Role.POOL) and n.op == "call_module"
+        ]
         for node, step in list(self._steps.items()):
-            if step.role is Role.POOL and own.count(node.target) > 1:  # no weights: each use its own
+            if step.role is Role.POOL and targets.count(node.target) > 1:  # no weights: each use its own
                 node.target = added(
                     self._module, node.name, deepcopy(self._module.get_submodule(cast(str, node.target)))
                 )
         shared = sorted(
-            {str(n.target) for n, s in self._steps.items() if s.role is Role.LAYER and own.count(n.target) > 1}
+            {str(n.target) for n, s in self._steps.items() if s.role is Role.LAYER and targets.count(n.target) > 1}
         )
         if shared:
             raise UnsupportedModuleError(
@@ -185,12 +190,12 @@ class _Instruments:
             )
 
     def _axis_of(self, node: fx.Node) -> int:
-        """Of the channels: the last one behind a linear layer on several positions."""
+        """Returns the axis of the channels: the last one behind a linear layer on several positions."""
         step = self._steps[node]
         if step.role is Role.FUNCTION and step.wire is not node:
             return self._axis_of(step.wire)
-        made = self._made.get(node)
-        linear = isinstance(made, RoundedLayer) and isinstance(made.inner, torch.nn.Linear)
+        module = self._made.get(node)
+        linear = isinstance(module, RoundedLayer) and isinstance(module.inner, torch.nn.Linear)
         return len(step.shape) - 1 if linear else 1
 
     def _channels(self, node: fx.Node) -> int:
@@ -232,7 +237,7 @@ class _Instruments:
                 reader.sources.append((result, way))
 
     def _gain(self, source: fx.Node, end: fx.Node, reader: RowsSeen | RoundedLayer) -> Tensor:
-        """[channels of the reader]: by how much what it reads goes up with all results of a look-up."""
+        """Returns [channels of the reader]: by how much what it reads goes up with all results of a look-up."""
         values = {**self._values, source: self._values[source] + 1.0}
         between = self._between(source)
         with torch.no_grad():
@@ -249,7 +254,7 @@ class _Instruments:
         return node in self._steps and self._steps[node].role is not Role.OUTPUT
 
     def _between(self, start: fx.Node) -> set[fx.Node]:
-        """What is behind a node before any layer, look-up or pool."""
+        """Returns what is behind a node before any layer, look-up or pool."""
         found: set[fx.Node] = set()
         waiting = [start]
         while waiting:
@@ -260,7 +265,7 @@ class _Instruments:
         return found
 
     def _ends(self, start: fx.Node, first: fx.Node | None = None) -> Iterator[tuple[Any, fx.Node]]:
-        """Layers and look-ups behind a node, and the node that they read. Args: first: the way goes through this user."""
+        """Yields layers and look-ups behind a node, and the node that they read. Args: first: the way goes through this user."""
         waiting, met = [start], {start}
         while waiting:
             node = waiting.pop()
@@ -275,7 +280,7 @@ class _Instruments:
                     waiting.append(user)
 
     def _spread(self, source: fx.Node, end: fx.Node) -> float:
-        """How many numbers are averaged to one on the way."""
+        """Returns how many numbers are averaged to one on the way."""
         return max(1.0, math.prod(self._shape(source)) / max(1, math.prod(self._shape(end))))
 
     def _shape(self, node: fx.Node) -> tuple[int, ...]:
@@ -297,7 +302,7 @@ def _pools_first(module: fx.GraphModule, steps: Steps) -> None:
     module.recompile()
 
 
-def _may_follow(module: fx.GraphModule, function: fx.Node, step: Step) -> bool:
+def _may_follow(module: fx.GraphModule, function: fx.Node, step: TracedStep) -> bool:
     """Whether a node is a function of each number of the one before it, and never falls."""
     alone = step.role is Role.FUNCTION and step.curved and len(function.all_input_nodes) == 1
     one_for_all = step.wire is function.all_input_nodes[0] if alone else False

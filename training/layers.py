@@ -33,7 +33,7 @@ class Simulating(torch.nn.Module):
 
 
 class SeenByLookup(Simulating):
-    """What a look-up (or the client) sees of values [batch, channels, ..]: the same with noise. Learns each channel's range."""
+    """Values [batch, channels, ..] as a look-up (or the client) sees them, with noise. Learns each channel's range."""
 
     low: Tensor
     high: Tensor
@@ -63,9 +63,11 @@ class SeenByLookup(Simulating):
         return self.noise is not None and self.active
 
     def forward(self, x: Tensor, norms: Tensor | None = None, *, carried: bool = False) -> Tensor:
-        """Args:
-        norms: [channels], of the integer weights on look-ups that made x; None: there were none.
-        carried: x already has the noise of those look-ups; what switching adds is missing.
+        """Applies the noise of a look-up.
+
+        Args:
+            norms: [channels], of the integer weights on look-ups that made x; None: there were none.
+            carried: x already has the noise of those look-ups; what switching adds is missing.
         """
         if self.training:
             self._learn(x)
@@ -76,12 +78,12 @@ class SeenByLookup(Simulating):
         return x + torch.randn_like(x) * deviation.to(x.dtype).view(1, -1, *[1] * (x.ndim - 2))
 
     def limit(self, norms: Tensor | None) -> Tensor | float:
-        """The phase, as a fraction of the torus, at which the compiler puts the end of every range."""
+        """Returns the phase, as a fraction of the torus, at which the compiler puts the end of every range."""
         largest = self._variance(torch.zeros_like(self.low) if norms is None else norms).max().sqrt()
         return OUTPUT_LIMIT if self.is_output else LOOKUP_LIMIT - GUARD * largest
 
     def start(self, x: Tensor) -> None:
-        """Ranges of a first batch."""
+        """Starts with the ranges ranges of a first batch."""
         axes = _all_but_channels(x)
         self.low.copy_(x.amin(dim=axes))
         self.high.copy_(x.amax(dim=axes))
@@ -121,20 +123,20 @@ class _IntegerRows(torch.nn.Module):
         self.seen, self.largest_norm, self._has_step = seen, largest_norm, False
 
     def integers(self) -> Tensor:
-        """The integer weights; no gradient."""
+        """Returns the integer weights; no gradient."""
         ratio = self.weight.detach() / self._row_scales()
         return (ratio / self.step).round().clamp(-LARGEST_WEIGHT, LARGEST_WEIGHT)
 
     def row_steps(self) -> Tensor:
-        """[rows]: what one unit of an integer weight stands for."""
+        """Returns [rows]: what one unit of an integer weight stands for."""
         return self.step * self._row_scales().flatten()
 
     def norms(self, integers: Tensor) -> Tensor:
-        """[rows]"""
+        """Returns [rows]"""
         return cast(Tensor, integers.flatten(1).norm(dim=1))
 
     def freeze(self) -> None:
-        """Coarser steps until no row is above its norm; before export."""
+        """Makes steps coarser until no row is above its norm; before export."""
         with torch.no_grad():
             self._follow()
             while self.largest_norm is not None and self.norms(self.integers()).max() > self.largest_norm:
@@ -192,7 +194,7 @@ class _IntegerRows(torch.nn.Module):
             self.step *= factor**_STEP_GAIN
 
     def _row_scales(self) -> Tensor:
-        """[rows, 1, ..]: half ranges; each row's largest weight when ranges are not known here."""
+        """Returns [rows, 1, ..]: half ranges; each row's largest weight when ranges are not known here."""
         largest = self.weight.detach().flatten(1).abs().amax(dim=1).clamp_min(_SMALLEST)
         scales = largest if self.seen is None else self.seen.half_range
         return scales.view(-1, *[1] * (self.weight.ndim - 1))
@@ -283,13 +285,14 @@ class NoisyMaxPool2d(torch.nn.Module):
 
 
 def range_penalty(model: torch.nn.Module) -> Tensor:
-    """Mean over what look-ups see of (half range / standard deviation): small when no outlier widens a range, which is noise for the others."""
+    """Returns mean over what look-ups see of (half range / standard deviation): small when no outlier widens a range, which is noise for the
+    others."""
     terms = [part.penalty for part in model.modules() if isinstance(part, SeenByLookup) and part.penalty is not None]
     return torch.stack(terms).mean() if terms else torch.zeros(())
 
 
 def set_simulated(model: torch.nn.Module, simulated: bool) -> None:
-    """Noise in evaluation, too."""
+    """Switches noise in evaluation, too."""
     for part in model.modules():
         if isinstance(part, Simulating):
             part.simulated = simulated

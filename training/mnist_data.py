@@ -29,31 +29,31 @@ DIGESTS: Final = {
     "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
     "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
 }
-Part = Literal["train", "test"]
+Split = Literal["train", "test"]
 _PREFIX = {"train": "train", "test": "t10k"}
 _MOST_BYTES = 1 << 24
 
 
 def mnist_folder() -> Path:
-    """Where the files are looked for: the folder that `CLOAKWORK_DATA` names, else the cache."""
+    """Returns the folder of the files: the folder that `CLOAKWORK_DATA` names, else the cache."""
     data = os.environ.get("CLOAKWORK_DATA")
     if data:
         return Path(data) / "mnist"
     return cache_folder() / "mnist"
 
 
-def load_mnist(part: Part) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Images [count, 784] in [0, 1] and labels [count]."""
+def load_mnist(part: Split) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Returns images [count, 784] in [0, 1] and labels [count]."""
     images, labels = (_read_idx(mnist_folder() / file, rank) for file, rank in zip(_files(part), (3, 1), strict=True))
     return images.reshape(len(images), -1) / 255.0, labels.astype(np.int64)
 
 
-def has_mnist(part: Part) -> bool:
+def has_mnist(part: Split) -> bool:
     """Whether the files of a part are in the data folder already."""
     return all((mnist_folder() / file).is_file() for file in _files(part))
 
 
-def download_mnist(part: Part, mirrors: Sequence[str] = MIRRORS, timeout: float = 10.0) -> None:
+def download_mnist(part: Split, mirrors: Sequence[str] = MIRRORS, timeout: float = 10.0) -> None:
     """Fetches what is missing of a part into `mnist_folder()`; a file whose digest is not the known one is not kept.
 
     Raises:
@@ -84,7 +84,7 @@ def _fetch(file: str, mirrors: Sequence[str], timeout: float) -> bytes:
     raise OSError(f"MNIST: could not get {file} ({'; '.join(reasons)}); put the files into {mnist_folder()}")
 
 
-def _files(part: Part) -> tuple[str, str]:
+def _files(part: Split) -> tuple[str, str]:
     return f"{_PREFIX[part]}-images-idx3-ubyte.gz", f"{_PREFIX[part]}-labels-idx1-ubyte.gz"
 
 

@@ -1,4 +1,4 @@
-"""How noisy look-ups are under a parameter set, in the numbers that training needs."""
+"""Noise of look-ups under a parameter set, in the numbers that training needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LookupNoise:
 
     @classmethod
     def of(cls, parameter_set: str) -> LookupNoise:
-        """By the noise model of the engine; ParameterError for a name that is none."""
+        """Returns the noise of a set by the noise model of the engine; ParameterError for a name that is none."""
         from cloakwork.fhe_core import noise, parameters
 
         params = parameters.parameter_set(parameter_set)
@@ -34,9 +34,9 @@ class LookupNoise:
         return cls(parameter_set, noise.blind_rotation_variance(params), switching)
 
     def deviation(self, weight_norm: float, is_output: bool = False) -> float:
-        """Standard deviation, as a fraction of the torus."""
+        """Returns standard deviation, as a fraction of the torus."""
         return math.sqrt(weight_norm**2 * self.blind_rotation + (0.0 if is_output else self.switching))
 
     def limit(self, weight_norm: float, is_output: bool = False) -> float:
-        """Largest phase of a value, as the compiler lays out ranges."""
+        """Returns largest phase of a value, as the compiler lays out ranges."""
         return OUTPUT_LIMIT if is_output else LOOKUP_LIMIT - GUARD * self.deviation(weight_norm)

@@ -71,14 +71,14 @@ def judge_import(
 
 
 def compared(estimator: Any, compiled: CompiledModel, samples: Any, accuracy: float) -> CompiledModel:
-    """The program with how it answers as the user's object does, on calibration samples. AccuracyError: see `judged`."""
+    """Returns the program with how it answers as the user's object does, on calibration samples. AccuracyError: see `judged`."""
     return judged(compiled, type(estimator).__name__, _labels(estimator, samples), accuracy)
 
 
 def compared_batch(
     estimator: Any, batch: BatchModel, scores: Callable[[Any], Reals], samples: Any, accuracy: float
 ) -> BatchModel:
-    """The same of a batch.
+    """Returns the same of a batch.
 
     Args:
         scores: that were imported, of samples as the user has them [samples, scores], in real numbers.
@@ -104,14 +104,14 @@ def compared_answers(
     answers: Callable[[Any], NDArray[Any]],
     accuracy: float,
 ) -> OriginalFacts:
-    """How a compiled thing without a program answers as the estimator's own `predict`. AccuracyError: see `settled`."""
+    """Compares a compiled thing without a program with the estimator's own `predict`. AccuracyError: see `settled`."""
     chosen = (some_rows(samples, most) for most in STAGES)
     original = ((rows, np.asarray(_quietly(expected, rows))) for rows in chosen)
     return settled(type(estimator).__name__, original, answers, accuracy)
 
 
 def _labels(estimator: Any, samples: Any) -> Iterator[tuple[Any, NDArray[Any]]]:
-    """Labels or values that the user's object gives: to few samples, then to more."""
+    """Yields labels or values that the user's object gives: to few samples, then to more."""
     judge, samples = without_program(estimator), as_fitted(estimator, samples)
     for most in STAGES:
         rows = some_rows(samples, most)
@@ -119,14 +119,14 @@ def _labels(estimator: Any, samples: Any) -> Iterator[tuple[Any, NDArray[Any]]]:
 
 
 def answers_of(judge: Any, samples: Any) -> Answers:
-    """What `predict` says, and `predict_proba` or, without it, `decision_function`. Whatever the object raises."""
-    found: Answers = {"labels": np.asarray(_quietly(judge.predict, samples))}
+    """Returns the answers of `predict`, and `predict_proba` or, without it, `decision_function`. Whatever the object raises."""
+    answers: Answers = {"labels": np.asarray(_quietly(judge.predict, samples))}
     if callable(getattr(judge, "predict_proba", None)):
         shares = _quietly(judge.predict_proba, samples)
-        found["probabilities"] = np.concatenate(shares, axis=1) if isinstance(shares, list) else np.asarray(shares)
+        answers["probabilities"] = np.concatenate(shares, axis=1) if isinstance(shares, list) else np.asarray(shares)
     elif hasattr(judge, "classes_") and callable(getattr(judge, "decision_function", None)):
-        found["scores"] = np.asarray(_quietly(judge.decision_function, samples))
-    return found
+        answers["scores"] = np.asarray(_quietly(judge.decision_function, samples))
+    return answers
 
 
 def _check_that_it_answers(judge: Any, samples: Any) -> None:
@@ -140,7 +140,7 @@ def _check_that_it_answers(judge: Any, samples: Any) -> None:
 
 
 def without_program(estimator: Any) -> Any:
-    """The same fitted object, which answers itself where cloakwork's estimators have been compiled before."""
+    """Returns the same fitted object, which answers itself where cloakwork's estimators have been compiled before."""
     from sklearn.pipeline import Pipeline
 
     if isinstance(estimator, Pipeline):
@@ -185,16 +185,16 @@ def _fault(name: str, text: str, method: str, where: str) -> str:
 
 
 def _difference(said: Answers, found: NDArray[Any], stage: Stage) -> Difference | None:
-    wanted = said[stage]
-    if stage == "scores" and wanted.ndim == 1 and found.ndim == 2 and found.shape[1] == 1:
+    expected = said[stage]
+    if stage == "scores" and expected.ndim == 1 and found.ndim == 2 and found.shape[1] == 1:
         found = found[:, 0]
-    if stage != "labels" or wanted.dtype.kind == "f" or "probabilities" not in said:
-        return difference(wanted, found)
+    if stage != "labels" or expected.dtype.kind == "f" or "probabilities" not in said:
+        return difference(expected, found)
     shares = np.sort(said["probabilities"], axis=-1)
-    if shares.ndim != 2 or shares.shape[1] < 2 or wanted.ndim > 1 or found.shape != wanted.shape:
-        return difference(wanted, found)
+    if shares.ndim != 2 or shares.shape[1] < 2 or expected.ndim > 1 or found.shape != expected.shape:
+        return difference(expected, found)
     clear = shares[:, -1] - shares[:, -2] > _TIE
-    return difference(np.where(clear, wanted, wanted[:1]), np.where(clear, found, wanted[:1]))
+    return difference(np.where(clear, expected, expected[:1]), np.where(clear, found, expected[:1]))
 
 
 def _wrong_step(steps: tuple[InputStep, ...], transformed: Any, samples: Any) -> str:
@@ -202,9 +202,9 @@ def _wrong_step(steps: tuple[InputStep, ...], transformed: Any, samples: Any) ->
     if transformed is None:
         return ""
     try:
-        wanted = transformed(samples)
-        wanted = np.asarray(wanted.toarray() if hasattr(wanted, "toarray") else wanted, dtype=np.float64)
-        wrong = difference(wanted, run_input_steps(steps, samples))
+        expected = transformed(samples)
+        expected = np.asarray(expected.toarray() if hasattr(expected, "toarray") else expected, dtype=np.float64)
+        wrong = difference(expected, run_input_steps(steps, samples))
     except Exception:
         return ""
     return "" if wrong is None else f"among the transformers before it, whose column of sample {wrong.sample} differs"
@@ -241,19 +241,19 @@ def _edges_of_frame(rows: Any, samples: Any) -> Iterator[Any]:
         [0 * low for low, _ in ends],
         [high + (high - low) // 4 for low, high in ends],
     ):
-        made = rows.copy()
+        edges = rows.copy()
         for name, value in zip(numbers, at, strict=True):
-            made[name] = value
-        yield made
+            edges[name] = value
+        yield edges
     texts = [name for name in rows.columns if samples[name].dtype.kind == "O" or "str" in str(samples[name].dtype)]
     for name in texts[:_MOST_COLUMNS]:
-        made = rows.copy()
-        made[name] = _UNSEEN
-        yield made
+        edges = rows.copy()
+        edges[name] = _UNSEEN
+        yield edges
     for name in [name for name in rows.columns if samples[name].isna().any()][:_MOST_COLUMNS]:
-        made = rows.copy()
-        made.loc[:, name] = samples[name][samples[name].isna()].iloc[0]
-        yield made
+        edges = rows.copy()
+        edges.loc[:, name] = samples[name][samples[name].isna()].iloc[0]
+        yield edges
 
 
 def _last(estimator: Any) -> Any:

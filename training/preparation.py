@@ -14,7 +14,7 @@ import onnx
 from numpy.typing import NDArray
 from torch import fx
 
-from cloakwork.fhe_core.parameters import offered_sets, require_common_mask, require_structured_keys
+from cloakwork.fhe_core.parameters import offered_sets, require_common_mask, require_structured
 from cloakwork.fhe_core.parameters import parameter_set as set_of
 from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.errors import ImportFaultError
@@ -27,9 +27,9 @@ from cloakwork.training.layers import SeenByLookup, Simulating, Tensor, range_pe
 from cloakwork.training.noise import LookupNoise
 from cloakwork.training.pytorch import torch
 from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RoundedOnes, RowsSeen, settle
-from cloakwork.training.tracing import UnsupportedModuleError, traced
+from cloakwork.training.tracing import traced
 
-__all__ = ["Prepared", "UnsupportedModuleError", "compile_options", "prepare"]
+__all__ = ["Prepared", "prepare", "trained_options"]
 
 _OPSET: Final = 17
 _TRIED: Final = 4  # drawn inputs with which a file is tried
@@ -39,7 +39,7 @@ _SEED: Final = 20261122
 
 
 class Prepared(torch.nn.Module):
-    """What `prepare` returns. In training, and in evaluation while `simulated` is set, values have the noise of encryption; otherwise it computes
+    """A module made by `prepare`. In training, and in evaluation while `simulated` is set, values have the noise of encryption; otherwise it computes
     what the module does in evaluation."""
 
     def __init__(self, network: fx.GraphModule, noise: LookupNoise, input_shape: tuple[int, ...]) -> None:
@@ -64,7 +64,7 @@ class Prepared(torch.nn.Module):
         set_simulated(self, value)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The network's output; while it is trained, ranges are learnt and noise is drawn."""
+        """Computes the network's output; while it is trained, ranges are learnt and noise is drawn."""
         if self.training:
             if self._batches % _SETTLED_EVERY == 0:
                 _learn_ranges(self.network, x.detach())
@@ -73,26 +73,31 @@ class Prepared(torch.nn.Module):
         return cast(Tensor, self.network(x))
 
     def range_penalty(self) -> Tensor:
-        """For the loss, with a small factor such as 0.003: half range over standard deviation, mean over what look-ups see of the last batch."""
+        """Returns a penalty for the loss, with a small factor such as 0.003: half range over standard deviation, mean over what look-ups see of the
+        last batch."""
         return range_penalty(self)
 
     def plain(self) -> fx.GraphModule:
-        """A copy without noise and rounding, in evaluation mode: what is exported."""
+        """Copies the network without noise and rounding, in evaluation mode: what is exported."""
         copy = deepcopy(self.network).eval()
         for node in list(copy.graph.nodes):
-            made = copy.get_submodule(node.target) if node.op == "call_module" else None
-            if isinstance(made, RowsSeen | LookupResult | RoundedOnes):
+            submodule = copy.get_submodule(node.target) if node.op == "call_module" else None
+            if isinstance(submodule, RowsSeen | LookupResult | RoundedOnes):
                 node.replace_all_uses_with(node.args[0])
                 copy.graph.erase_node(node)
-            elif isinstance(made, RoundedLayer | NoisyMaxPool):
+            elif isinstance(submodule, RoundedLayer | NoisyMaxPool):
                 parent, _, own = node.target.rpartition(".")
-                setattr(copy.get_submodule(parent), own, made.inner if isinstance(made, RoundedLayer) else made.plain)
+                setattr(
+                    copy.get_submodule(parent),
+                    own,
+                    submodule.inner if isinstance(submodule, RoundedLayer) else submodule.plain,
+                )
         copy.delete_all_unused_submodules()
         copy.recompile()
         return copy
 
     def to_onnx(self) -> onnx.ModelProto:
-        """Float weights, batch normalisation folded; one input of any batch size. ImportFaultError where the file says something else."""
+        """Returns float weights, batch normalisation folded; one input of any batch size. ImportFaultError where the file says something else."""
         kind = next((p.dtype for p in self.parameters()), torch.float32)
         plain = self.plain().cpu()
         example = torch.randn(_TRIED, *self.input_shape, dtype=kind, generator=torch.Generator().manual_seed(_SEED))
@@ -123,7 +128,7 @@ class Prepared(torch.nn.Module):
 def prepare(
     module: torch.nn.Module, example_input: Tensor, *, parameter_set: str | None = None, structured: bool = False
 ) -> Prepared:
-    """A copy of a module for a few epochs of training under the noise of a parameter set; the module stays as it is.
+    """Copies a module for a few epochs of training under the noise of a parameter set; the module stays as it is.
 
     Batch normalisation is folded with the statistics that it has, so a network with it is trained before.
 
@@ -142,7 +147,7 @@ def prepare(
     """
     given = None if parameter_set is None else LookupNoise.of(parameter_set)
     if parameter_set is not None:
-        require_structured_keys(set_of(parameter_set), structured)
+        require_structured(set_of(parameter_set), structured)
         require_common_mask(set_of(parameter_set), False)
     names = _sets_by_cost(structured)
     _check_example(example_input)
@@ -158,20 +163,20 @@ def prepare(
     return prepared.train(module.training)
 
 
-def compile_options(model: Prepared | torch.nn.Sequential) -> dict[str, Any]:
+def trained_options(model: Prepared | torch.nn.Sequential) -> dict[str, Any]:
     """Return options of `cloakwork.compile`: the parameter set that was trained for.
 
     Of a `Prepared` module beside calibration samples, by which the compiler chooses scales and integers and checks the accuracy; of a `Sequential` of
     the layers of `cloakwork.training.layers` beside the ranges that `ranges_json` writes: integers as trained.
     """
     if not isinstance(model, Prepared):
-        return export.compile_options(model)
+        return export.trained_options(model)
     structured = set_of(model.parameter_set).structured_secret
     return {"sets": [model.parameter_set], **({"structured": True} if structured else {})}
 
 
 def _clear(module: torch.nn.Module, x: Tensor) -> NDArray[Any]:
-    """What a module says in evaluation; it stays in the mode in which it is."""
+    """Returns what a module says in evaluation; it stays in the mode in which it is."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -209,7 +214,7 @@ def _warn_of_untrained(module: torch.nn.Module) -> None:
 
 
 def _sets_by_cost(structured: bool) -> list[str]:
-    """All that the compiler chooses from."""
+    """Returns all that the compiler chooses from."""
     return [params.name for params in sorted(approximate_sets(offered_sets(structured)), key=bootstrap_cost)]
 
 

@@ -1,4 +1,4 @@
-"""What the recipe of a card makes, beside the file of the zoo: `python -m cloakwork.training.reproduction FOLDER NAME ..`.
+"""Comparison of a card's recipe, run again, with the file of the zoo: `python -m cloakwork.training.reproduction FOLDER NAME ..`.
 
 FOLDER holds what the recipe wrote. Both files are measured alike, on the same samples; one line of JSON for each model says how they differ.
 """
@@ -26,7 +26,8 @@ Answers = NDArray[Any]
 
 
 def compare(name: str, folder: Path) -> dict[str, Any]:
-    """Figures of the zoo's file, as measured now, and of the reproduced one; whether bytes, and for which share of the samples answers, are the same.
+    """Returns figures of the zoo's file, as measured now, and of the reproduced one; whether bytes, and for which share of the samples answers, are
+    the same.
 
     Raises:
         FileNotFoundError: the recipe has not been run with this folder.
@@ -47,7 +48,7 @@ def compare(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _reproduced(path: Path) -> CompiledModel:
-    """A compiled program as it is; an ONNX file by the ranges and the options that `cloakwork train --json NAME.json` has left beside it."""
+    """Returns a compiled program as it is; an ONNX file by the ranges and the options that `cloakwork train --json NAME.json` has left beside it."""
     if path.suffix == zoo.PROGRAM:
         return CompiledModel.load(path)
     ranges = Calibration.from_json(path.with_suffix(".calibration.json").read_bytes())

@@ -1,4 +1,4 @@
-"""What compiled layers do to values, for networks that `prepare` took apart: noise of every look-up's result, rounding of weights, noise where
+"""Simulation of compiled layers, for networks that `prepare` took apart: noise of every look-up's result, rounding of weights, noise where
 a look-up reads.
 
 With s the scale at which a result x_k is encrypted, S that of a row that reads it, K the noise of switching and sigma that of a look-up's result,
@@ -32,25 +32,25 @@ _EASE: Final = 0.9  # by which a widened range falls back in a step
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """From results of look-ups to what reads them, through sums, moves and averages: what a unit becomes in each of the reader's channels
+    """The way from results of look-ups to their readers, through sums, moves and averages: what a unit becomes in each of the reader's channels
     [channels], and how many results are averaged to one number."""
 
     gain: Tensor
     spread: float
 
     def on(self, other: Tensor) -> Tensor:
-        """The gain where another tensor is."""
+        """Returns the gain where another tensor is."""
         return self.gain.to(other)
 
 
 class Reader(Protocol):
-    """What reads results of look-ups: a layer, or a look-up of their sum."""
+    """A reader of look-ups' results: a layer, or a look-up of their sum."""
 
     def strength(self, channels: int, way: Way) -> tuple[Tensor, float]:
-        """[channels]: sum of squares of weights relative to the half range of their rows; and how many there are for each channel."""
+        """Returns [channels]: sum of squares of weights relative to the half range of their rows; and how many there are for each channel."""
 
     def floor(self, shape: Tensor, way: Way) -> Tensor:
-        """The least factor of a scale's shape [channels] with which most rows have weights of 8 bits."""
+        """Returns the least factor of a scale's shape [channels] with which most rows have weights of 8 bits."""
 
 
 class RowsSeen(SeenByLookup):
@@ -77,18 +77,18 @@ class RowsSeen(SeenByLookup):
             self.high.lerp_(high, torch.where(high > self.high, _GROWTH, _DECAY).to(high))
 
     def limit(self, norms: Tensor | None = None) -> float:
-        """Room is left for as much noise of what was read as switching brings."""
+        """Returns the range with room for as much noise of what was read as switching brings."""
         if self.is_output:
             return OUTPUT_LIMIT
         assert self.noise is not None
         return LOOKUP_LIMIT - GUARD * math.sqrt(2 * self.noise.switching)
 
     def _deviation(self) -> Tensor:
-        """[channels]: of the noise that it adds."""
+        """Returns [channels]: of the noise that it adds."""
         return self._variance(torch.zeros_like(self.low)).sqrt() / self.limit() * self.half_range
 
     def scales(self) -> Tensor:
-        """[channels]: phase for one unit of a value."""
+        """Returns [channels]: phase for one unit of a value."""
         return self.limit() / self.half_range
 
     def strength(self, channels: int, way: Way) -> tuple[Tensor, float]:
@@ -99,7 +99,7 @@ class RowsSeen(SeenByLookup):
 
 
 class LookupResult(Simulating):
-    """What look-ups return, with their noise; or, without noise, the network's input. Learns the scale of every channel."""
+    """Results of look-ups with their noise; or, without noise, the network's input. Learns the scale of every channel."""
 
     scale: Tensor
     variance: Tensor
@@ -138,8 +138,8 @@ class LookupResult(Simulating):
         if self.is_input:  # columns have a scale of their own where they differ
             shape = torch.where(extent > 0, extent, extent[extent > 0].median()).reciprocal() * _SMALLEST
         else:
-            found = [reader.strength(len(extent), way) for reader, way in self.readers]
-            gain = sum(found[i][0] for i in range(len(found))) / sum(count for _, count in found)
+            strengths = [reader.strength(len(extent), way) for reader, way in self.readers]
+            gain = sum(strengths[i][0] for i in range(len(strengths))) / sum(count for _, count in strengths)
             variance = self.variance.clamp_min(float(self.variance.mean()) * _NARROWEST**2 + _SMALLEST**2)
             square = 12 * LOOKUP_LIMIT**2 * self.noise.blind_rotation * cast(Tensor, gain) / variance
             shape = square.clamp_min(_SMALLEST**4).pow(0.25)
@@ -196,11 +196,11 @@ class RoundedLayer(Simulating):
         return cast(Tensor, torch.func.functional_call(self.inner, {"weight": weight + error}, (x,)))
 
     def input_axis(self, dimensions: int) -> int:
-        """Of the channels that it reads."""
+        """Returns the axis of the channels that it reads."""
         return dimensions - 1 if isinstance(self.inner, torch.nn.Linear) else 1
 
     def settle(self) -> None:
-        """Ranges as wide as weights of 8 bits ask for: rows whose weights are large for their range fill less of it."""
+        """Fits ranges as wide as weights of 8 bits ask for: rows whose weights are large for their range fill less of it."""
         if not self._is_ready():
             return
         weight = self._by_channel(self._weight())
@@ -211,7 +211,7 @@ class RoundedLayer(Simulating):
                 torch.maximum(seen.least_half_range, least, out=seen.least_half_range)
 
     def steps(self) -> Tensor:
-        """Like the weights: what one unit of their integers stands for."""
+        """Returns steps like the weights: what one unit of their integers stands for."""
         spread = max(way.spread for _, way in self.sources)
         steps = self._columns() / self._row_scales().view(-1, 1, 1) * math.sqrt(spread)
         return steps.view(*steps.shape[:2], *[1] * (self._weight().ndim - 2))
@@ -229,7 +229,7 @@ class RoundedLayer(Simulating):
         return largest.median()[None] / LARGEST_WEIGHT
 
     def _read(self, way: Way) -> Tensor:
-        """[rows, channels of a group, taps]: weights on single results."""
+        """Returns [rows, channels of a group, taps]: weights on single results."""
         weight = self._by_channel(self._weight())
         return weight * self._grouped(way.on(weight) / way.spread)
 
@@ -248,16 +248,16 @@ class RoundedLayer(Simulating):
         return self._weight().shape[1] * self._groups()
 
     def _by_channel(self, weight: Tensor) -> Tensor:
-        """[rows, channels of a group, taps]"""
+        """Returns [rows, channels of a group, taps]"""
         return weight.flatten(2) if weight.ndim > 2 else weight[..., None]
 
     def _grouped(self, columns: Tensor) -> Tensor:
-        """[rows, channels of a group, 1], of what [channels] say."""
+        """Returns [rows, channels of a group, 1], of what [channels] say."""
         groups, rows = self._groups(), len(self._weight())
         return columns.view(groups, 1, -1, 1).expand(groups, rows // groups, -1, 1).flatten(0, 1)
 
     def _columns(self) -> Tensor:
-        """[rows, channels of a group, 1]: scale of what is read, in the units in which it is read."""
+        """Returns [rows, channels of a group, 1]: scale of what is read, in the units in which it is read."""
         total, count = torch.zeros((2, self._input_channels()), device=self._weight().device)
         for source, way in self.sources:
             gain = way.on(total).abs()
@@ -316,7 +316,7 @@ class NoisyMaxPool(Simulating):
         return values[..., 0]
 
     def _windows(self, x: Tensor) -> Tensor:
-        """[batch, channels, .., numbers of a window]; padding repeats another number of its window."""
+        """Returns [batch, channels, .., numbers of a window]; padding repeats another number of its window."""
         places, shape = self._places(x.shape[2:], x.device)
         return x.flatten(2)[..., places.flatten()].view(*x.shape[:2], *shape, -1)
 
@@ -342,7 +342,7 @@ class NoisyMaxPool(Simulating):
 
 
 def _alive(x: Tensor, axis: int, deviation: Tensor) -> Tensor:
-    """1 for each channel of x, with the gradient of its logarithmic deviation: noise that is relative to a range cannot be outgrown.
+    """Returns 1 for each channel of x, with the gradient of its logarithmic deviation: noise that is relative to a range cannot be outgrown.
 
     Args: deviation: of the noise [channels]; channels that hardly vary beside it have little gradient.
     """

@@ -1,4 +1,4 @@
-"""`compile_estimator`: a fitted estimator or pipeline of scikit-learn, XGBoost or LightGBM as a compiled model."""
+"""`compile_estimator` compiles a fitted estimator or pipeline of scikit-learn, XGBoost or LightGBM."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cloakwork.models.criteria.verdicts import Task
 from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
-from cloakwork.models.options import Kind, Options
+from cloakwork.models.options import ModelKind, Options
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers.combining import makes_missing
@@ -92,13 +92,13 @@ def compile_estimator(
 
 
 def _transformed(estimator: Any) -> Callable[[Any], Any] | None:
-    """The user's own steps before the last estimator."""
+    """Returns the user's own steps before the last estimator."""
     steps = getattr(estimator, "steps", ())
     return estimator[:-1].transform if len(steps) > 1 else None
 
 
 def _features(steps: tuple[InputStep, ...], estimator: Any, samples: Any) -> Reals:
-    """What the estimator is given. CompileError for samples with texts and categories that nothing encodes."""
+    """Returns what the estimator is given. CompileError for samples with texts and categories that nothing encodes."""
     if steps:
         return run_input_steps(steps, samples)
     try:
@@ -116,7 +116,7 @@ def _check_samples(samples: Any) -> None:
         raise CompileError("samples: expected typical samples, such as the training data, got none")
 
 
-_KINDS: Final[tuple[tuple[type, Kind], ...]] = (
+_KINDS: Final[tuple[tuple[type, ModelKind], ...]] = (
     (LinearModel, "linear"),
     (TreeEnsemble, "trees"),
     (onnx.ModelProto, "network"),
@@ -155,12 +155,12 @@ def _compile_network(
 
 
 def _columns(estimator: Any, given: Given, missing: bool = False) -> Columns:
-    """The first step of an estimator without a pipeline."""
+    """Returns the first step of an estimator without a pipeline."""
     return Columns(features_of(estimator), feature_names(estimator, given), missing)
 
 
 def _network_results(estimator: Any) -> tuple[OutputStep, ...]:
-    """What follows the last layer: values, one label of several, or several labels that may hold together."""
+    """Returns what follows the last layer: values, one label of several, or several labels that may hold together."""
     transform = OUTPUTS[estimator.out_activation_]
     if transform == "sigmoid" and estimator.n_outputs_ > 1:
         return Transform(transform), Indicators()

@@ -35,7 +35,7 @@ class TabularData:
 
 
 def load_tabular(name: str) -> TabularData:
-    """One of NAMES; stratified, always the same rows. CompileError for another name or without scikit-learn."""
+    """Returns one of NAMES; stratified, always the same rows. CompileError for another name or without scikit-learn."""
     if name not in _SPLITS:
         raise CompileError(f"data set: expected {', '.join(NAMES)}, got '{name}'")
     try:

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from cloakwork import estimators
 from cloakwork.models import zoo
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.program.names import named
-from cloakwork.training import estimators
 from cloakwork.training.tabular_data import TabularData, load_tabular
 
 COMMAND: Final = "python -m cloakwork.training.tabular_zoo FOLDER"  # as cards name it
@@ -32,7 +32,7 @@ SOURCES: Final = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """An estimator of `training.estimators` on one of the data sets."""
+    """An estimator of `cloakwork.estimators` on one of the data sets."""
 
     name: str
     data: str
@@ -93,7 +93,7 @@ def _named(model: CompiledModel, data: TabularData) -> CompiledModel:
 
 
 def _calibration(data: TabularData) -> np.ndarray:
-    """The training samples; of pixels also the ends of their scale, which some never reach."""
+    """Returns the training samples; of pixels also the ends of their scale, which some never reach."""
     if data.name != "digits":
         return data.train_x
     return np.concatenate([data.train_x, np.zeros((1, 64)), np.full((1, 64), 16.0)])

@@ -1,4 +1,4 @@
-"""What every step of a module's forward does to values, found by trying it: layers, functions of one number, sums and moves, max-pools.
+"""Tracing of a module's forward, each step of which is tried: layers, functions of one number, sums and moves, max-pools.
 
 The forward is recorded with torch.fx. A step counts as affine when it takes the middle of two inputs to the middle of its results, and as a
 function of single numbers when a change of some numbers changes the results at these places alone; so no list of activations is needed, and
@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from torch import fx
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
+from cloakwork.models.errors import UnsupportedModuleError
 from cloakwork.training.layers import Tensor, functional
 from cloakwork.training.pytorch import torch
 
@@ -51,10 +52,6 @@ _ADVICE: Final = {
 }  # fmt: skip
 
 
-class UnsupportedModuleError(ValueError):
-    """Steps of a module that training for encryption cannot simulate; names each and what to do."""
-
-
 class Role(Enum):
     INPUT = "the input"
     NUMBER = "no encrypted value: shapes, parameters, constants"
@@ -67,8 +64,8 @@ class Role(Enum):
 
 
 @dataclass(frozen=True)
-class Step:
-    """What a node is.
+class TracedStep:
+    """A step of a traced network.
 
     `wire` is the node whose numbers it is a function of, one by one: of everything but functions the node itself. `curved`: not affine in them.
     """
@@ -79,11 +76,11 @@ class Step:
     shape: tuple[int, ...] = ()
 
 
-Steps = dict[fx.Node, Step]
+Steps = dict[fx.Node, TracedStep]
 
 
 class FixedNorm(nn.Module):
-    """What BatchNorm does in evaluation, where no layer before it takes it in: x scale + shift, by channel (axis 1)."""
+    """BatchNorm in evaluation, if no layer before it takes it in: x scale + shift, by channel (axis 1)."""
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
@@ -96,12 +93,12 @@ class FixedNorm(nn.Module):
         self.scale, self.shift = nn.Parameter(scale), nn.Parameter(shift)
 
     def forward(self, x: Tensor) -> Tensor:
-        own = (1, -1, *[1] * (x.ndim - 2))
-        return x * self.scale.view(own) + self.shift.view(own)
+        by_channel = (1, -1, *[1] * (x.ndim - 2))
+        return x * self.scale.view(by_channel) + self.shift.view(by_channel)
 
 
 def traced(module: nn.Module) -> fx.GraphModule:
-    """A copy as a graph, batch normalisation folded, in evaluation mode. UnsupportedModuleError where the forward branches on values."""
+    """Returns a copy as a graph, batch normalisation folded, in evaluation mode. UnsupportedModuleError where the forward branches on values."""
     if any(isinstance(each, nn.parameter.UninitializedParameter) for each in module.parameters()):
         raise UnsupportedModuleError("prepare: the module has lazy layers that no sample has passed; train it before")
     copy = deepcopy(module).eval()
@@ -146,7 +143,7 @@ def _as_module(module: fx.GraphModule, node: fx.Node, made: nn.Module) -> None:
 
 
 def added(module: fx.GraphModule, name: str, made: nn.Module) -> str:
-    """The name under which a new submodule is found."""
+    """Returns the name under which a new submodule is found."""
     name = name.replace(".", "_")
     made.train(module.training)
     while hasattr(module, name):
@@ -191,7 +188,7 @@ def _module_of(module: fx.GraphModule, node: Any) -> nn.Module | None:
 
 
 def called(module: nn.Module, node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
-    """The result of a node on values of others."""
+    """Returns the result of a node on values of others."""
     args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), values)
     if node.op == "call_function":
         return cast(Callable[..., Any], node.target)(*args, **kwargs)
@@ -201,7 +198,7 @@ def called(module: nn.Module, node: fx.Node, values: Callable[[fx.Node], Any]) -
 
 
 def classified(module: fx.GraphModule, example: Tensor) -> Steps:
-    """What every node does, tried on an example input [batch, ..].
+    """Classifies every node by trying it on an example input [batch, ..].
 
     Raises:
         UnsupportedModuleError: names every step that is none of these.
@@ -235,7 +232,7 @@ class _Trial:
             self._add_output(node)
         elif node.op == "get_attr":
             self._values[node] = operator.attrgetter(cast(str, node.target))(self._module)
-            self.steps[node] = Step(Role.NUMBER, node)
+            self.steps[node] = TracedStep(Role.NUMBER, node)
         else:
             self._values[node] = self._result(node)
             self.steps[node] = self._step(node)
@@ -254,17 +251,17 @@ class _Trial:
             if not node.args:
                 self.refused.append(f"a second input '{node.name}': join the inputs to one")
             self._values[node] = node.args[0] if node.args else None
-            self.steps[node] = Step(Role.NUMBER, node)
+            self.steps[node] = TracedStep(Role.NUMBER, node)
             return
         self._values[node] = self._example
-        self.steps[node] = Step(Role.INPUT, node, shape=tuple(self._example.shape))
+        self.steps[node] = TracedStep(Role.INPUT, node, shape=tuple(self._example.shape))
 
     def _add_output(self, node: fx.Node) -> None:
         if not isinstance(node.args[0], fx.Node):
             self.refused.append("several outputs: return one tensor")
-        self.steps[node] = Step(Role.OUTPUT, node)
+        self.steps[node] = TracedStep(Role.OUTPUT, node)
 
-    def _step(self, node: fx.Node) -> Step:
+    def _step(self, node: fx.Node) -> TracedStep:
         data = [arg for arg in node.all_input_nodes if self.steps[arg].role is not Role.NUMBER]
         value = self._values[node]
         made = _module_of(self._module, node)
@@ -275,37 +272,37 @@ class _Trial:
                 else f"{_label(node, made)} gives several tensors; use steps that give one"
             )
         if not data or not isinstance(value, Tensor):
-            return Step(Role.NUMBER, node)
+            return TracedStep(Role.NUMBER, node)
         shape = tuple(value.shape)
         if any(self.steps[arg].role is Role.CLIENT for arg in data):
-            return Step(Role.CLIENT, node, shape=shape)
+            return TracedStep(Role.CLIENT, node, shape=shape)
         if isinstance(made, LAYERS) and len(data) == 1:
-            return Step(Role.LAYER, node, shape=shape)
+            return TracedStep(Role.LAYER, node, shape=shape)
         if isinstance(made, POOLS):
-            return Step(Role.POOL, node, shape=shape)
+            return TracedStep(Role.POOL, node, shape=shape)
         wires = {self.steps[arg].wire for arg in data}
         curved = any(self.steps[arg].curved for arg in data)
         affine = self._is_affine(node, data)
         if len(wires) == 1 and all(self.steps[arg].shape == shape for arg in data) and self._is_pointwise(node, data):
-            return Step(Role.FUNCTION, wires.pop(), curved or not affine, shape)
+            return TracedStep(Role.FUNCTION, wires.pop(), curved or not affine, shape)
         if affine:
-            return Step(Role.LINEAR, node, shape=shape)
+            return TracedStep(Role.LINEAR, node, shape=shape)
         if _name(node, made) in _CLIENTS:
             if all(user.op == "output" or _name(user, None) in _CLIENTS for user in node.users):
-                return Step(Role.CLIENT, node, shape=shape)
+                return TracedStep(Role.CLIENT, node, shape=shape)
             self.refused.append(
                 f"{_label(node, made)}: only the last step may be one; inside it costs 3 look-ups a number"
             )
         else:
             self.refused.append(_refusal(node, made, len(wires)))
-        return Step(Role.LINEAR, node, shape=shape)
+        return TracedStep(Role.LINEAR, node, shape=shape)
 
     def _on(self, node: fx.Node, data: Iterable[fx.Node], inputs: Iterable[Tensor]) -> Tensor:
         values = {**self._values, **dict(zip(data, inputs, strict=True))}
         return cast(Tensor, called(self._module, node, values.__getitem__))
 
     def _drawn(self, data: Iterable[fx.Node]) -> list[Tensor]:
-        """Numbers of all sizes, so that no clip or kink is far away."""
+        """Returns numbers of all sizes, so that no clip or kink is far away."""
         return [self._like(self._values[arg]) for arg in data]
 
     def _like(self, value: Tensor) -> Tensor:
@@ -335,7 +332,7 @@ class _Trial:
 
 
 def recorded(module: fx.GraphModule, example: Tensor) -> dict[fx.Node, Any]:
-    """The values of all nodes for an input, as the module is."""
+    """Returns the values of all nodes for an input, as the module is."""
     values: dict[fx.Node, Any] = {}
     for node in module.graph.nodes:
         if node.op == "placeholder":

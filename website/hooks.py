@@ -15,7 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 from notebooks import NOTEBOOKS, notebook_pages
-from reference import GROUPS, MODULES, index_page, module_page
+from reference import MODULES, index_page, module_page
 
 from cloakwork.app.cli.main import application
 
@@ -76,7 +76,7 @@ def _pages_of(folder: str) -> Callable[[], list[str]]:
 
 
 def _reference() -> list[dict[str, Any]]:
-    return [{group.title: [{each.path: each.page} for each in group.modules]} for group in GROUPS]
+    return [{each.dotted: each.page} for each in MODULES]
 
 
 _FOLDERS: Final[dict[str, Callable[[], list[Any]]]] = {

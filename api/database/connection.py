@@ -71,7 +71,7 @@ class Database:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[Any]:
-        """asyncpg's own connection, for LISTEN, beside the pool."""
+        """Yields asyncpg's own connection, for LISTEN, beside the pool."""
         connection = await self._engine.connect()
         try:
             raw = await connection.get_raw_connection()
@@ -81,8 +81,10 @@ class Database:
             await connection.close()
 
     async def require_whole(self) -> None:
-        """Raises:
-        ParameterError: a damaged file; it opens, and would lose rows one by one.
+        """Requires a complete database.
+
+        Raises:
+            ParameterError: a damaged file; it opens, and would lose rows one by one.
         """
         if not self.is_sqlite:
             return
@@ -101,7 +103,7 @@ class Database:
             return found
 
     async def close(self) -> None:
-        """A server that was stopped does not say goodbye: it is left."""
+        """Closes the connections; waits for no server that was stopped and does not say goodbye."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._engine.dispose()

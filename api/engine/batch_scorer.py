@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloakwork.api.engine.program_scorer import ProgramScorer
-from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, Request
+from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, RunRequest
 from cloakwork.api.engine.residency import Residency, one_device
 from cloakwork.api.errors import DamagedModelError
 from cloakwork.fhe_core.errors import FheError
@@ -44,7 +44,7 @@ class BatchRequestScorer:
     def __init__(self, residency: Residency, programs: ProgramScorer) -> None:
         self._residency, self._programs = residency, programs
 
-    def read(self, request: Request) -> Any:
+    def read(self, request: RunRequest) -> Any:
         if not request.body.startswith(wire.MAGIC):
             return self._programs.read(request)
         parts = split_bytes(request.body, wire.Kind.SEEDED_CIPHERTEXTS)
@@ -54,7 +54,7 @@ class BatchRequestScorer:
         return True
 
     def answer(
-        self, requests: Sequence[Request], queries: Sequence[Any], threads: int, progress: Progress | None
+        self, requests: Sequence[RunRequest], queries: Sequence[Any], threads: int, progress: Progress | None
     ) -> list[Outcome]:
         if not isinstance(queries[0], list):
             return self._programs.answer(requests, queries, threads, progress)

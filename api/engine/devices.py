@@ -1,4 +1,4 @@
-"""What engines run on. The web process never looks at a GPU, which takes memory on it; `python -m cloakwork.api.engine.devices` says in
+"""Devices of engines. The web process never looks at a GPU, which takes memory on it; `python -m cloakwork.api.engine.devices` says in
 JSON which are usable, and ends.
 """
 
@@ -16,7 +16,7 @@ _RUNS_PER_GPU = 2  # one computes while the other's ciphertexts travel
 
 
 def usable_devices() -> tuple[str, ...]:
-    """Every usable GPU, else the CPU."""
+    """Returns every usable GPU, else the CPU."""
     return tuple(device["device"] for device in _listed() if device["usable"]) or ("cpu",)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 
-from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, Request, shares
+from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, RunRequest, shares
 from cloakwork.api.engine.residency import Residency, one_device
 from cloakwork.api.errors import DamagedModelError
 from cloakwork.fhe_core.levelled.ciphertexts import SeededLevelledCiphertexts
@@ -22,7 +22,7 @@ class IndexScorer:
     def __init__(self, residency: Residency) -> None:
         self._residency = residency
 
-    def read(self, request: Request) -> SeededLevelledCiphertexts:
+    def read(self, request: RunRequest) -> SeededLevelledCiphertexts:
         return SeededLevelledCiphertexts.from_bytes(request.body)
 
     def is_large(self, model: ModelPlace, samples: int, threads: int) -> bool:
@@ -30,7 +30,7 @@ class IndexScorer:
 
     def answer(
         self,
-        requests: Sequence[Request],
+        requests: Sequence[RunRequest],
         queries: Sequence[SeededLevelledCiphertexts],
         threads: int,
         progress: Progress | None,

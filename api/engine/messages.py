@@ -24,8 +24,10 @@ def pack(message: Message, body: bytes = b"") -> bytes:
 
 
 async def receive(reader: asyncio.StreamReader) -> tuple[Message, bytes]:
-    """Raises:
-    asyncio.IncompleteReadError: the other side is gone.
+    """Receives a message and its bytes.
+
+    Raises:
+        asyncio.IncompleteReadError: the other side is gone.
     """
     text_bytes, body_bytes = _PREFIX.unpack(await reader.readexactly(_PREFIX.size))
     message = json.loads(await reader.readexactly(text_bytes))
@@ -33,7 +35,7 @@ async def receive(reader: asyncio.StreamReader) -> tuple[Message, bytes]:
 
 
 def receive_blocking(stream: BinaryIO) -> tuple[Message, bytes] | None:
-    """None when the other side is gone."""
+    """Returns None when the other side is gone."""
     prefix = stream.read(_PREFIX.size)
     if len(prefix) < _PREFIX.size:
         return None

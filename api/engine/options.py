@@ -1,4 +1,4 @@
-"""What the engine process is told when it starts."""
+"""Options of the engine process."""
 
 from __future__ import annotations
 

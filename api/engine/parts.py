@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloakwork.api.engine.messages import Message
-from cloakwork.api.engine.requests import ModelPlace, Request
+from cloakwork.api.engine.requests import ModelPlace, RunRequest
 from cloakwork.api.engine.residency import KeyPlace
 
 
 @dataclass(frozen=True)
-class Part:
+class RequestPart:
     """Ciphertexts came with the message or lie in a file; so does the answer go."""
 
     id: str
@@ -23,21 +23,21 @@ class Part:
     output: str | None
     progress: bool  # wanted
 
-    def request(self) -> Request:
-        """Raises: FileNotFoundError: the input is gone."""
+    def request(self) -> RunRequest:
+        """Reads the request of a part. Raises: FileNotFoundError: the input is gone."""
         body = self.body if self.input is None else Path(self.input).read_bytes()
-        return Request(self.model, self.key, self.samples, body)
+        return RunRequest(self.model, self.key, self.samples, body)
 
 
-def parts_of(message: Message, body: bytes) -> list[Part]:
+def parts_of(message: Message, body: bytes) -> list[RequestPart]:
     """Reads the parts of a `run`; their bodies follow each other."""
     model = ModelPlace(message["model"]["kind"], message["model"]["digest"], Path(message["model"]["path"]))
     key = KeyPlace(message["key"]["name"], Path(message["key"]["path"]))
-    parts: list[Part] = []
+    parts: list[RequestPart] = []
     first = 0
     for each in message["parts"]:
         own = body[first : first + each["bytes"]]
         first += len(own)
         places = each.get("input"), each.get("output")
-        parts.append(Part(each["id"], model, key, each["samples"], own, *places, each.get("progress", False)))
+        parts.append(RequestPart(each["id"], model, key, each["samples"], own, *places, each.get("progress", False)))
     return parts

@@ -15,8 +15,8 @@ from typing import Any, Final
 from cloakwork.api.engine.devices import build_facts
 from cloakwork.api.engine.messages import Message, pack, receive_blocking
 from cloakwork.api.engine.options import EngineOptions
-from cloakwork.api.engine.parts import Part, parts_of
-from cloakwork.api.engine.requests import Outcome, Progress, Request, shares
+from cloakwork.api.engine.parts import RequestPart, parts_of
+from cloakwork.api.engine.requests import Outcome, Progress, RunRequest, shares
 from cloakwork.api.engine.runner import Runner
 from cloakwork.api.errors import NO_ROOM, DamagedKeyError, DamagedModelError, StorageFullError
 from cloakwork.fhe_core.errors import CancelledError, FheError
@@ -32,8 +32,8 @@ _log = logging.getLogger("cloakwork.engine")
 class _Ready:
     """A part that was read."""
 
-    part: Part
-    request: Request
+    part: RequestPart
+    request: RunRequest
     query: Any
 
 
@@ -48,7 +48,7 @@ class EngineProcess:
         self._moved: dict[str, float] = {}  # when each last began, or reported, something
 
     def serve(self) -> None:
-        """Until the other side closes."""
+        """Serves until the other side closes."""
         self._send(
             {
                 "event": "hello",
@@ -96,7 +96,7 @@ class EngineProcess:
             except OSError:
                 os._exit(0)  # the web process is gone
 
-    def _run(self, parts: list[Part]) -> None:
+    def _run(self, parts: list[RequestPart]) -> None:
         began = time.perf_counter()
         ready: list[_Ready] = []
         self._move(parts)
@@ -143,13 +143,13 @@ class EngineProcess:
             except BaseException as error:
                 self._failed(part, error)
 
-    def _over(self, part: Part) -> None:
+    def _over(self, part: RequestPart) -> None:
         self._accepted.discard(part.id)
         self._cancelled.discard(part.id)
         self._running.pop(part.id, None)
         self._moved.pop(part.id, None)
 
-    def _failed(self, part: Part, error: BaseException) -> None:
+    def _failed(self, part: RequestPart, error: BaseException) -> None:
         told = _told(error)
         if told["code"] in ("out_of_memory", "internal_error"):
             _log.error("run %s failed", part.id, exc_info=error)
@@ -157,14 +157,14 @@ class EngineProcess:
         self._over(part)
 
     def _runs(self) -> dict[str, dict[str, str | float]]:
-        """Those that a thread has taken up, and read."""
+        """Returns those that a thread has taken up, and read."""
         moment = time.monotonic()
         return {
             identity: {"device": self._runner.residency.device, "seconds": moment - began}
             for identity, began in self._running.copy().items()
         }
 
-    def _move(self, parts: list[Part]) -> None:
+    def _move(self, parts: list[RequestPart]) -> None:
         self._moved |= dict.fromkeys((part.id for part in parts), time.monotonic())
 
     def _quiet(self) -> dict[str, float]:
@@ -172,7 +172,7 @@ class EngineProcess:
         moment = time.monotonic()
         return {identity: moment - moved for identity, moved in self._moved.copy().items()}
 
-    def _progress(self, parts: list[Part]) -> Progress:
+    def _progress(self, parts: list[RequestPart]) -> Progress:
         """Of all as one, told to each as if it were alone, by its share; it ends when nobody wants any of them."""
         reported, every = 0.0, sum(part.samples for part in parts)
 
@@ -190,7 +190,7 @@ class EngineProcess:
         return report
 
 
-def _answered(part: Part, outcome: Outcome) -> tuple[Message, bytes]:
+def _answered(part: RequestPart, outcome: Outcome) -> tuple[Message, bytes]:
     done: Message = {
         "event": "done",
         "id": part.id,
@@ -212,7 +212,7 @@ def _is_of_one(error: BaseException) -> bool:
 
 
 def _told(error: BaseException) -> Message:
-    """What whoever asked hears: of our own errors the text, of others their class at most."""
+    """Returns what whoever asked hears: of our own errors the text, of others their class at most."""
     if isinstance(error, FheError):
         lost = {"key_damaged": True} if isinstance(error, DamagedKeyError) else {}
         lost |= {"model_damaged": True} if isinstance(error, DamagedModelError) else {}

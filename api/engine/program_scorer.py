@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, Request, shares
+from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, RunRequest, shares
 from cloakwork.api.engine.residency import LeastRecentlyUsed, Residency
 from cloakwork.api.errors import DamagedModelError, UnavailableError
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
@@ -27,7 +27,7 @@ class ProgramScorer:
         self._programs: LeastRecentlyUsed[Program] = LeastRecentlyUsed(program_bytes, residency.forget_program)
         self.audit_key: AuditKey | None = None  # the web process says it before anything is run
 
-    def read(self, request: Request) -> SeededPackedCiphertexts:
+    def read(self, request: RunRequest) -> SeededPackedCiphertexts:
         program = self._program(request.model)
         return SeededPackedCiphertexts.from_bytes(request.body, parameters=program.parameters)
 
@@ -36,7 +36,7 @@ class ProgramScorer:
 
     def answer(
         self,
-        requests: Sequence[Request],
+        requests: Sequence[RunRequest],
         queries: Sequence[SeededPackedCiphertexts],
         threads: int,
         progress: Progress | None,
@@ -54,7 +54,7 @@ class ProgramScorer:
             for answer, share in zip(answers, seconds, strict=True)
         ]
 
-    def _seed(self, program: Program, keys_sha256: bytes, request: Request) -> Callable[[Ciphertexts], bytes]:
+    def _seed(self, program: Program, keys_sha256: bytes, request: RunRequest) -> Callable[[Ciphertexts], bytes]:
         """From the request's own bytes: its answer is the same whatever was computed beside it."""
         assert self.audit_key is not None
         transcript = Transcript(program.digest, keys_sha256, hashlib.sha256(request.body).digest())

@@ -1,4 +1,4 @@
-"""What the engine is asked to run, and how each kind of model is run."""
+"""Requests of the engine, and the runner for each kind of model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ModelPlace:
 
 
 @dataclass(frozen=True)
-class Request:
+class RunRequest:
     """A model and a key, by name and file, and one object of ciphertexts."""
 
     model: ModelPlace
@@ -42,15 +42,15 @@ class Outcome:
 class Scorer(Protocol, Generic[Query]):
     """Runs requests to models of one kind."""
 
-    def read(self, request: Request) -> Query:
-        """The ciphertexts. Before the key is expanded: bad bytes cost nothing."""
+    def read(self, request: RunRequest) -> Query:
+        """Reads the ciphertexts, before the key is expanded, so that bad bytes cost little."""
 
     def is_large(self, model: ModelPlace, samples: int, threads: int) -> bool:
         """Whether this many threads bring more than they cost."""
 
     def answer(
         self,
-        requests: Sequence[Request],
+        requests: Sequence[RunRequest],
         queries: Sequence[Query],
         threads: int,
         progress: Progress | None,
@@ -58,7 +58,7 @@ class Scorer(Protocol, Generic[Query]):
         """Answers requests of one key to one model in one evaluation: to each the bytes that it would have alone."""
 
 
-def shares(requests: Sequence[Request], seconds: float) -> list[float]:
+def shares(requests: Sequence[RunRequest], seconds: float) -> list[float]:
     """Divides the seconds of a run by samples."""
     every = sum(request.samples for request in requests)
     return [seconds * request.samples / every for request in requests]

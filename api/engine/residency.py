@@ -1,4 +1,4 @@
-"""Where evaluation keys are: on disk always, in memory and expanded on the device while there is room, and beside them tables of indices.
+"""Residency of evaluation keys: on disk always, in memory and expanded on the device while there is room, and beside them tables of indices.
 
 Least recently used go first.
 """
@@ -73,14 +73,14 @@ class LeastRecentlyUsed(Generic[T]):
         return value
 
     def reserve(self, name: str, nbytes: int, beside: str | None = None) -> None:
-        """Room for a value that is being made, before it takes it."""
+        """Makes room room for a value that is being made, before it takes it."""
         with self._lock:
             if name in self._entries:
                 self._entries[name].nbytes = nbytes
         self._evict((name, beside))
 
     def drop_others(self, name: str) -> None:
-        """All that is kept for later."""
+        """Drops all that is kept for later."""
         with self._lock:
             others = [each for each, entry in self._entries.items() if each != name and entry.value is not None]
             for each in others:
@@ -161,7 +161,7 @@ class KeyPlace:
 
 
 class Resident(Protocol):
-    """What is kept on the device."""
+    """Objects that are kept on the device."""
 
     @property
     def nbytes(self) -> int: ...
@@ -179,7 +179,7 @@ class Residency:
         self._expanded: LeastRecentlyUsed[Resident] = LeastRecentlyUsed(device_bytes)
 
     def expanded(self, place: KeyPlace) -> ResidentKey:
-        """The key on the device; reads and expands it when it is not there."""
+        """Returns the key on the device; reads and expands it when it is not there."""
 
         def expand() -> ResidentKey:
             loaded = self._loaded(place, EvaluationKeys.load)
@@ -251,7 +251,7 @@ class Residency:
         return sorted(name for name in every if not name.startswith(_TABLE))
 
     def facts(self) -> dict[str, int]:
-        """Bytes in each tier, and how often a run found its key (or table) on the device."""
+        """Returns bytes in each tier, and how often a run found its key (or table) on the device."""
         return {
             "memory_bytes": self._memory.nbytes(),
             "device_bytes": self._expanded.nbytes(),

@@ -47,7 +47,7 @@ class ResidentKey:
                     self._idle.popitem(last=False)
 
     def forget_program(self, digest: str) -> None:
-        """Idle runtimes would keep it in memory."""
+        """Drops runtimes of a program, which would keep it in memory while idle."""
         with self._lock:
             for kind in [kind for kind in self._idle if kind[0] == digest]:
                 del self._idle[kind]

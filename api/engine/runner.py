@@ -12,7 +12,7 @@ from cloakwork.api.engine.devices import run_spread, worker_count
 from cloakwork.api.engine.index_scorer import IndexScorer
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.engine.program_scorer import ProgramScorer
-from cloakwork.api.engine.requests import Outcome, Progress, Request, Scorer
+from cloakwork.api.engine.requests import Outcome, Progress, RunRequest, Scorer
 from cloakwork.api.engine.residency import Residency
 from cloakwork.fhe_core.evaluation_keys import device_ordinals
 from cloakwork.models.audit.audit_key import AuditKey
@@ -37,12 +37,12 @@ class Runner:
     def take_audit_key(self, key: AuditKey) -> None:
         self._programs.audit_key = key
 
-    def read(self, request: Request) -> Any:
-        """Its ciphertexts, for `run`."""
+    def read(self, request: RunRequest) -> Any:
+        """Reads the ciphertexts of a request, for `run`."""
         return self._scorers[request.model.kind].read(request)
 
-    def run(self, requests: Sequence[Request], queries: Sequence[Any], progress: Progress | None) -> list[Outcome]:
-        """Requests of one key to one model, as one. An error is that of them all."""
+    def run(self, requests: Sequence[RunRequest], queries: Sequence[Any], progress: Progress | None) -> list[Outcome]:
+        """Runs requests of one key to one model, as one. An error is that of them all."""
         model = requests[0].model
         scorer, samples = self._scorers[model.kind], sum(request.samples for request in requests)
         with self._begun() as alone:
@@ -62,5 +62,5 @@ class Runner:
                 self._active -= 1
 
     def _threads(self, every: bool) -> int:
-        """All threads for a large run on an idle machine, this run's share otherwise."""
+        """Returns all threads for a large run on an idle machine, this run's share otherwise."""
         return self._options.threads if every else max(1, self._options.threads // self.workers)

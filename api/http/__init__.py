@@ -1,1 +1,1 @@
-"""What is between a socket and a route: limits on connections, headers and bodies, who may ask from where, errors as answers."""
+"""HTTP between a socket and a route: limits on connections, headers and bodies, who may ask from where, errors as answers."""

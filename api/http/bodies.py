@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def content_length(request: Request) -> int:
-    """Announced bytes. Sizes are known before a body is made, so that one without a length is refused."""
+    """Returns the announced bytes. Sizes are known before a body is made, so that one without a length is refused."""
     value = request.headers.get("content-length")
     if value is None:
         raise LengthRequiredError("expected a Content-Length; the size of every body is known before it is sent")
@@ -29,7 +29,8 @@ def content_length(request: Request) -> int:
 
 
 async def chunks(request: Request, limit: int, idle_seconds: float) -> AsyncIterator[bytes]:
-    """The body as it comes, at most `limit` bytes. Only the time in which the client is waited for counts, not what the service does between."""
+    """Yields the body as it comes, at most `limit` bytes. Only the time in which the client is waited for counts, not what the service does
+    between."""
     received, waited, stream = 0, 0.0, request.stream().__aiter__()
     while True:
         began = time.monotonic()
@@ -68,7 +69,7 @@ class BodyReader:
         return bytes(self._data[:count])
 
     async def take(self, count: int) -> bytes:
-        """The same, and what follows is the body from now on."""
+        """Returns the same, and what follows is the body from now on."""
         taken = await self.start(count)
         del self._data[:count]
         self._length -= count

@@ -1,4 +1,4 @@
-"""Who asks: the other end of the connection, or whom a proxy that the operator trusts names."""
+"""Addresses of clients: the other end of the connection, or the one that a trusted proxy names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HOPS: Final = 16  # that are followed back
 
 
 class ClientAddresses:
-    """For the log alone: limits count connections, whoever they are made for.
+    """Client addresses for the log only: limits count connections, whichever client they serve.
 
     Args:
         proxies: addresses and networks whose `X-Forwarded-For` is believed.
@@ -27,7 +27,7 @@ class ClientAddresses:
         self._networks = [ip_network(each) for each in proxies]
 
     def of(self, scope: Scope) -> str | None:
-        """The last address on the way that is no trusted proxy's: what stands before it may be made up."""
+        """Returns the last address on the way that is no trusted proxy's: what stands before it may be made up."""
         client = scope.get("client")
         found = None if client is None else _address(client[0])
         if found is None or not self._trusts(found):

@@ -1,4 +1,4 @@
-"""Who holds how many connections: limits for all, for one address and for one tenant, and a few kept for health."""
+"""Connections and their limits: for all, for one address and for one tenant, and a few kept for health."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Owner(Protocol):
     def close_idle(self) -> None: ...
 
     def look(self, now: float) -> None:
-        """Once a second: ends the connection if its client has stopped reading."""
+        """Watches the connection once a second: ends the connection if its client has stopped reading."""
 
 
 @dataclass(eq=False)
@@ -37,7 +37,7 @@ class Connection:
     since: float = field(default_factory=time.monotonic)  # idle or busy
 
     def begin(self, *, healthy: bool) -> None:
-        """A request."""
+        """Begins a request."""
         self.busy, self.healthy, self.since = True, healthy, time.monotonic()
 
     def end(self) -> None:
@@ -45,7 +45,7 @@ class Connection:
 
 
 class Connections:
-    """`address_limit` 0: none."""
+    """Connections of the service. `address_limit` 0: none."""
 
     def __init__(self, limit: int, address_limit: int, tenant_limit: int) -> None:
         self._limit, self._address_limit, self._tenant_limit = limit, address_limit, tenant_limit
@@ -53,7 +53,7 @@ class Connections:
         self._spare: dict[Connection, None] = {}  # the oldest first
 
     def admit(self, address: str, owner: Owner) -> Connection | None:
-        """A place; a spare one where there is no other, for which the oldest spare one may have to go. None where there is none at all."""
+        """Returns a place; a spare one where there is no other, for which the oldest spare one may have to go. None where there is none at all."""
         network = _network(address)
         if self._has_room(network):
             connection = Connection(network, owner, self, spare=False)
@@ -73,7 +73,7 @@ class Connections:
         self._spare.pop(connection, None)
 
     def claim(self, connection: Connection, tenant: str) -> None:
-        """The connection is this tenant's from now on, idle or not.
+        """Marks the connection as this tenant's from now on, idle or not.
 
         Raises:
             TooManyConnectionsError: the tenant has as many as it may, and all are busy.
@@ -119,8 +119,10 @@ class Connections:
 
 
 def refuse_spare(connection: Connection) -> None:
-    """Raises:
-    TooManyConnectionsError: the connection is beyond the limit.
+    """Refuses a request on a spare connection.
+
+    Raises:
+        TooManyConnectionsError: the connection is beyond the limit.
     """
     if connection.spare:
         raise TooManyConnectionsError(
@@ -129,7 +131,7 @@ def refuse_spare(connection: Connection) -> None:
 
 
 def _network(address: str) -> str:
-    """What is counted as one address."""
+    """Returns what is counted as one address."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:

@@ -70,7 +70,7 @@ class Exhaustion:
         self._reported = -_REPORT_SECONDS
 
     def handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """An exception handler of a loop."""
+        """Handles exceptions of a loop."""
         if not self.report(context.get("exception")):
             loop.default_exception_handler(context)
 

@@ -106,7 +106,7 @@ class _ErrorAnswers:
         return self._answer(request, 500, "internal_error", "the service failed; the operator's log has the rest")
 
     async def early(self, request: Request, error: Exception) -> Response:
-        """Before a route was reached."""
+        """Answers a request before a route was reached."""
         return await (self.known if isinstance(error, FheError) else self.broken)(request, error)
 
     def _answer(
@@ -143,7 +143,7 @@ class _Reported:
 
 
 def _kind(error: Exception) -> type[BaseException]:
-    """A driver's own class, if SQLAlchemy wraps it."""
+    """Returns a driver's own class, if SQLAlchemy wraps it."""
     return type(getattr(error, "orig", None) or error)
 
 

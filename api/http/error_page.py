@@ -1,4 +1,4 @@
-"""What a person reads in a browser that asked for a page which is not there; programs get JSON."""
+"""The page of an error in a browser; programs get JSON."""
 
 from __future__ import annotations
 

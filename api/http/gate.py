@@ -1,4 +1,4 @@
-"""What a request must be before a route sees it: one message, of bounded size, from nobody's foreign page, its small body read."""
+"""Checks of a request before a route sees it: one message, of bounded size, from nobody's foreign page, its small body read."""
 
 from __future__ import annotations
 
@@ -64,8 +64,10 @@ def has_body(headers: Headers) -> bool:
 
 
 def bearer_token(headers: Headers) -> str:
-    """Raises:
-    UnauthorisedError: there is none.
+    """Returns the token of a request.
+
+    Raises:
+        UnauthorisedError: there is none.
     """
     scheme, _, token = next(iter(values_of(headers, b"authorization")), b"").decode("latin-1").partition(" ")
     if scheme.lower() != "bearer" or not token:
@@ -102,7 +104,7 @@ class Gate:
             self._check_page(headers, own)
 
     async def small_body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The body of a request that no route streams, read after its API key; None where there is nothing to read.
+        """Returns the body of a request that no route streams, read after its API key; None where there is nothing to read.
 
         Raises:
             UnauthorisedError, TooLargeError, SlowBodyError.

@@ -29,7 +29,7 @@ _log = logging.getLogger("cloakwork.access")
 
 
 class LimitedProtocol(H11Protocol):
-    """Of one connection. Uvicorn makes them from a class and nothing else, so that what all have in common belongs to a subclass."""
+    """The protocol of one connection. Uvicorn makes them from a class and nothing else, so that what all have in common belongs to a subclass."""
 
     _register: Connections
     _header_seconds: float  # until a request's header is complete
@@ -114,7 +114,7 @@ class LimitedProtocol(H11Protocol):
     # --- requests that are none ---
 
     def send_400_response(self, msg: str) -> None:
-        """In the words of every other error. Called while Uvicorn handles h11's exception, which knows the status."""
+        """Sends the error in the words of every other error. Called while Uvicorn handles h11's exception, which knows the status."""
         self._forget_timer()
         self._refused = True
         begun = self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
@@ -150,7 +150,7 @@ def limited_protocol(connections: Connections, header_seconds: float, idle_secon
 
 
 def _reason(status: int) -> tuple[str, str]:
-    """The code of the error and its text."""
+    """Returns the code of the error and its text."""
     return _REASONS.get(status, _REASONS[400])
 
 

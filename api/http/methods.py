@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 
 def answer_head(router: APIRouter) -> None:
-    """By the route of GET, where there is none of its own. OpenAPI says it once for all."""
+    """Answers HEAD by the route of GET, where there is none of its own. OpenAPI says it once for all."""
     routes = [route for route in router.routes if isinstance(route, APIRoute)]
     own = {route.path for route in routes if "HEAD" in (route.methods or ())}
     for route in routes:
@@ -33,6 +33,6 @@ class Methods:
         self.has_page = any(route.path == "/" for route in self._routes)
 
     def of(self, scope: Scope) -> str:
-        """All that the path of a request has, as `Allow` lists them."""
+        """Lists all that the path of a request has, as `Allow` lists them."""
         matching = [route for route in self._routes if route.matches(scope)[0] != Match.NONE]
         return ", ".join(sorted({method for route in matching for method in route.methods or ()}))

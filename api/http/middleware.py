@@ -1,4 +1,4 @@
-"""Around every request: the gate, an identifier, security headers, what is kept of it, and patience with clients that still send."""
+"""Middleware around every request: the gate, an identifier, security headers, what is kept of it, and patience with clients that still send."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class _Exchange:
 
 
 def _replay(body: bytes, listen: Receive) -> Receive:
-    """The body that was read already, then what comes after it."""
+    """Returns the body that was read already, then what comes after it."""
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:

@@ -1,4 +1,4 @@
-"""What is kept of a request when it is over: a line of the log, metrics, and the count of the last minutes."""
+"""Records of a finished request: a line of the log, metrics, and the count of the last minutes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page is made of: files that `make web` builds into api/page, by name, with their types. Needs no web framework."""
+"""Content of the page: files that `make web` builds into api/page, by name, with their types. Needs no web framework."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class PageContent:
         return cls(content, _MEDIA_TYPES[suffix], f'"{hashlib.sha256(content).hexdigest()}"')
 
     def is_known(self, if_none_match: str) -> bool:
-        """By the header of that name."""
+        """Whether the client has this file, by the header of that name."""
         return self.etag in [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
 
 
 def read_content(folder: Path = FOLDER) -> Mapping[str, PageContent]:
-    """By name; nothing where the page was not built. A name that is not in it leads nowhere, whatever it looks like."""
+    """Reads the page's files by name; nothing where the page was not built. A name that is not in it leads nowhere, whatever it looks like."""
     return {
         path.name: PageContent.of(path.read_bytes(), path.suffix)
         for path in sorted(folder.glob("*"))
@@ -45,7 +45,7 @@ def read_content(folder: Path = FOLDER) -> Mapping[str, PageContent]:
 
 
 def policy(scripts: str = "'self'", connections: str = "'self'") -> str:
-    """The content security policy of the page's files. Args: where its scripts and workers, and where its answers, come from."""
+    """Returns the content security policy of the page's files. Args: where its scripts and workers, and where its answers, come from."""
     return (
         f"default-src 'none'; script-src {scripts} 'wasm-unsafe-eval'; style-src 'self'; connect-src {connections}; "
         f"img-src 'self' data: blob:; worker-src {scripts}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -36,7 +36,7 @@ class PageFile:
 
 
 def read_page(folder: Path = FOLDER) -> Mapping[str, PageFile]:
-    """By name; nothing where the page was not built."""
+    """Reads the page by name; nothing where the page was not built."""
     return {name: PageFile(file) for name, file in read_content(folder).items()}
 
 

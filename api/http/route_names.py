@@ -1,4 +1,4 @@
-"""Which route a path belongs to, as its template: few enough to be labels of metrics, whatever clients ask for."""
+"""Names of routes for metrics: the template of a path, so that labels stay few whatever clients request."""
 
 from __future__ import annotations
 

@@ -27,40 +27,41 @@ _STATEFUL: Final = ("sequence_id", "sequence_start", "sequence_end")
 _LISTED: Final = 16  # inputs and outputs, so that all errors fit a message
 
 
-class _Part(BaseModel):
-    """What is not named here has no meaning for one stateless run and is not looked at: priorities, time-outs, a client's own parameters."""
+class _TensorFields(BaseModel):
+    """A tensor of a request. Fields that are not named here mean nothing to a stateless run and are ignored: priorities, time-outs, a client's own
+    parameters."""
 
     model_config = ConfigDict(extra="ignore")
 
 
-class _InputParameters(_Part):
+class _InputParameters(_TensorFields):
     binary_data_size: StrictInt | None = None
 
 
-class _Input(_Part):
+class _Input(_TensorFields):
     name: str
     datatype: str
     shape: list[StrictInt] = Field(max_length=_LISTED)
     parameters: _InputParameters = _InputParameters()
 
 
-class _OutputParameters(_Part):
+class _OutputParameters(_TensorFields):
     binary_data: StrictBool = False
     classification: StrictInt = 0
 
 
-class _Output(_Part):
+class _Output(_TensorFields):
     name: str
     parameters: _OutputParameters = _OutputParameters()
 
 
-class _RequestParameters(_Part):
+class _RequestParameters(_TensorFields):
     model_config = ConfigDict(extra="allow")
 
     binary_data_output: StrictBool = False
 
 
-class TensorRequest(_Part):
+class TensorRequest(_TensorFields):
     """The JSON header of a request."""
 
     id: Annotated[str, Field(max_length=256)] | None = None
@@ -69,7 +70,7 @@ class TensorRequest(_Part):
     parameters: _RequestParameters = _RequestParameters()
 
     def check(self, object_bytes: int) -> None:
-        """That it is about one tensor of all bytes that follow, and asks for the answer in the same form.
+        """Checks that it is about one tensor of all bytes that follow, and asks for the answer in the same form.
 
         Raises:
             MalformedError, UnsupportedMediaError.
@@ -110,7 +111,7 @@ class TensorRequest(_Part):
             )
 
     def answer(self, model: str, version: str, content: bytes) -> tuple[bytes, int]:
-        """The body, and how much of it is the JSON header."""
+        """Returns the body, and how much of it is the JSON header."""
         tensor = {
             "name": OUTPUT,
             "datatype": DATATYPE,
@@ -125,7 +126,7 @@ class TensorRequest(_Part):
 
 
 def header_bytes(request: Request, length: int) -> int:
-    """Bytes of the JSON header of a body of `length`; 0 of a body that is an object of ciphertexts and nothing else.
+    """Returns bytes of the JSON header of a body of `length`; 0 of a body that is an object of ciphertexts and nothing else.
 
     Raises:
         BadRequestError, TooLargeError, MalformedError: no length that a header can have.
@@ -147,12 +148,12 @@ def header_bytes(request: Request, length: int) -> int:
 
 
 def wrong_length(error: TooLargeError | MalformedError, json_bytes: int) -> TooLargeError | MalformedError:
-    """The same error: clients that write tensors as numbers in JSON do not always call it JSON."""
+    """Returns the same error: clients that write tensors as numbers in JSON do not always call it JSON."""
     return error if json_bytes else type(error)(f"{error}. A client of the Open Inference Protocol? Then {_HOW}")
 
 
 async def read_tensor_request(reader: BodyReader, count: int, object_bytes: int) -> TensorRequest:
-    """From the first `count` bytes; what is left in the reader is the object.
+    """Reads a request from the first `count` bytes; what is left in the reader is the object.
 
     Raises:
         MalformedError, UnsupportedMediaError.

@@ -1,4 +1,4 @@
-"""What the owner of the service sees and does; all of it needs the scope `admin`."""
+"""Routes of administration, all with the scope `admin`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ApiKeyId = Annotated[
 
 @router.get("/load", responses=errors())
 async def load(request: Request, services: AllServices, _: AdministratingCaller) -> LoadAnswer:
-    """The engine, what runs and waits, keys in memory, connections, the disk, and requests of the last minutes."""
+    """Reports the engine, what runs and waits, keys in memory, connections, the disk, and requests of the last minutes."""
     connection: Connection | None = getattr(request.state, "connection", None)
     report = await services.administration.load.report()
     connections = None if connection is None else connection.register.facts()
@@ -54,7 +54,7 @@ async def load(request: Request, services: AllServices, _: AdministratingCaller)
 async def list_models(
     services: AllServices, _: AdministratingCaller, after: AfterModel = None, limit: Limit = 50
 ) -> ModelRows:
-    """Every version in the repository's folder, by name and version."""
+    """Lists every version in the repository's folder, by name and version."""
     page = services.administration.listings.models(after, limit)
     return ModelRows.model_validate({"models": page.rows, "next": page.next})
 
@@ -63,7 +63,7 @@ async def list_models(
 async def list_tenants(
     services: AllServices, _: AdministratingCaller, after: AfterTenant = None, limit: Limit = 50
 ) -> TenantRows:
-    """By name, with their limits and what they have used."""
+    """Lists tenants by name, with their limits and what they have used."""
     page = await services.administration.listings.tenants(after, limit)
     return TenantRows.model_validate({"tenants": page.rows, "next": page.next})
 
@@ -76,7 +76,7 @@ async def list_api_keys(
     after: AfterApiKey = None,
     limit: Limit = 50,
 ) -> ApiKeyRows:
-    """The newest first, without what authenticates."""
+    """Lists API keys, the newest first, without what authenticates."""
     page = await services.administration.listings.api_keys(tenant, after, limit)
     return ApiKeyRows.model_validate({"api_keys": page.rows, "next": page.next})
 
@@ -89,7 +89,7 @@ async def list_keys(
     after: AfterRow = None,
     limit: Limit = 50,
 ) -> KeyRows:
-    """Evaluation keys, the newest first."""
+    """Lists evaluation keys, the newest first."""
     page = await services.administration.listings.keys(tenant, after, limit)
     return KeyRows.model_validate({"keys": page.rows, "next": page.next})
 
@@ -103,7 +103,7 @@ async def list_jobs(
     after: AfterRow = None,
     limit: Limit = 50,
 ) -> JobRows:
-    """The newest first, without inputs and results."""
+    """Lists jobs, the newest first, without inputs and results."""
     page = await services.administration.listings.jobs(tenant, state, after, limit)
     return JobRows.model_validate({"jobs": page.rows, "next": page.next})
 
@@ -123,7 +123,7 @@ async def unload_model(model: ModelName, services: AllServices, who: Administrat
 
 @router.post("/jobs/{job}/cancel", status_code=204, responses=errors(404, 409), response_class=Response)
 async def cancel_job(job: Identity, services: AllServices, who: AdministratingCaller) -> Response:
-    """Its tenant sees it as cancelled."""
+    """Cancels a job; its tenant sees it as cancelled."""
     await services.administration.actions.cancel_job(who, job)
     return Response(status_code=204)
 

@@ -23,7 +23,7 @@ class EngineProcessLoad(BaseModel):
 
 
 class EngineLoad(BaseModel):
-    """Of all engine processes together, and of each."""
+    """Load of all engine processes together, and of each."""
 
     answers: bool = Field(description="Any of them, within a second.")
     restarts: int
@@ -53,7 +53,7 @@ class NodeLoad(BaseModel):
 
 
 class RunLoad(BaseModel):
-    """What the engine has: as many runs as workers, and one ahead."""
+    """Runs of the engine: as many as workers, and one ahead."""
 
     id: str
     kind: Literal["request", "job"]
@@ -125,7 +125,7 @@ class LoadAnswer(BaseModel):
 class ModelRow(BaseModel):
     name: str
     version: str
-    state: Literal["loaded", "unloaded", "retired", "removed", "structured_keys_refused", "unavailable"]
+    state: Literal["loaded", "unloaded", "retired", "removed", "structured_refused", "unavailable"]
     reason: str = Field(description="Why a version that should be served is `unavailable`; empty otherwise.")
     parameter_set: str = Field(description="Empty if `unavailable`.")
     bootstraps: int = Field(description="Of one sample; 0 if `unavailable`.")
@@ -238,7 +238,7 @@ ModelNames = Annotated[list[Annotated[str, Field(pattern=NAME_PATTERN)]], Field(
 
 
 class TenantChange(Body):
-    """What is not named stays; null is the service's own limit, or every model."""
+    """Changes of a tenant: fields that are missing stay; null is the service's limit, or every model."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"minProperties": 1, "examples": [{"max_bytes": 8589934592, "models": None}]}

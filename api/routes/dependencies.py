@@ -1,4 +1,4 @@
-"""What routes ask for: the services, and who is calling."""
+"""Dependencies of routes: the services, and the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What OpenAPI says beside the signatures: errors of a route, and bodies that are no JSON."""
+"""OpenAPI beyond the signatures: errors of a route, and bodies that are no JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def errors(*codes: int, anonymous: bool = False) -> Responses:
-    """The answers of 400 and above. Every route has those about headers and pages; one that asks for an API key, also about it and small bodies."""
+    """Returns the answers of 400 and above. Every route has those about headers and pages; one that asks for an API key, also about it and small
+    bodies."""
     every = {*codes, 400, 403, 415, 431, 503} if anonymous else {*codes, 400, 401, 403, 408, 413, 415, 422, 431, 503}
     return {code: {"model": ErrorBody, "description": _DESCRIPTIONS[code]} for code in sorted(every)}
 

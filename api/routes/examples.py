@@ -219,7 +219,7 @@ _LIVE: Final = "/v2/health/live"
 
 
 def add_examples(schema: dict[str, Any]) -> None:
-    """To every answer in JSON or text, except what is a file of its own."""
+    """Adds examples to every answer in JSON or text, except what is a file of its own."""
     for path, operations in schema["paths"].items():
         for operation in operations.values():
             for response in operation["responses"].values():

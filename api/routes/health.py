@@ -26,14 +26,14 @@ async def server_metadata() -> ServerMetadata:
 @router.get("/livez", include_in_schema=False)
 @router.get("/v2/health/live", responses=errors(anonymous=True))
 async def live() -> Health:
-    """The process answers."""
+    """Checks that the process answers."""
     return Health(status="live")
 
 
 @router.get("/readyz", include_in_schema=False)
 @router.get("/v2/health/ready", responses=errors(anonymous=True))
 async def ready(services: AllServices) -> Health:
-    """Models are read, the database can be written, the engine answers."""
+    """Checks that models are read, the database can be written, the engine answers."""
     await services.require_ready()
     return Health(status="ready")
 
@@ -44,7 +44,7 @@ async def ready(services: AllServices) -> Health:
     response_class=Response,
 )
 async def metrics(request: Request, services: AllServices, _: Annotated[object, Depends(_bearer)]) -> Response:
-    """In the text format of Prometheus."""
+    """Renders metrics in the text format of Prometheus."""
     tenant = None
     if not services.settings.metrics_public:
         tenant = await authenticated(request, services)

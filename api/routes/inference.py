@@ -15,7 +15,7 @@ from cloakwork.api.routes.dependencies import AllServices, ModelName, ModelVersi
 from cloakwork.api.routes.documents import BINARY, Responses, binary_request, binary_response, errors
 from cloakwork.api.routes.job_answers import AUDIT_KEY_HEADER, job_answer
 from cloakwork.api.routes.schemas import JobAnswer
-from cloakwork.api.service.jobs.jobs import Wishes
+from cloakwork.api.service.jobs.jobs import JobOptions
 from cloakwork.api.service.models.model import Model
 from cloakwork.api.service.object_headers import PREFIX_BYTES
 from cloakwork.api.service.scoring.scoring import Answer
@@ -72,9 +72,9 @@ async def infer(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Runs the newest version."""
-    wishes = Wishes(idempotency_key=idempotency_key)
+    options = JobOptions(idempotency_key=idempotency_key)
     return await _score(
-        services, request, tenant, services.models.of(tenant).find(model), key, wishes, _asynchronous(prefer)
+        services, request, tenant, services.models.of(tenant).find(model), key, options, _asynchronous(prefer)
     )
 
 
@@ -91,9 +91,9 @@ async def infer_version(
     prefer: Prefer = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    wishes = Wishes(idempotency_key=idempotency_key)
-    found = services.models.of(tenant).find(model, version)
-    return await _score(services, request, tenant, found, key, wishes, _asynchronous(prefer))
+    options = JobOptions(idempotency_key=idempotency_key)
+    served = services.models.of(tenant).find(model, version)
+    return await _score(services, request, tenant, served, key, options, _asynchronous(prefer))
 
 
 @router.post(
@@ -127,8 +127,8 @@ async def create_job(
     """Accepts a job: when this answers, the job survives whatever happens to the service."""
     if priority > DEFAULT_PRIORITY:
         tenant.require("priority")
-    wishes = Wishes(priority, deadline_seconds, idempotency_key)
-    return await _score(services, request, tenant, services.models.of(tenant).find(model, version), key, wishes, True)
+    options = JobOptions(priority, deadline_seconds, idempotency_key)
+    return await _score(services, request, tenant, services.models.of(tenant).find(model, version), key, options, True)
 
 
 def _asynchronous(prefer: str | None) -> bool:
@@ -136,7 +136,13 @@ def _asynchronous(prefer: str | None) -> bool:
 
 
 async def _score(
-    services: Services, request: Request, tenant: Tenant, model: Model, key: str | None, wishes: Wishes, as_job: bool
+    services: Services,
+    request: Request,
+    tenant: Tenant,
+    model: Model,
+    key: str | None,
+    options: JobOptions,
+    as_job: bool,
 ) -> Response:
     request.state.model = model.name
     length = content_length(request)
@@ -158,7 +164,7 @@ async def _score(
             services.scoring.require_soon(accepted)
         body = await reader.whole()
         if as_job or (tensor is None and not services.scoring.is_short(accepted)):
-            job = await services.jobs.take(accepted, body, wishes)
+            job = await services.jobs.take(accepted, body, options)
             accepted_job = job_answer(job, services.jobs.events.progress(job.id))
             return JSONResponse(accepted_job.model_dump(), 202, {"Location": f"/v2/jobs/{job.id}"})
         answer = await while_connected(request, services.scoring.run_now(accepted, body))

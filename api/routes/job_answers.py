@@ -49,7 +49,8 @@ def _progress(progress: JobProgress) -> ProgressAnswer:
 async def job_events(
     jobs: Jobs, tenant: Tenant, job: Job, allowed: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[bytes]:
-    """queued, started, progress {done, total, eta_seconds}, then done, failed or cancelled; ends there, or when it is not allowed any more."""
+    """Streams queued, started, progress {done, total, eta_seconds}, then done, failed or cancelled; ends there, or when it is not allowed any
+    more."""
     state, progress, silent = "", None, 0
     with jobs.events.watch(job.id) as bell:
         while True:

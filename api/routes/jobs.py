@@ -1,4 +1,4 @@
-"""Jobs: how they are, what happens to them, what came out."""
+"""Routes of jobs: status, events, results."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ _RESULT: dict[int | str, dict[str, Any]] = {
 async def list_jobs(
     services: AllServices, tenant: ScoringCaller, limit: Annotated[int, Query(ge=1, le=1000)] = 100
 ) -> JobList:
-    """The newest first."""
+    """Lists jobs, the newest first."""
     jobs = await services.jobs.of_tenant(tenant, limit)
     return JobList(jobs=[job_answer(job, services.jobs.events.progress(job.id)) for job in jobs])
 
 
 @router.get("/v2/jobs/{job}", responses=errors(404))
 async def get_job(job: Identity, services: AllServices, tenant: ScoringCaller) -> JobAnswer:
-    found = await services.jobs.get(tenant, job)
-    return job_answer(found, services.jobs.events.progress(job))
+    record = await services.jobs.get(tenant, job)
+    return job_answer(record, services.jobs.events.progress(job))
 
 
 @router.get("/v2/jobs/{job}/events", responses=_EVENTS, response_class=StreamingResponse)
 async def watch_job(job: Identity, request: Request, services: AllServices, tenant: ScoringCaller) -> Response:
-    """queued, started, progress {done, total, eta_seconds}, done, failed, cancelled; ends with the API key's validity."""
-    found = await services.jobs.get(tenant, job)
+    """Streams queued, started, progress {done, total, eta_seconds}, done, failed, cancelled; ends with the API key's validity."""
+    record = await services.jobs.get(tenant, job)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if request.method == "HEAD":
         return Response(media_type=_EVENT_STREAM, headers=headers)
@@ -75,7 +75,7 @@ async def watch_job(job: Identity, request: Request, services: AllServices, tena
             return False
         return True
 
-    events = job_events(services.jobs, tenant, found, allowed)
+    events = job_events(services.jobs, tenant, record, allowed)
     return StreamingResponse(events, media_type=_EVENT_STREAM, headers=headers)
 
 
@@ -85,7 +85,7 @@ async def watch_job(job: Identity, request: Request, services: AllServices, tena
     response_class=FileResponse,
 )
 async def job_result(job: Identity, request: Request, services: AllServices, tenant: ScoringCaller) -> FileResponse:
-    """The ETag is the SHA-256 of the result."""
+    """Sends the result of a job; the ETag is the SHA-256 of the result."""
     found, path = await services.jobs.result(tenant, job)
     etag = f'"{found.result_sha256}"'
     check_range(request, found.result_bytes or 0, etag)

@@ -88,8 +88,9 @@ def _schema_name(response: dict[str, Any]) -> str:
 
 
 def _parameters(target: dict[str, Any], given: dict[str, str], chosen: set[str]) -> dict[str, str]:
-    """The parameters that are given, but those that the client chooses; none if a part of the path is not given: it would be another object's."""
+    """Returns the parameters that are given, but those that the client chooses; none if a part of the path is not given: it would be another
+    object's."""
     names = [f"{each['in']}.{each['name']}" for each in target.get("parameters", [])]
-    found = {name: given[name] for name in names if name in given and name not in chosen}
+    kept = {name: given[name] for name in names if name in given and name not in chosen}
     of_path = [name for name in names if name.startswith("path.") and name not in chosen]
-    return {} if 0 < sum(name in found for name in of_path) < len(of_path) else found
+    return {} if 0 < sum(name in kept for name in of_path) < len(of_path) else kept

@@ -77,14 +77,14 @@ def _specification(model: Model, request: Request) -> Response:
 
 
 def _clear_tensors(model: Model, which: str) -> list[dict[str, Any]]:
-    """What is encrypted in the objects: several inputs or outputs by their names in the model; the only one as "input" or "output"."""
+    """Returns what is encrypted in the objects: several inputs or outputs by their names in the model; the only one as "input" or "output"."""
     single = [{"name": which, "shape": model.facts[f"{which}_shape"]}]
     named = model.facts["report"].get(f"{which}_tensors") or single
     return [{"name": each["name"], "datatype": "FP64", "shape": [-1, *each["shape"]]} for each in named]
 
 
 def _object(name: str) -> list[Tensor]:
-    """What the service sees: the bytes of one object."""
+    """Returns what the service sees: the bytes of one object."""
     return [Tensor(name=name, datatype=tensors.DATATYPE, shape=[-1])]
 
 

@@ -13,7 +13,7 @@ _ADMIN: Final = "admin."  # names of the administrator's files begin so
 
 
 def page_router(files: Mapping[str, PageFile], admin: bool) -> APIRouter:
-    """`admin`: with the administrator's page."""
+    """Creates the routes of the page. `admin`: with the administrator's page."""
     router = APIRouter(include_in_schema=False)
     if not admin:
         files = {name: file for name, file in files.items() if not name.startswith(_ADMIN)}

@@ -37,10 +37,10 @@ async def load(model: ModelName, request: Request, services: AllServices, tenant
 def _refuse_overrides(body: bytes) -> None:
     """Clients of Triton may send a configuration and files for this one load, and would believe that they are used."""
     try:
-        found = from_json(body) if body else {}
+        fields = from_json(body) if body else {}
     except ValueError:
         return
-    parameters = found.get("parameters") if isinstance(found, dict) else None
+    parameters = fields.get("parameters") if isinstance(fields, dict) else None
     if isinstance(parameters, dict) and any(name == "config" or name.startswith("file:") for name in parameters):
         raise MalformedError(
             "a model is loaded as it is in the repository: send no config and no files (PUT /v2/repository/models/.. takes a new version)"
@@ -80,7 +80,7 @@ async def upload(
         Sha256 | None, Header(description="SHA-256 of the body in hexadecimal, checked when all of it is here.")
     ] = None,
 ) -> RepositoryUpload:
-    """A version from a file, in service afterwards unless `load=false`. A version never changes: the same bytes again are answered with 200,
+    """Adds a version from a file, in service afterwards unless `load=false`. A version never changes: the same bytes again are answered with 200,
     others with 409."""
     announced = Announced(content_length(request), fhe_artefact_sha256, load)
     body = chunks(request, announced.bytes, services.settings.body_idle_seconds)

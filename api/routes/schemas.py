@@ -14,7 +14,7 @@ class Body(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """Every answer of 400 and above."""
+    """Body of every answer of 400 and above."""
 
     error: str = Field(description="What was expected, what came, what to do.")
     code: str = Field(description="Stable; one for each kind of error.")

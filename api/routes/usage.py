@@ -1,4 +1,4 @@
-"""What a tenant has used."""
+"""Routes of a tenant's usage."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ router = APIRouter(tags=["usage"])
 
 @router.get("/v2/usage", responses=errors())
 async def usage(services: AllServices, tenant: ScoringCaller) -> UsageAnswer:
-    """Bytes stored, bootstraps and requests by day (UTC), jobs by state, limits."""
+    """Returns bytes stored, bootstraps and requests by day (UTC), jobs by state, limits."""
     return UsageAnswer.model_validate(await services.usage.report(tenant))

@@ -1,1 +1,1 @@
-"""What the service does, without HTTP: nothing here imports FastAPI."""
+"""The service without HTTP: nothing here imports FastAPI."""

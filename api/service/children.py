@@ -52,7 +52,7 @@ async def _watch(pid: int, talk: asyncio.Task[tuple[bytes, bytes]], still_second
 
 
 def _work(pid: int) -> tuple[str, ...] | None:
-    """What the process has done so far: processor time, bytes read and written; None if the system does not tell."""
+    """Returns what the process has done so far: processor time, bytes read and written; None if the system does not tell."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         moved = Path(f"/proc/{pid}/io").read_text(encoding="ascii").split()

@@ -13,7 +13,7 @@ DEADLINE_STEP: Final = 60.0
 
 
 def now() -> float:
-    """Seconds since 1970."""
+    """Returns seconds since 1970."""
     return time.time()
 
 
@@ -23,7 +23,7 @@ deadlines = SteadyClock(lambda: now(), DEADLINE_STEP)
 
 
 def new_id() -> str:
-    """32 hexadecimal digits, random: nothing to guess and nothing to escape in a path."""
+    """Returns 32 hexadecimal digits, random: nothing to guess and nothing to escape in a path."""
     return secrets.token_hex(16)
 
 
@@ -32,12 +32,12 @@ def today() -> str:
 
 
 def day_of(moment: float) -> str:
-    """In UTC, as 2026-11-21."""
+    """Returns the day in UTC, as 2026-11-21."""
     return datetime.fromtimestamp(moment, UTC).date().isoformat()
 
 
 def seconds_to_midnight() -> float:
-    """Until the next day in UTC begins."""
+    """Returns the seconds until the next day in UTC begins."""
     moment = datetime.now(UTC)
     midnight = datetime.combine(moment.date() + timedelta(days=1), datetime.min.time(), UTC)
     return (midnight - moment).total_seconds()

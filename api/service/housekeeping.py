@@ -1,4 +1,4 @@
-"""What happens by itself: heartbeats, counters to the database, deadlines, retention, orphaned files and jobs."""
+"""Periodic tasks: heartbeats, counters to the database, deadlines, retention, orphaned files and jobs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Housekeeping:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:
-        """After a restart: every job that this service had accepted and not finished is queued again."""
+        """Begins after a restart: every job that this service had accepted and not finished is queued again."""
         last = await self._store.last_heartbeat()
         if last is not None:
             retention.remember(last)
@@ -100,7 +100,7 @@ class Housekeeping:
 
     @property
     def unknown_objects(self) -> int:
-        """Without a row, when it last looked."""
+        """Objects without a row, at the last look."""
         return self._sweeper.unknown
 
     async def end(self) -> None:

@@ -1,4 +1,4 @@
-"""What a model and its versions may be called: in URLs, in the repository's folder and in tenants' terms."""
+"""Valid names of models and versions: in URLs, in the repository's folder and in tenants' terms."""
 
 from __future__ import annotations
 

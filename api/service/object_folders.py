@@ -1,4 +1,4 @@
-"""Which objects of the storage are still needed, by their kinds."""
+"""Folders of stored objects, and which objects are still needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ask: TypeAlias = Callable[[list[str]], Awaitable[set[str]]]
 
 
 def object_folders(storage: Storage, store: JobStore, keys: Keys, calls: Ask | None) -> list[Folder]:
-    """Objects that are named after a job, a call or a key. `calls`: those that are rows, in a fleet."""
+    """Returns objects that are named after a job, a call or a key. `calls`: those that are rows, in a fleet."""
     needed: dict[str, Ask] = {
         "inputs": _either(store.unfinished, calls),
         "results": _either(store.known, calls),

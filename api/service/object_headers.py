@@ -19,7 +19,7 @@ assert levelled.HEADER_BYTES <= PREFIX_BYTES
 
 
 def refuse_secret_key(start: bytes) -> None:
-    """As soon as the byte that tells is there."""
+    """Refuses a secret key as soon as the byte that tells is there."""
     if len(start) > _KIND_OFFSET and start[_KIND_OFFSET] in _SECRET_KINDS.get(start[: len(MAGIC)], ()):
         raise SecretKeyError(
             "this is a secret key: it must stay with its owner and nothing of it was kept; send evaluation keys or ciphertexts"
@@ -27,7 +27,7 @@ def refuse_secret_key(start: bytes) -> None:
 
 
 def read_header(start: bytes, size: int, kind: Kind) -> Header:
-    """The header of an object of `size` bytes that begins with `start`, of this kind and seeded.
+    """Returns the header of an object of `size` bytes that begins with `start`, of this kind and seeded.
 
     Raises:
         SecretKeyError, MalformedError, KeyMismatchError.
@@ -51,7 +51,7 @@ def is_levelled(start: bytes) -> bool:
 
 
 def read_levelled_header(start: bytes, size: int, kind: levelled.Kind) -> levelled.Header:
-    """The same of an object of levelled arithmetic: evaluation keys or seeded ciphertexts.
+    """Returns the same of an object of levelled arithmetic: evaluation keys or seeded ciphertexts.
 
     Raises:
         SecretKeyError, SerializationError, KeyMismatchError.

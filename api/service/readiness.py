@@ -1,4 +1,4 @@
-"""Whether the service is ready, looked up once for everybody who asks at the same time: nobody needs an API key to ask."""
+"""Readiness of the service, determined once for all who ask at the same time; asking needs no API key."""
 
 from __future__ import annotations
 

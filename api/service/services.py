@@ -87,7 +87,7 @@ def database_url(settings: Settings) -> str:
 
 
 def audit_key(settings: Settings) -> AuditKey:
-    """The one that the settings name, which has to be there, or the data folder's own."""
+    """Returns the one that the settings name, which has to be there, or the data folder's own."""
     if settings.audit_key is not None:
         return load_audit_key(settings.audit_key)
     file = settings.data_folder / AUDIT_KEY_FILE
@@ -97,12 +97,12 @@ def audit_key(settings: Settings) -> AuditKey:
 
 
 def shared_store(settings: Settings, storage: Storage) -> ObjectStore | None:
-    """The object storage, where other services use it too."""
+    """Returns the object storage, where other services use it too."""
     return storage.store if settings.shared and isinstance(storage, ObjectStorage) else None
 
 
 class Services:
-    """Everything that the routes call."""
+    """The services that routes call."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.budgets = settings, Budgets.of(settings)
@@ -118,11 +118,11 @@ class Services:
             settings.data_folder / "models",
             ModelRecords(self.database),
             settings.zoo,
-            settings.structured_keys,
+            settings.structured,
             shared_store(settings, self.storage),
         )
         self.disk = Disk(settings.data_folder, settings.disk_reserve_bytes)
-        self.model_uploads = ModelUploads(self.models, self.disk, settings.max_model_bytes, settings.structured_keys)
+        self.model_uploads = ModelUploads(self.models, self.disk, settings.max_model_bytes, settings.structured)
         self.keys = Keys(self.database)
         self.usage = Usage(self.database, settings)
         self.dispatcher = Dispatcher(settings, engine_options(settings, self.budgets), self.audit_key)
@@ -137,7 +137,7 @@ class Services:
             self.disk,
             self.dispatcher.engines.forget,
             damage,
-            settings.structured_keys,
+            settings.structured,
         )
         parts = self.keys, self.uploads, self.storage, self.usage, self.metrics
         running = Scoring(settings, self.dispatcher, *parts)
@@ -241,7 +241,7 @@ class Services:
             await asyncio.shield(self._opening)
 
     def stop_soon(self) -> None:
-        """A signal: nothing new begins. The second one: nothing is waited for."""
+        """Handles a signal: nothing new begins. The second one: nothing is waited for."""
         if self.draining:
             self._hurried.set()
             return
@@ -250,7 +250,7 @@ class Services:
             self.fleet.stop_taking()
 
     async def stop(self) -> None:
-        """Jobs that run are run again at the next start, or by another process; a worker finishes them first, as long as it may."""
+        """Stops: jobs that run are run again at the next start, or by another process; a worker finishes them first, as long as it may."""
         if not self.draining:
             self.stop_soon()
         if self.fleet is not None and self.started:
@@ -271,7 +271,7 @@ class Services:
         self.node.release()
 
     async def require_ready(self) -> None:
-        """Models read, database writable, engine answering."""
+        """Requires that models are read, the database is writable and an engine answers."""
         if not self.started:
             raise UnavailableError("the service is starting: it reads its models", retry_after=1)
         if self.draining:
@@ -370,8 +370,10 @@ async def prepare(settings: Settings, node: str, storage: Storage) -> None:
 
 
 async def require_pair(settings: Settings, node: str, database: Database, storage: Storage) -> None:
-    """Raises:
-    ParameterError: the storage belongs to another database, or cannot be asked.
+    """Requires the storage that belongs to the database.
+
+    Raises:
+        ParameterError: the storage belongs to another database, or cannot be asked.
     """
     calls = None
     if settings.shared:
@@ -409,6 +411,6 @@ def _place(url: str) -> str:
 
 
 def _reason(url: str, error: Exception) -> str:
-    """What SQLite says of a file; of a server's error the class, because its text may hold a password."""
+    """Returns what SQLite says of a file; of a server's error the class, because its text may hold a password."""
     said = str(getattr(error, "orig", error)) if url.startswith("sqlite") else ""
     return " ".join(said.split()) or type(error).__name__

@@ -45,12 +45,12 @@ class SteadyClock:
             return min(offset, self._offset) + moment
 
     def latest(self) -> float:
-        """The later of both times while a step is doubted: for rights that end, which no clock that is set back gives again."""
+        """Returns the later of both times while a step is doubted: for rights that end, which no clock that is set back gives again."""
         self.now()
         return max(self._wall(), self._offset + self._moment())
 
     def remember(self, last: float) -> None:
-        """When somebody last looked at a clock, before this process began: a time long after it is a step too."""
+        """Remembers the time when somebody last looked at a clock, before this process began: a time long after it is a step too."""
         with self._lock:
             self._offset = min(self._offset, max(last, 0.0) - self._moment())
 

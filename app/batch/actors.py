@@ -64,16 +64,16 @@ class Actors:
     def _events(self, call: Any) -> Iterator[Event]:
         news, worker, task = self._calls.pop(call)
         try:
-            found = self._ray.get(call)
+            answer = self._ray.get(call)
         except self._ray.exceptions.RayError as error:
             yield Event(News.LOST, worker, task, reason=one_line(error))
             return
         if news is News.OUTCOMES:
-            yield Event(News.OUTCOMES, worker, task, tuple(found))
+            yield Event(News.OUTCOMES, worker, task, tuple(answer))
         elif news is News.PLACED:
             if worker in self._workers:
                 preparing = self._workers[worker].prepare.remote(*self._held, self._settings)
                 self._calls[preparing] = (News.READY, worker, ())
                 yield Event(News.PLACED, worker)
         else:
-            yield Event(News.UNFIT if found else News.READY, worker, reason=found)
+            yield Event(News.UNFIT if answer else News.READY, worker, reason=answer)

@@ -1,4 +1,4 @@
-"""Ray: one that is started here for a run and ends with it, or a cluster that is there. Only this module and `actors.py` import it."""
+"""Connections to Ray: one that is started here for a run and ends with it, or a cluster that is there. Only this module and `actors.py` import it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PROBE: Final = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=Fa
 
 @contextlib.contextmanager
 def ray_cluster(options: BatchOptions, object_bytes: int) -> Iterator[Any]:
-    """The module `ray`, connected. What is started here is stopped at the end; a connection that the program has already is used and stays.
+    """Connects to Ray and yields the module `ray`.
 
     Args:
         object_bytes: of program and keys together.
@@ -52,17 +52,18 @@ def ray_cluster(options: BatchOptions, object_bytes: int) -> Iterator[Any]:
 
 
 def room(ray: Any, options: BatchOptions) -> int:
-    """Workers that the cluster's machines have CPUs and GPUs for, whether others use them or not."""
-    found = 0
+    """Returns workers that the cluster's machines have CPUs and GPUs for, whether others use them or not."""
+    workers = 0
     for node in ray.nodes():
         if node["Alive"]:
             cpus, gpus = (int(node["Resources"].get(name, 0)) for name in ("CPU", "GPU"))
-            found += min(cpus // options.threads, gpus) if options.device == "cuda" else cpus // options.threads
-    return found
+            workers += min(cpus // options.threads, gpus) if options.device == "cuda" else cpus // options.threads
+    return workers
 
 
 def worker_count(options: BatchOptions, found: int) -> int:
-    """
+    """Counts the workers of a cluster.
+
     Raises:
         ParameterError: more than there is room for.
     """
@@ -124,13 +125,13 @@ def _check_address(address: str) -> None:
 def _probe(address: str, seconds: float) -> None:
     """Connects in a process that can be ended: Ray goes on for minutes where something else answers at the address."""
     try:
-        found = subprocess.run([sys.executable, "-c", _PROBE, address], capture_output=True, text=True, timeout=seconds)
+        probe = subprocess.run([sys.executable, "-c", _PROBE, address], capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
         raise BatchError(
             f"the cluster at {address} does not answer within {seconds:.0f} s, though something does there; check that it is the port of Ray's head"
         ) from None
-    if found.returncode:
-        last = (found.stderr.strip().splitlines() or ["no reason was given"])[-1]
+    if probe.returncode:
+        last = (probe.stderr.strip().splitlines() or ["no reason was given"])[-1]
         raise BatchError(f"the cluster at {address} cannot be used: {last[:300]}")
 
 

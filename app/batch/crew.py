@@ -1,4 +1,4 @@
-"""What the dispatcher asks of those who compute, whoever they are: Ray's actors, or something else in tests."""
+"""The protocol of workers that the dispatcher needs: Ray's actors, or something else in tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class News(StrEnum):
 
 @dataclass(frozen=True)
 class Event:
-    """task: what the worker had; outcomes: one for each of its pieces (work.py)."""
+    """Progress of a task. task: what the worker had; outcomes: one for each of its pieces (work.py)."""
 
     news: News
     worker: int
@@ -36,7 +36,7 @@ class Crew(Protocol):
     def submit(self, worker: int, task: Sequence[Piece]) -> None: ...
 
     def wait(self, seconds: float) -> list[Event]:
-        """What has happened, at the latest after so many seconds."""
+        """Returns the events since the last call, at the latest after a number of seconds."""
 
     def dismiss(self, worker: int) -> None:
         """Ends a worker that was lost or is not needed; nothing more is heard of it but the tasks it had."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 from cloakwork.app.batch.crew import Crew, Event, News
 from cloakwork.app.batch.errors import BatchError
 from cloakwork.app.batch.ledger import Ledger
-from cloakwork.app.batch.pieces import Kind, Piece
+from cloakwork.app.batch.pieces import Piece, PieceKind
 from cloakwork.app.batch.plan import Planned
 from cloakwork.app.batch.queue import WorkQueue
 from cloakwork.app.batch.work import DONE, FAILED, UNWRITTEN
@@ -88,7 +88,7 @@ class Dispatcher:
 
     def _finish_if_complete(self, name: str) -> None:
         if self._open[name] == 0:
-            self._queue.put(Piece(Kind.FINISH, name, 0, 0, count=self._tables[name]))
+            self._queue.put(Piece(PieceKind.FINISH, name, 0, 0, count=self._tables[name]))
 
     # --- what is heard of workers ---
 
@@ -132,7 +132,7 @@ class Dispatcher:
         self._crew.dismiss(worker)
 
     def _check(self, alone_seconds: float) -> None:
-        """That somebody computes, or is about to."""
+        """Checks that somebody computes, or is about to."""
         if self._flying or self._out or not self._queue:
             return
         if not self._starting:
@@ -161,12 +161,12 @@ class Dispatcher:
         self.engine_seconds += outcome["seconds"]
         self._queue.measured(piece.samples, outcome["seconds"])
         self._done += piece.samples
-        if piece.kind is Kind.ROWS:
+        if piece.kind is PieceKind.ROWS:
             self._open[piece.name] -= 1
             self._finish_if_complete(piece.name)
             return
         self._ledger.done(piece.name, outcome["samples"], outcome["digests"], outcome["failures"])
-        if piece.kind is Kind.FINISH:
+        if piece.kind is PieceKind.FINISH:
             self._finished(piece.name)
 
     def _again(self, piece: Piece, reason: str) -> None:

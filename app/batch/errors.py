@@ -1,4 +1,4 @@
-"""What ends a whole batch; an input that fails does so alone, with its reason in the report."""
+"""Errors that end a whole batch; an input that fails does so alone, with its reason in the report."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ class PlaceError(StoreError, ParameterError):
 
 
 def require_batch() -> None:
-    """Raises:
-    BatchError: a library of the extra is missing; the message says how to install it.
+    """Requires the extra `batch`.
+
+    Raises:
+        BatchError: a library of the extra is missing; the message says how to install it.
     """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -40,6 +42,6 @@ def require_batch() -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error of another library says, without its class's dump: for reports."""
+    """Renders the text of another library's error without its class's dump, for reports."""
     text = str(error).split("\n\nDebug source:")[0]
     return " ".join(text.split())[:300] or "no reason given"

@@ -34,7 +34,7 @@ class Evaluator:
         self._lock = threading.Lock()  # a session computes one thing at a time
 
     def answer(self, data: bytes) -> Answer:
-        """One object of seeded packed ciphertexts [samples, numbers] -> what `cloakwork run` writes of it.
+        """Evaluates one object of seeded packed ciphertexts [samples, numbers] -> what `cloakwork run` writes of it.
 
         Raises:
             FheError: damaged, of another key or model, or too large for this machine's memory.

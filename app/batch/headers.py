@@ -1,4 +1,4 @@
-"""What the first bytes of an object say: how many samples it holds, and whether it may be scored at all."""
+"""Headers of objects: how many samples it holds, and whether it may be scored at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["PREFIX_BYTES", "check_result", "input_samples", "result_samples"]
 
 
 def input_samples(start: bytes, byte_count: int, program: Program, key_id: bytes | None) -> int:
-    """Samples of an input of `byte_count` bytes that begins with `start`.
+    """Returns samples of an input of `byte_count` bytes that begins with `start`.
 
     Raises:
         FheError: no seeded packed ciphertexts, too large, or of another key or model.
@@ -42,12 +42,12 @@ def input_samples(start: bytes, byte_count: int, program: Program, key_id: bytes
 
 
 def result_samples(result: bytes) -> int:
-    """Of a result whose bytes are known to be good."""
+    """Returns the samples of a result whose bytes are known to be good."""
     return peek(result).shape[0]
 
 
 def check_result(result: bytes, program: Program, key_id: bytes | None, samples: int) -> None:
-    """That an object is a whole result of this program and key for so many samples.
+    """Checks that an object is a whole result of this program and key for this number of samples.
 
     Raises:
         FheError: it is not.

@@ -1,4 +1,4 @@
-"""What has become of each input, and the report of it all."""
+"""The ledger of a batch: the outcome of each input, and the report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SHOWN_FAILURES: Final = 1000
 
 
 class Ledger:
-    """By name of the input: SHA-256 of its results in order, and of failures the reason, with the row where one of a table failed."""
+    """Outcomes by the name of the input: SHA-256 of its results in order, and of failures the reason, with the row where one of a table failed."""
 
     def __init__(self) -> None:
         self._digests: dict[str, list[bytes]] = {}
@@ -33,7 +33,7 @@ class Ledger:
 
     @property
     def failures(self) -> list[dict[str, Any]]:
-        """In order of names and rows."""
+        """Failures in order of names and rows."""
         every = sorted(self._failures.items())
         return [
             {"input": name, "reason": reason} if row < 0 else {"input": name, "row": row, "reason": reason}
@@ -41,7 +41,7 @@ class Ledger:
         ]
 
     def sha256(self) -> str:
-        """SHA-256 of the SHA-256 of every result, in order of inputs' names and rows; what failed is left out."""
+        """Returns SHA-256 of the SHA-256 of every result, in order of inputs' names and rows; what failed is left out."""
         whole = hashlib.sha256()
         for name in sorted(self._digests):
             for digest in self._digests[name]:

@@ -1,4 +1,4 @@
-"""What the results in an output folder belong to: a small JSON object beside them, written before the first result.
+"""The manifest of an output folder, which says what its results belong to: a small JSON object beside them, written before the first result.
 
 A run that was cut off goes on where the manifest is of the same run: the same program, keys, mode, input and column. A result counts as done when
 its input is the one that the manifest names, unchanged, and the result is whole.
@@ -22,7 +22,7 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True)
 class Identity:
-    """program: digest. keys: SHA-256 of the evaluation keys' file. source: the input, as it may be shown."""
+    """Identity of a run. program: digest. keys: SHA-256 of the evaluation keys' file. source: the input, as it may be shown."""
 
     program: str
     keys: str
@@ -62,7 +62,7 @@ def _earlier(target: Store, identity: Identity, there: set[str], force: bool) ->
         if there and not force:
             raise BatchCallError(
                 f"{shown(target.place)}: expected an empty output or one of this batch, got {len(there)} objects without a manifest; "
-                "choose another --output, or pass --force"
+                "choose another --out, or pass --force"
             )
         return {}
     try:
@@ -75,7 +75,7 @@ def _earlier(target: Store, identity: Identity, there: set[str], force: bool) ->
         return inputs
     if not force:
         raise BatchCallError(
-            f"{shown(target.place)}: it holds results of another run, of another {', '.join(wrong)}; choose another --output, or pass --force "
+            f"{shown(target.place)}: it holds results of another run, of another {', '.join(wrong)}; choose another --out, or pass --force "
             "to replace them"
         )
     return {}

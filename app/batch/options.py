@@ -1,4 +1,4 @@
-"""How a batch is scored: everything but what is scored, with which key, and where results go."""
+"""Options of a batch: everything but what is scored, with which key, and where results go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is handed out: a ciphertext file, some rows of a table, or the last step of a table whose rows are done."""
+"""Pieces of work: a ciphertext file, some rows of a table, or the last step of a table whose rows are done."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Plain: TypeAlias = tuple[str, str, int, int, int]
 """A piece as it travels: kind, name, row group, first row in it, count of rows."""
 
 
-class Kind(StrEnum):
+class PieceKind(StrEnum):
     FILE = "file"
     ROWS = "rows"
     FINISH = "finish"  # of a table
@@ -22,9 +22,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Piece:
-    """samples: how much work it is, by its header; of rows an estimate from their bytes. attempts: how often its worker was lost."""
+    """A piece of work. samples: by its header; of rows an estimate from their bytes. attempts: how often its worker was lost."""
 
-    kind: Kind
+    kind: PieceKind
     name: str
     samples: int
     byte_count: int
@@ -41,7 +41,7 @@ class Piece:
 
     @property
     def part(self) -> str:
-        """Of rows: the object that holds their results until the table is finished."""
+        """The object that holds the results of rows until the table is finished."""
         return part_name(self.name, self.group, self.first)
 
 
@@ -54,5 +54,5 @@ def is_table(name: str) -> bool:
 
 
 def result_name(name: str) -> str:
-    """`a.bin` -> `a.bin.results`, `b.parquet` -> `b.results.parquet`"""
+    """Names the result of an input: `a.bin` -> `a.bin.results`, `b.parquet` -> `b.results.parquet`"""
     return f"{name.removesuffix(TABLE)}.results{TABLE}" if is_table(name) else f"{name}.results"

@@ -1,4 +1,4 @@
-"""Which inputs there are, what each is worth in work, and into which pieces it goes; inputs that cannot be scored, with the reason."""
+"""The plan of a batch: its inputs, the work of each, and the pieces that it is cut into; inputs that cannot be scored, with the reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from cloakwork.app.batch.errors import BatchCallError, BatchError, one_line
 from cloakwork.app.batch.headers import PREFIX_BYTES, input_samples
-from cloakwork.app.batch.pieces import RESERVED, Kind, Piece, is_table
+from cloakwork.app.batch.pieces import RESERVED, Piece, PieceKind, is_table
 from cloakwork.app.batch.store import Entry, Store, shown
 from cloakwork.app.batch.tables import Table
 from cloakwork.fhe_core.errors import FheError, ParameterError
@@ -37,7 +37,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Planner:
-    """key_id: of the evaluation keys, None when they do not say it. column: of tables, that of the ciphertexts."""
+    """Plans inputs. key_id: of the evaluation keys, None when they do not say it. column: of tables, that of the ciphertexts."""
 
     source: Store
     program: Program
@@ -45,7 +45,7 @@ class Planner:
     column: str | None
 
     def plan(self, entries: Iterable[Entry]) -> list[Planned]:
-        """In order of the entries; reads the beginning of every file and the footer of every table."""
+        """Plans inputs in order of the entries; reads the beginning of every file and the footer of every table."""
         with ThreadPoolExecutor(_READERS, thread_name_prefix="header") as pool:
             return list(pool.map(self._planned, entries))
 
@@ -60,10 +60,10 @@ class Planner:
 
     def _file(self, entry: Entry) -> Planned:
         if entry.byte_count == 0:
-            raise BatchError("expected ciphertexts, the file is empty")
+            raise BatchError("expected ciphertexts, got an empty file")
         start = self.source.read_start(entry.name, min(entry.byte_count, PREFIX_BYTES))
         samples = self._samples(start, entry.byte_count)
-        return Planned(entry.name, [Piece(Kind.FILE, entry.name, samples, entry.byte_count)])
+        return Planned(entry.name, [Piece(PieceKind.FILE, entry.name, samples, entry.byte_count)])
 
     def _table(self, name: str) -> Planned:
         assert self.column is not None
@@ -71,7 +71,7 @@ class Planner:
         row_samples, row_bytes = self._row(table)
         work = max(1, row_samples * self.program.bootstraps)
         rows_per_part = max(1, min(PIECE_BOOTSTRAPS // work, PIECE_BYTES // row_bytes))
-        piece = partial(Piece, Kind.ROWS, name)
+        piece = partial(Piece, PieceKind.ROWS, name)
         pieces = []
         for group, (rows, byte_count) in enumerate(table.groups):
             each = max(1, byte_count // max(1, rows))
@@ -82,7 +82,7 @@ class Planner:
         return Planned(name, pieces, rows_per_part)
 
     def _row(self, table: Table) -> tuple[int, int]:
-        """Samples and bytes of a row, by the first: an estimate for the others."""
+        """Returns samples and bytes of a row, by the first: an estimate for the others."""
         data = table.first_object()
         if not data:
             return 1, 1
@@ -93,7 +93,7 @@ class Planner:
 
 
 def inputs_in(source: Store, column: str | None) -> list[Entry]:
-    """Everything but hidden names and our own.
+    """Lists inputs: all objects but hidden names and our own.
 
     Raises:
         BatchCallError: there is nothing.
@@ -102,7 +102,7 @@ def inputs_in(source: Store, column: str | None) -> list[Entry]:
     entries = [entry for entry in source.entries() if not _hidden(entry.name)]
     if not entries:
         raise BatchCallError(
-            f"{shown(source.place)}: expected ciphertext files or Parquet files, it is empty or not there"
+            f"{shown(source.place)}: expected ciphertext files or Parquet files, got none: the place is empty or missing"
         )
     tables = [entry.name for entry in entries if is_table(entry.name)]
     if tables and column is None:

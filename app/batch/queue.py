@@ -1,4 +1,4 @@
-"""Which pieces are handed out next, and how many at once.
+"""The queue of pieces: which are handed out next, and how many at once.
 
 The largest go first, so that the run does not end with one worker busy. A task takes pieces until it is worth a part of the work that is left
 for each worker, between a tenth of a second and two seconds by the rate measured so far: Ray's overhead of about a millisecond for a task is
@@ -34,21 +34,21 @@ class WorkQueue:
 
     @property
     def first(self) -> Piece:
-        """What the next task begins with."""
+        """The piece that the next task begins with."""
         return self._waiting[0][2]
 
     def put(self, piece: Piece) -> None:
-        """With equal work whoever came first goes first."""
+        """Adds a piece; among pieces of equal work the first comes first."""
         heapq.heappush(self._waiting, (-piece.samples, next(self._order), piece))
         self._left += piece.samples
 
     def measured(self, samples: int, seconds: float) -> None:
-        """One worker took so long for so many samples."""
+        """Records the seconds that one worker took for a number of samples."""
         self._samples += samples
         self._seconds += seconds
 
     def take(self, workers: int) -> list[Piece]:
-        """The next task, of at least one piece."""
+        """Returns the next task, of at least one piece."""
         task = [self._pop()]
         if task[0].attempts:
             return task
@@ -67,7 +67,7 @@ class WorkQueue:
         return piece
 
     def _limit(self, workers: int) -> float:
-        """Samples of a task; one piece while nothing has been measured."""
+        """Returns samples of a task; one piece while nothing has been measured."""
         if not self._seconds:
             return 0
         rate = self._samples / self._seconds

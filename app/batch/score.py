@@ -1,4 +1,4 @@
-"""`score_batch`: a folder or bucket of ciphertexts to one of encrypted results."""
+"""`score_batch` scores a folder or bucket of ciphertexts into one of encrypted results."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Batch:
         self._key_id = EvaluationKeys.from_bytes(keys, parameters=program.parameters).key_id
         places = absolute_place(source), absolute_place(target)
         if overlap(*places):
-            raise ParameterError(f"--output: expected a place apart from the input, got {shown(places[1])}")
+            raise ParameterError(f"--out: expected a place apart from the input, got {shown(places[1])}")
         self.source = Store(places[0])
         entries = inputs_in(self.source, options.column)
         self.target = Store(places[1], make=True)
@@ -82,7 +82,7 @@ class _Batch:
     # --- what is there ---
 
     def skip_what_is_there(self) -> None:
-        """Results of an earlier run of the same batch are taken when they are whole; of tables parts too."""
+        """Takes results results of an earlier run of the same batch are taken when they are whole; of tables parts too."""
         for planned in self._planned:
             if planned.reason is not None:
                 self.ledger.failed(planned.name, planned.reason)
@@ -115,7 +115,7 @@ class _Batch:
     # --- what is computed ---
 
     def compute(self, begun: float, progress: Progress) -> None:
-        """Nothing is started when nothing is left."""
+        """Computes all pieces; nothing is started when nothing is left."""
         waiting = [planned for planned in self._planned if planned.pieces or planned.rows_per_part]
         if not waiting:
             return

@@ -28,7 +28,7 @@ class Entry:
 
 
 class Store:
-    """Raises `StoreError` where the store does not answer, FileNotFoundError where an object is missing."""
+    """A store of objects. Raises `StoreError` where the store does not answer, FileNotFoundError where an object is missing."""
 
     def __init__(self, place: str, *, make: bool = False) -> None:
         """place: as `absolute_place` gives it. make: a folder that is not there."""
@@ -45,31 +45,31 @@ class Store:
             raise PlaceError(f"{shown(place)}: it cannot be used: {one_line(error)}") from None
 
     def entries(self, prefix: str | None = None) -> list[Entry]:
-        """All objects in the store or below a prefix, by name. A bucket or folder that is missing has none."""
+        """Returns all objects in the store or below a prefix, by name. A bucket or folder that is missing has none."""
         try:
             batches = self._obstore.list(self._store, prefix=prefix)
-            found = [Entry(each["path"], each["size"], _version(each)) for batch in batches for each in batch]
+            entries = [Entry(each["path"], each["size"], _version(each)) for batch in batches for each in batch]
         except Exception as error:
             raise StoreError(f"{shown(self.place)}: it cannot be listed: {one_line(error)}") from None
-        return sorted(found, key=lambda entry: entry.name)
+        return sorted(entries, key=lambda entry: entry.name)
 
     def read(self, name: str) -> bytes:
         return bytes(self._tried(name, lambda: self._obstore.get(self._store, name).bytes()))
 
     def read_start(self, name: str, byte_count: int) -> bytes:
-        """At most so many bytes; `byte_count` is not above the object's."""
+        """Reads the first bytes of an object, at most `byte_count`, which is not above the object's."""
         return bytes(self._tried(name, partial(self._obstore.get_range, self._store, name, start=0, end=byte_count)))
 
     def reader(self, name: str) -> io.BufferedReader:
-        """The object as a file that can be sought in, read as far as it is asked for."""
+        """Returns the object as a file that can be sought in, read as far as it is asked for."""
         return io.BufferedReader(_Readable(self._tried(name, partial(self._obstore.open_reader, self._store, name))))
 
     def write(self, name: str, data: bytes | Path) -> None:
-        """Whole and at once; a file is uploaded in parts."""
+        """Writes an object whole and at once; a file is uploaded in parts."""
         self._tried(name, lambda: self._obstore.put(self._store, name, data))
 
     def delete(self, names: Iterable[str]) -> None:
-        """Of objects that are there; those that are not stay gone."""
+        """Deletes objects; those that are missing are skipped."""
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 self._tried(name, partial(self._obstore.delete, self._store, name))
@@ -117,13 +117,13 @@ def is_url(place: str) -> bool:
 
 
 def absolute_place(place: str | Path) -> str:
-    """What every process on this machine understands: a URL without its last slash, or a folder's whole path."""
+    """Returns a place that every process on this machine understands: a URL without its last slash, or a folder's whole path."""
     text = str(place)
     return text.rstrip("/") if is_url(text) else str(Path(text).expanduser().resolve())
 
 
 def shown(place: str) -> str:
-    """Without what a URL may hold of a secret: user, password, query."""
+    """Returns a place without what a URL may hold of a secret: user, password, query."""
     if not is_url(place):
         return place
     parts = urlsplit(place)

@@ -24,7 +24,7 @@ SAMPLES: Final = "samples"  # of parts alone
 
 @dataclass
 class RowResults:
-    """Of some rows, in order: results or the reasons why there is none, and the samples of each."""
+    """Results of some rows, in order: ciphertexts or the reasons why there is none, and the samples of each."""
 
     results: list[bytes | None] = field(default_factory=list)
     errors: list[str | None] = field(default_factory=list)
@@ -48,7 +48,7 @@ class RowResults:
 
 @dataclass
 class TableSummary:
-    """Of a finished table: SHA-256 of every row's result in order, rows that have none with their reasons, and samples answered."""
+    """Summary of a finished table: SHA-256 of every row's result in order, rows that have none with their reasons, and samples answered."""
 
     digests: list[bytes] = field(default_factory=list)
     failures: list[tuple[int, str]] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Table:
         self._held: tuple[int, Any] = (-1, None)
 
     def _checked(self, column: str) -> int:
-        """The number of the column among the file's."""
+        """Returns the number of the column among the file's."""
         import pyarrow as pa
 
         schema = self._file.schema_arrow
@@ -103,17 +103,17 @@ class Table:
     def groups(self) -> list[tuple[int, int]]:
         """Rows and bytes of the column for each row group."""
         metadata = self._file.metadata
-        found = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        return [(group.num_rows, group.column(self._column).total_uncompressed_size) for group in found]
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        return [(group.num_rows, group.column(self._column).total_uncompressed_size) for group in groups]
 
     def first_object(self) -> bytes | None:
-        """Of the first row that has one, among the first few."""
+        """Returns the object of the first row that has one, among the first few."""
         for batch in self._file.iter_batches(batch_size=16, columns=[self.column]):
             return next((value for value in batch.column(0).to_pylist() if value is not None), None)
         return None
 
     def objects(self, group: int, first: int, count: int) -> Iterator[bytes | None]:
-        """Of some rows of a row group, which stays in memory until another is asked for."""
+        """Yields the objects of some rows of a row group, which stays in memory until another is asked for."""
         if self._held[0] != group:
             self._held = (group, self._file.read_row_group(group, columns=[self.column]).column(0))
         for value in self._held[1].slice(first, count):
@@ -133,18 +133,18 @@ class Table:
             with pq.ParquetWriter(path, schema) as writer:
                 for group, (rows, _) in enumerate(self.groups):
                     parts = [_part(target, self.name, group, first) for first in range(0, rows, rows_per_part)]
-                    found = pa.concat_tables(parts)
+                    results = pa.concat_tables(parts)
                     table = self._file.read_row_group(group, columns=others)
                     for name in (RESULTS, ERROR):
-                        table = table.append_column(name, found.column(name))
+                        table = table.append_column(name, results.column(name))
                     writer.write_table(table)
-                    _add(summary, found)
+                    _add(summary, results)
             target.write(result_name(self.name), path)
         return summary
 
 
 def finished_table(store: Store, name: str) -> TableSummary:
-    """Of a result that is there. BatchError: it is none."""
+    """Returns the summary of a result that is there. BatchError: it is none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

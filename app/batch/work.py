@@ -1,4 +1,4 @@
-"""What a worker does with a task: reads, evaluates, writes. Everything that comes and goes is bytes and plain types."""
+"""Execution of a task by a worker: reads, evaluates, writes. Everything that comes and goes is bytes and plain types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cloakwork.app.batch.errors import BatchError, StoreError, one_line
 from cloakwork.app.batch.evaluator import Evaluator
-from cloakwork.app.batch.pieces import Kind, Plain, part_name, result_name
+from cloakwork.app.batch.pieces import PieceKind, Plain, part_name, result_name
 from cloakwork.app.batch.store import Store
 from cloakwork.app.batch.tables import RowResults, Table
 from cloakwork.fhe_core.errors import DeviceError
@@ -36,8 +36,8 @@ class Desk:
         self._last = threading.local()  # each thread's last table, whose row group is kept
 
     def carry_out(self, task: Sequence[Plain]) -> list[Outcome]:
-        """An outcome for each piece. Files are read ahead of the engine and results written behind it."""
-        files = [name for kind, name, *_ in task if kind == Kind.FILE]
+        """Executes a task and returns an outcome for each piece."""
+        files = [name for kind, name, *_ in task if kind == PieceKind.FILE]
         reading = dict(zip(files, [self._transfers.submit(self._source.read, name) for name in files], strict=True))
         pairs = [self._guarded(piece, reading) for piece in task]
         return [_settled(outcome, writing) for outcome, writing in pairs]
@@ -45,9 +45,9 @@ class Desk:
     def _guarded(self, piece: Plain, reading: dict[str, Future[bytes]]) -> tuple[Outcome, Future[None] | None]:
         kind, name, group, first, count = piece
         try:
-            if kind == Kind.FILE:
+            if kind == PieceKind.FILE:
                 return self._file(name, reading.pop(name).result())
-            if kind == Kind.ROWS:
+            if kind == PieceKind.ROWS:
                 return self._rows(name, group, first, count)
             return self._finish(name, count), None
         except FileNotFoundError as error:

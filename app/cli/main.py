@@ -60,7 +60,7 @@ COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in sect
 
 
 def application(names: Collection[str] | None = None) -> typer.Typer:
-    """The program. Args: names: the commands to import, while the others are only listed; None imports all."""
+    """Returns the program. Args: names: the commands to import, while the others are only listed; None imports all."""
     import typer
 
     from cloakwork.app.cli.shared.program import Program, listed_only, load, root
@@ -96,7 +96,7 @@ def _run(words: list[str]) -> int:
     import typer
 
     from cloakwork.app.cli.shared.console import FailureError, WrongCallError, report_error
-    from cloakwork.app.cli.shared.failures import explained, explained_usage
+    from cloakwork.app.cli.shared.failures import explained, explained_usage, warnings_in_words
     from cloakwork.app.cli.shared.program import words_to_complete
     from cloakwork.fhe_core.errors import CancelledError, FheError, ParameterError
 
@@ -105,7 +105,8 @@ def _run(words: list[str]) -> int:
     try:
         named = next((word for word in words_to_complete() or words if not word.startswith("-")), "")
         app = application((named,))
-        status = app(args=words, prog_name="cloakwork", standalone_mode=False)
+        with warnings_in_words():
+            status = app(args=words, prog_name="cloakwork", standalone_mode=False)
     except (KeyboardInterrupt, CancelledError, typer.Abort):
         report_error("interrupted")
         return INTERRUPTED

@@ -14,7 +14,7 @@ __all__ = ["AsyncClient", "Client", "Recorder", "Scores"]
 
 
 def __getattr__(name: str) -> Any:
-    """The clients when they are asked for: commands that need no server use other modules of this package without the extra."""
+    """Returns the clients when they are asked for: commands that need no server use other modules of this package without the extra."""
     if name in ("AsyncClient", "Client"):
         from cloakwork.app.client import client
 

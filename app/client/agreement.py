@@ -1,4 +1,4 @@
-"""What a client does only after its user agreed: large keys, and a model that is not what it was."""
+"""Consent of the user: large keys, and a model that has changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Agreement:
     changes: bool = False
 
     def require_keys(self, kind: KeyKind[Any]) -> None:
-        """ParameterError for large keys that have to be made and sent, and nobody agreed."""
+        """Raises ParameterError for large keys that have to be made and sent, and nobody agreed."""
         size = kind.upload_bytes
         if size <= LARGE_KEYS_BYTES or self.large_keys:
             return
@@ -45,11 +45,11 @@ class Agreement:
             )
 
     def require_change(self, model: str, what: str) -> None:
-        """ChangedModelError for a model that is not what it was, and nobody agreed."""
+        """Raises ChangedModelError for a model that is not what it was, and nobody agreed."""
         if self.changes:
             return
         if self.confirm is None or not self.confirm(f"Model '{model}': {what}. Use it from now on?"):
             raise ChangedModelError(
-                f"model '{model}': {what}; nothing was encrypted for it. Ask who runs the server; Client.accept('{model}') (--accept-change) takes "
-                "it as it is now"
+                f"model '{model}': {what}; nothing was encrypted for it. Ask who runs the server; Client.accept('{model}') (--accept-change) "
+                "accepts it as it is now"
             )

@@ -1,4 +1,4 @@
-"""What an answer may be: a body of a stated size that comes in a reasonable time, in no encoding, from the server that was asked."""
+"""Limits of answers: a body of a stated size that comes in a reasonable time, in no encoding, from the server that was asked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cloakwork.app.client.errors import MisbehavingServerError
-from cloakwork.app.client.exchange import FileBody, Request, Response
+from cloakwork.app.client.exchange import ClientRequest, FileBody, Response
 
 LONGEST_ERROR: Final = 1 << 16  # bytes that are read of an answer that is an error
 _PATIENCE: Final = 1.25  # times the seconds that a server may be silent, which end by themselves
@@ -15,30 +15,30 @@ _SLOWEST_DOWNLOAD: Final = 1024  # bytes a second, beyond the seconds that a ser
 _SLOWEST_UPLOAD: Final = 8 * 1024
 
 
-def seconds_until_answer(request: Request, timeout: float) -> float:
-    """From the first byte of a request to the first one of its answer's body."""
+def seconds_until_answer(request: ClientRequest, timeout: float) -> float:
+    """Returns the limit of seconds from the first byte of a request to the first one of its answer's body."""
     return _PATIENCE * timeout + _sent_bytes(request) / _SLOWEST_UPLOAD
 
 
-def _sent_bytes(request: Request) -> int:
+def _sent_bytes(request: ClientRequest) -> int:
     if isinstance(request.content, FileBody):
         return request.content.size
     return len(request.content or b"")
 
 
 def late(url: str, seconds: float) -> MisbehavingServerError:
-    """For an answer that has not begun after all that time."""
+    """Returns the error for an answer that has not begun after all that time."""
     return MisbehavingServerError(
         f"{url}: no answer in {seconds:.0f} s, although the connection is there; a slow server needs a larger timeout="
     )
 
 
-def check_head(request: Request, status: int, headers: Mapping[str, str]) -> None:
-    """MisbehavingServerError for an answer from elsewhere, in an encoding, or of a size beyond what was asked for."""
+def check_head(request: ClientRequest, status: int, headers: Mapping[str, str]) -> None:
+    """Raises MisbehavingServerError for an answer from elsewhere, in an encoding, or of a size beyond what was asked for."""
     what = f"{request.method} {request.path}"
     if 300 <= status < 400:
         raise MisbehavingServerError(
-            f"{what}: the server sends its clients elsewhere (status {status}); use the address that it means as the client's URL"
+            f"{what}: the server redirects its clients (status {status}); use the address that it redirects to as the client's URL"
         )
     if status >= 400:
         return
@@ -56,7 +56,7 @@ class Body:
     Of an error they are the first `LONGEST_ERROR`, and none in an encoding.
     """
 
-    def __init__(self, request: Request, status: int, headers: Mapping[str, str], timeout: float) -> None:
+    def __init__(self, request: ClientRequest, status: int, headers: Mapping[str, str], timeout: float) -> None:
         self._what, self._most, self._timeout = f"{request.method} {request.path}", request.most_bytes, timeout
         self._is_error = status >= 400
         self._encoded = headers.get("content-encoding", "identity").strip().lower() not in ("", "identity")
@@ -79,7 +79,7 @@ class Body:
         return True
 
     def response(self, status: int, headers: Mapping[str, str]) -> Response:
-        """The answer with what has come."""
+        """Returns the answer with what has come."""
         content = b"" if self._is_error and self._encoded else bytes(self._content)
         return Response(status, headers, content[:LONGEST_ERROR] if self._is_error else content)
 

@@ -1,4 +1,4 @@
-"""What an audit of an answer needs, collected while a client asks (docs/howto/client.md, "Audits")."""
+"""Records for the audit of an answer, collected while a client asks (docs/howto/client.md, "Audits")."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cloakwork.app.client.errors import ServiceError
-from cloakwork.models.audit.audit_file import Manifest, Part, write_audit_file
+from cloakwork.models.audit.audit_file import AuditObject, Manifest, write_audit_file
 
 AUDIT_KEY_HEADER = "fhe-audit-key"
 
@@ -29,13 +29,15 @@ class Recorder:
     _audit_key: str = field(default="", init=False)
 
     def take(self, request: bytes, answer: bytes, headers: Mapping[str, str]) -> None:
-        """Raises:
-        ServiceError: the server does not say its audit key, or another one than before.
+        """Records an exchange.
+
+        Raises:
+            ServiceError: the server does not say its audit key, or another one than before.
         """
         audit_key = headers.get(AUDIT_KEY_HEADER, "")
         if not audit_key:
             raise ServiceError(
-                "audit: the server does not say which audit key it has: an earlier release, whose answers nobody can make again"
+                "audit: the server does not say which audit key it has: it is an earlier release, whose answers cannot be replayed"
             )
         if self._audit_key not in ("", audit_key):
             raise ServiceError("audit: the server changed its audit key while it answered; score again")
@@ -43,7 +45,7 @@ class Recorder:
         self.exchanges.append((request, answer))
 
     def write(self, model: str, version: str, program: bytes, service: str, keys: Path) -> None:
-        """The file, with the evaluation keys that lie in `keys`."""
+        """Writes the file, with the evaluation keys that lie in `keys`."""
         with keys.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         manifest = Manifest(
@@ -53,8 +55,8 @@ class Recorder:
             self._audit_key,
             service,
             datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            Part(keys.stat().st_size, digest),
+            AuditObject(keys.stat().st_size, digest),
             self.with_keys,
-            tuple((Part.of(request), Part.of(answer)) for request, answer in self.exchanges),
+            tuple((AuditObject.of(request), AuditObject.of(answer)) for request, answer in self.exchanges),
         )
         write_audit_file(self.path, manifest, keys if self.with_keys else None, self.exchanges)

@@ -24,7 +24,7 @@ from cloakwork.app.client.conversations import (
     score,
 )
 from cloakwork.app.client.errors import MisbehavingServerError
-from cloakwork.app.client.exchange import Conversation, Request
+from cloakwork.app.client.exchange import ClientRequest, Conversation
 from cloakwork.app.client.key_kinds import SecretKey
 from cloakwork.app.client.keyring import Keyring, key_name, server_name
 from cloakwork.app.client.model_uploads import add_model
@@ -33,7 +33,8 @@ from cloakwork.app.client.remote_models import RemoteModel, require_samples
 from cloakwork.app.client.scores import Scores
 from cloakwork.app.client.transport import AsyncTransport, SyncTransport, checked_url, is_local
 from cloakwork.fhe_core.errors import FheError, ParameterError, SerializationError
-from cloakwork.fhe_core.parameters import require_structured_keys
+from cloakwork.fhe_core.parameters import require_structured
+from cloakwork.models.client_steps import Stage
 
 _LONG_ANSWER: Final = 16 << 20  # bytes of lists of everything
 _MOST_MODELS: Final = 10_000
@@ -42,7 +43,7 @@ _log = logging.getLogger("cloakwork.client")
 
 
 class _Settings:
-    """What both clients are made with.
+    """Settings of both clients.
 
     Args:
         url: of the server, such as "https://fhe.example.org" or "http://127.0.0.1:8123".
@@ -90,26 +91,33 @@ class _Settings:
         self._models: dict[tuple[str, str | None], RemoteModel] = {}
         self._uploads = Uploads()
         self._job_seconds, self._largest_answer = job_timeout, largest_answer
-        self._structured_keys = structured
+        self._structured = structured
         self._options = (self.url, api_key, timeout, verify)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
 
     def _score(
-        self, name: str, version: str | None, x: Any, progress: Progress | None, recorder: Recorder | None
+        self,
+        name: str,
+        version: str | None,
+        x: Any,
+        output: Stage,
+        progress: Progress | None = None,
+        recorder: Recorder | None = None,
     ) -> Conversation[Scores]:
         require_samples(x)
         model = yield from self._model(name, version)
+        model.require_output(output)
         if model.lookup_set is not None:
-            require_structured_keys(model.lookup_set, self._structured_keys)
+            require_structured(model.lookup_set, self._structured)
         rows = model.rows(x)
         if self._keys.have_to_be_made(model.keys):
             self._agreement.require_keys(model.keys)
         shown = progress or _silent
         self._pin(model, self._keys.key(model.keys, shown))
         witness = None if recorder is None else recorder.take
-        scoring = Scoring(self._keys, self._uploads, shown, self._job_seconds, witness)
+        scoring = Scoring(self._keys, self._uploads, shown, self._job_seconds, witness, output)
         result = yield from score(scoring, model, rows)
         if recorder is not None:
             keys = self._keys.evaluation_keys(model.keys, shown)
@@ -130,7 +138,7 @@ class _Settings:
     # --- what models were at first use ---
 
     def _require_same(self, model: RemoteModel, any_version: bool) -> None:
-        """ChangedModelError for a model that is not what it was, or, where no version was named, is another version than before."""
+        """Raises ChangedModelError for a model that is not what it was, or, where no version was named, is another version than before."""
         pins = self._keyring.pins.of(self._server, model.name)
         pinned = pins.get(model.version)
         if pinned is None and pins and any_version:
@@ -144,15 +152,15 @@ class _Settings:
         self._keyring.pins.forget(self._server, model.name)
 
     def _pin(self, model: RemoteModel, key: SecretKey) -> None:
-        """SerializationError: there is a pin that the key did not write."""
+        """Raises SerializationError: there is a pin that the key did not write."""
         pins = self._keyring.pins
         pinned, pin = pins.of(self._server, model.name).get(model.version), self._pin_of(model)
         if pinned is None or pinned.key != pin.key:
             pins.put(pin.signed(key))
         elif not pinned.is_of(key):
             raise SerializationError(
-                f"keys: what model '{model.name}' was at first use was not written with the key that it uses; somebody changed the file of pins or "
-                f"the key; Client.accept('{model.name}') (--accept-change) takes the model as it is now"
+                f"keys: the pin of model '{model.name}' was not written with the model's key; the file of pins or the key was "
+                f"changed; Client.accept('{model.name}') (--accept-change) accepts the model as it is now"
             )
 
     def _pin_of(self, model: RemoteModel) -> Pin:
@@ -180,7 +188,7 @@ class _Settings:
 
 
 def require_toys_of(url: str) -> None:
-    """ParameterError: a server names an insecure set, and is not one of this machine's that a test allows to."""
+    """Raises ParameterError: a server names an insecure set, and is not one of this machine's that a test allows to."""
     if not (is_local(url) and os.environ.get(_TOY_SERVERS_VARIABLE) == "1"):
         raise ParameterError(
             f"the model at {url} has an insecure parameter set, which is for tests; no server may ask for one ({_TOY_SERVERS_VARIABLE}=1 lets those "
@@ -193,12 +201,12 @@ def _silent(_what: str, _done: int, _total: int) -> None:
 
 
 def _call(method: str, path: str) -> Conversation[dict[str, Any]]:
-    response = yield Request(method, path, repeatable=method == "GET", most_bytes=_LONG_ANSWER)
+    response = yield ClientRequest(method, path, repeatable=method == "GET", most_bytes=_LONG_ANSWER)
     return json_of(response) if response.content else {}
 
 
 def _listing() -> Conversation[list[str]]:
-    models = json_of((yield Request("GET", "/v2/models", most_bytes=_LONG_ANSWER))).get("models", [])
+    models = json_of((yield ClientRequest("GET", "/v2/models", most_bytes=_LONG_ANSWER))).get("models", [])
     if not isinstance(models, list) or len(models) > _MOST_MODELS or not all(isinstance(name, str) for name in models):
         raise MisbehavingServerError(f"models: expected a list of at most {_MOST_MODELS} names")
     return models
@@ -216,11 +224,11 @@ class Client(_Settings):
         self._accept(name)
 
     def models(self) -> list[str]:
-        """The names of the server's models."""
+        """Returns the names of the server's models."""
         return self._transport.carry_out(_listing())
 
     def call(self, method: str, path: str) -> dict[str, Any]:
-        """Any other route without a body (docs/howto/service.md): its answer in JSON, {} when it has none."""
+        """Calls any other route without a body (docs/howto/service.md): its answer in JSON, {} when it has none."""
         return self._transport.carry_out(_call(method, path))
 
     def add_model(
@@ -249,7 +257,7 @@ class Client(_Settings):
         return self._transport.carry_out(add_model(Path(path), name, version, load, progress or _silent))
 
     def model(self, name: str, version: str | None = None) -> RemoteModel:
-        """Its client specification and its facts: parameter set, bytes, bootstraps, failure probability."""
+        """Returns its client specification and its facts: parameter set, bytes, bootstraps, failure probability."""
         return self._transport.carry_out(self._model(name, version))
 
     def score(
@@ -258,25 +266,32 @@ class Client(_Settings):
         x: Any,
         *,
         version: str | None = None,
+        output: Stage = "labels",
         progress: Progress | None = None,
         recorder: Recorder | None = None,
     ) -> Scores:
-        """Predictions for samples [samples, ..] with what they cost.
+        """Returns predictions for samples [samples, ..] with what they cost.
 
         Args:
             x: an array or a table; for a model of several inputs a dict of arrays by name, or a tuple of arrays in the model's order.
+            output: "labels" (of regressors and networks the values), or what a classifier tells beside them: "scores" or "probabilities".
             progress: progress(what, done, total) with `what` "keys", "upload" or "server".
             recorder: writes a file for an audit, of what is sent and what comes (docs/howto/client.md).
 
         Raises:
             ShapeError: samples of another shape than the model's, or values that are not finite.
+            ParameterError: an output that the model does not tell.
             ServiceError: the server refused or cannot be reached; OverQuotaError after retries.
         """
-        return self._transport.carry_out(self._score(name, version, x, progress, recorder))
+        return self._transport.carry_out(self._score(name, version, x, output, progress, recorder))
 
-    def predict(self, name: str, x: Any, *, version: str | None = None) -> Any:
-        """The predictions of `score`: an array; of a model of several outputs a dict of arrays by name."""
-        return self.score(name, x, version=version).predictions
+    def predict(self, name: str, x: Any, *, version: str | None = None, output: Stage = "labels") -> Any:
+        """Returns the predictions of `score`: an array; of a model of several outputs a dict of arrays by name."""
+        return self.score(name, x, version=version, output=output).predictions
+
+    def predict_proba(self, name: str, x: Any, *, version: str | None = None) -> Any:
+        """Predict the probabilities of a classifier, [samples, classes]. ParameterError: the model tells none."""
+        return self.predict(name, x, version=version, output="probabilities")
 
     def delete_uploaded_keys(self) -> None:
         """Deletes the evaluation keys that this client has uploaded from the server; the next request uploads them again."""
@@ -309,7 +324,7 @@ class AsyncClient(_Settings):
         self._transport = AsyncTransport(*self._options)
 
     async def accept(self, name: str) -> None:
-        """As `Client.accept`."""
+        """Works as `Client.accept`."""
         await asyncio.to_thread(self._accept, name)
 
     async def models(self) -> list[str]:
@@ -325,11 +340,11 @@ class AsyncClient(_Settings):
         load: bool = True,
         progress: Progress | None = None,
     ) -> dict[str, Any]:
-        """As `Client.add_model`."""
+        """Works as `Client.add_model`."""
         return await self._transport.carry_out(add_model(Path(path), name, version, load, progress or _silent))
 
     async def model(self, name: str, version: str | None = None) -> RemoteModel:
-        """As `Client.model`."""
+        """Works as `Client.model`."""
         return await self._transport.carry_out(self._model(name, version))
 
     async def score(
@@ -338,22 +353,27 @@ class AsyncClient(_Settings):
         x: Any,
         *,
         version: str | None = None,
+        output: Stage = "labels",
         progress: Progress | None = None,
         recorder: Recorder | None = None,
     ) -> Scores:
-        """As `Client.score`."""
-        return await self._transport.carry_out(self._score(name, version, x, progress, recorder))
+        """Works as `Client.score`."""
+        return await self._transport.carry_out(self._score(name, version, x, output, progress, recorder))
 
-    async def predict(self, name: str, x: Any, *, version: str | None = None) -> Any:
-        """As `Client.predict`."""
-        return (await self.score(name, x, version=version)).predictions
+    async def predict(self, name: str, x: Any, *, version: str | None = None, output: Stage = "labels") -> Any:
+        """Works as `Client.predict`."""
+        return (await self.score(name, x, version=version, output=output)).predictions
+
+    async def predict_proba(self, name: str, x: Any, *, version: str | None = None) -> Any:
+        """Works as `Client.predict_proba`."""
+        return await self.predict(name, x, version=version, output="probabilities")
 
     async def delete_uploaded_keys(self) -> None:
-        """As `Client.delete_uploaded_keys`."""
+        """Works as `Client.delete_uploaded_keys`."""
         await self._transport.carry_out(self._forgotten())
 
     async def close(self) -> None:
-        """As `Client.close`."""
+        """Works as `Client.close`."""
         try:
             if self._leaving():
                 await self.delete_uploaded_keys()

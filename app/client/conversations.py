@@ -17,12 +17,13 @@ from urllib.parse import quote
 from numpy.typing import NDArray
 
 from cloakwork.app.client.errors import ConnectionLostError, MisbehavingServerError, ServiceError, one_line
-from cloakwork.app.client.exchange import SHORT_ANSWER, Conversation, Request, Response
+from cloakwork.app.client.exchange import SHORT_ANSWER, ClientRequest, Conversation, Response
 from cloakwork.app.client.key_kinds import KeyKind
 from cloakwork.app.client.keyring import Keyring, sha256_of
 from cloakwork.app.client.remote_models import RemoteBatch, RemoteBatchProgram, RemoteIndex, RemoteModel, RemoteProgram
 from cloakwork.app.client.scores import Scores
 from cloakwork.models.batches.client import BatchClient
+from cloakwork.models.client_steps import Stage
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.client import NeighbourClient
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -81,7 +82,7 @@ def model_path(name: str, version: str | None = None) -> str:
 
 
 def checked_name(name: Any, what: str) -> str:
-    """A name that the server chose, which becomes part of a path. MisbehavingServerError: it is more than a name."""
+    """Checks a name that the server chose, which becomes part of a path. MisbehavingServerError: it is more than a name."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise MisbehavingServerError(
             f"{what}: expected a name of letters, digits, dots and dashes, got '{one_line(name, 40)}'"
@@ -93,20 +94,20 @@ def json_of(response: Response) -> dict[str, Any]:
     try:
         fields = json.loads(response.content)
     except (ValueError, RecursionError) as error:
-        raise ServiceError("the server answered with something else than JSON; is it a cloakwork server?") from error
+        raise ServiceError("expected JSON from the server, got something else; is it a cloakwork server?") from error
     if not isinstance(fields, dict):
-        raise ServiceError("the server answered with something else than a JSON object; is it a cloakwork server?")
+        raise ServiceError("expected a JSON object from the server, got something else; is it a cloakwork server?")
     return fields
 
 
 def describe(name: str, version: str | None) -> Conversation[RemoteModel]:
-    metadata = json_of((yield Request("GET", model_path(name, version))))
+    metadata = json_of((yield ClientRequest("GET", model_path(name, version))))
     try:
         chosen = version or checked_name(metadata["versions"][-1], f"model '{name}': version")
         facts = dict(metadata["parameters"]["fhe"])
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ServiceError(f"model '{name}': the server's description lacks its versions or parameters.fhe") from error
-    asked = Request("GET", f"{model_path(name, chosen)}/client", most_bytes=MOST_TEXT_BYTES)
+    asked = ClientRequest("GET", f"{model_path(name, chosen)}/client", most_bytes=MOST_TEXT_BYTES)
     text = (yield asked).content.decode("utf-8", "replace")
     digest = hashlib.sha256(text.encode()).hexdigest()
     if facts.get("kind") == "index":
@@ -137,7 +138,8 @@ def _index_client(text: str) -> NeighbourClient:
 def upload_keys(
     path: Path, digest: str, progress: Progress, sha256: str | None = None
 ) -> Conversation[tuple[str, int]]:
-    """The server's name of the evaluation keys in a file, and the bytes sent for it: none when it has them, the rest when it has a part.
+    """Uploads evaluation keys: the server's name of the evaluation keys in a file, and the bytes sent for it: none when it has them, the rest when
+    it has a part.
 
     Args:
         digest: of what they are of (`KeyKind`).
@@ -148,7 +150,7 @@ def upload_keys(
         "bytes": size,
         "sha256": sha256 or sha256_of(path),
     }
-    response = yield Request("POST", "/v2/keys", json=opening)
+    response = yield ClientRequest("POST", "/v2/keys", json=opening)
     fields = json_of(response)
     name = checked_name(fields.get("id"), "keys: the server's name of an upload")
     if fields.get("state") == "ready":
@@ -160,12 +162,12 @@ def upload_keys(
 def delete_keys(digests: Iterable[str]) -> Conversation[None]:
     """Deletes evaluation keys from the server by what is in them: also those whose announcement was not answered."""
     wanted = set(digests)
-    listed = json_of((yield Request("GET", "/v2/keys"))).get("keys", []) if wanted else []
+    listed = json_of((yield ClientRequest("GET", "/v2/keys"))).get("keys", []) if wanted else []
     for key in listed if isinstance(listed, list) else []:
         if isinstance(key, dict) and isinstance(key.get("sha256"), str) and key["sha256"] in wanted:
             wanted.discard(key["sha256"])  # one that is listed for ever is deleted once
             name = checked_name(key.get("id"), "keys: the server's name of one")
-            yield Request("DELETE", f"/v2/keys/{quote(name, safe='')}", accepted=(404,))
+            yield ClientRequest("DELETE", f"/v2/keys/{quote(name, safe='')}", accepted=(404,))
 
 
 def _send_parts(path: Path, location: str, size: int, progress: Progress) -> Conversation[int]:
@@ -182,7 +184,7 @@ def _send_parts(path: Path, location: str, size: int, progress: Progress) -> Con
             part = stream.read(min(PART_BYTES, size - offset))
             headers = {"Upload-Offset": str(offset)}
             try:
-                response = yield Request("PATCH", location, repeatable=False, headers=headers, content=part)
+                response = yield ClientRequest("PATCH", location, repeatable=False, headers=headers, content=part)
             except ConnectionLostError:
                 lost += 1
                 if lost > _LOST_PARTS:
@@ -195,7 +197,7 @@ def _send_parts(path: Path, location: str, size: int, progress: Progress) -> Con
                 lost += 1
             if lost > _LOST_PARTS:
                 raise MisbehavingServerError(
-                    f"keys: the server says after {lost} parts that it is no further than byte {furthest} of {size}; nothing more is sent"
+                    f"keys: after {lost} parts the server has at most {furthest} of {size} bytes; the upload was stopped"
                 )
             furthest = max(furthest, offset)
     progress("upload", size, size)
@@ -203,7 +205,7 @@ def _send_parts(path: Path, location: str, size: int, progress: Progress) -> Con
 
 
 def _offset(location: str, size: int) -> Conversation[int]:
-    return _stated_offset((yield Request("HEAD", location)), 0, size)
+    return _stated_offset((yield ClientRequest("HEAD", location)), 0, size)
 
 
 def _stated_offset(response: Response, default: int, size: int) -> int:
@@ -219,12 +221,13 @@ def _stated_offset(response: Response, default: int, size: int) -> int:
 
 @dataclass(frozen=True)
 class Scoring:
-    """How samples are scored.
+    """The scoring of samples.
 
     Args:
         uploads: what the server is known to have; kept up to date.
         job_seconds: that a job may take.
         witness: sees every request with its answer.
+        output: of the answers.
     """
 
     keys: ServerKeys
@@ -232,10 +235,11 @@ class Scoring:
     progress: Progress
     job_seconds: float = JOB_SECONDS
     witness: Witness | None = None
+    output: Stage = "labels"
 
 
 def score(scoring: Scoring, model: RemoteModel, rows: NDArray[Any]) -> Conversation[Scores]:
-    """Encrypted predictions in as many requests as the server's largest batch asks for.
+    """Yields the requests of encrypted predictions, in as many requests as the server's largest batch asks for.
 
     Args:
         rows: samples as `RemoteModel.rows` has them.
@@ -279,14 +283,14 @@ def _score_batch(
     headers = {"Fhe-Key-Id": key_name, "Idempotency-Key": uuid.uuid4().hex}
     most = max(model.answer_bytes(len(rows)), SHORT_ANSWER)
     path = f"{model_path(model.name, model.version)}/infer"
-    response = yield Request("POST", path, headers=headers, content=body, most_bytes=most)
+    response = yield ClientRequest("POST", path, headers=headers, content=body, most_bytes=most)
     computed = _run_seconds(response.headers.get("fhe-compute-seconds"))
     if response.status == 202:
         name = checked_name(json_of(response).get("id"), "jobs: the server's name of one")
         response, computed = yield from _job_result(name, most, scoring.job_seconds, scoring.progress)
     if scoring.witness is not None:
         scoring.witness(body, response.content, response.headers)
-    predictions = model.decrypt(key, response.content, rows)
+    predictions = model.decrypt(key, response.content, rows, scoring.output)
     seconds = time.perf_counter() - start
     return Scores(predictions, seconds, computed, 0, len(body), len(response.content))
 
@@ -313,25 +317,23 @@ def _job_result(name: str, most_bytes: int, seconds: float, progress: Progress) 
             progress("server", *steps)
 
     while True:
-        yield Request("GET", f"{path}/events", on_event=on_event, until=end)
-        job = json_of((yield Request("GET", path)))
+        yield ClientRequest("GET", f"{path}/events", on_event=on_event, until=end)
+        job = json_of((yield ClientRequest("GET", path)))
         match job.get("state"):
             case "done":
-                result = yield Request("GET", f"{path}/result", most_bytes=most_bytes)
+                result = yield ClientRequest("GET", f"{path}/result", most_bytes=most_bytes)
                 return result, _run_seconds(job.get("run_seconds"))
             case "failed" | "cancelled":
                 detail = job.get("error") or {}
                 reason = detail.get("message") if isinstance(detail, dict) else detail
                 raise ServiceError(f"job {name}: {job['state']}: {one_line(reason or 'the server gives no reason')}")
         if time.monotonic() >= end:
-            raise ServiceError(
-                f"job {name}: it has not ended in {seconds:.0f} s; a job that needs longer needs a larger job_timeout="
-            )
+            raise ServiceError(f"job {name}: it has not ended in {seconds:.0f} s; pass a larger job_timeout=")
         time.sleep(min(_WAIT_SECONDS, max(0.0, end - time.monotonic())))
 
 
 def _steps(data: Mapping[str, Any]) -> tuple[int, int] | None:
-    """How many are done, of how many; None: the server says no such numbers."""
+    """Returns how many are done, of how many; None: the server says no such numbers."""
     done, total = data.get("done", 0), data.get("total", 1)
     if type(done) is not int or type(total) is not int or not 0 <= done <= _MOST_STEPS or not 0 <= total <= _MOST_STEPS:
         return None

@@ -39,7 +39,7 @@ class ServiceError(FheError):
 
 
 class ConnectionLostError(ServiceError):
-    """No answer, or half of one; whether the request was carried out is not known."""
+    """The server gave no answer, or half of one; whether the request was carried out is not known."""
 
     code = "connection_lost"
 
@@ -64,7 +64,7 @@ class WeakPassphraseError(ParameterError):
 
 
 class UntrustedError(ServiceError):
-    """Somebody answered who has no certificate for this address that is trusted here, or speaks no TLS; nothing was sent."""
+    """The server has no certificate for this address that is trusted here, or speaks no TLS; nothing was sent."""
 
     code = "untrusted"
 
@@ -96,13 +96,13 @@ _LONGEST_CODE: Final = 100
 
 
 def one_line(said: object, most: int = _LONGEST_MESSAGE) -> str:
-    """What a server says, fit to be shown: one line without commands for a terminal."""
+    """Shortens a server's text so that it can be shown: one line without commands for a terminal."""
     text = said if isinstance(said, str) else json.dumps(said)[:most]
     return printable(" ".join(text[: 4 * most].split())[:most])
 
 
 def error_of(status: int, headers: dict[str, str], content: bytes) -> FheError:
-    """What a response with a status of 400 or more says."""
+    """Makes an error of a response with a status of 400 or more."""
     fields = _fields(content)
     message = one_line(fields.get("error") or f"the server answered with status {status}")
     code = one_line(fields.get("code") or "", _LONGEST_CODE)
@@ -118,7 +118,7 @@ def error_of(status: int, headers: dict[str, str], content: bytes) -> FheError:
 
 
 def retry_after(headers: dict[str, str]) -> float | None:
-    """Seconds; dates are not read."""
+    """Returns seconds; dates are not read."""
     try:
         seconds = float(headers["retry-after"])
     except (KeyError, ValueError):

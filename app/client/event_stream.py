@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 from cloakwork.app.client.errors import MisbehavingServerError
-from cloakwork.app.client.exchange import OnEvent, Request
+from cloakwork.app.client.exchange import ClientRequest, OnEvent
 
 LARGEST_EVENT: Final = 1 << 16  # bytes
 _FIRST_BYTES: Final = 1 << 20  # of a stream, and
@@ -24,7 +24,7 @@ class EventParser:
         self._bytes, self._start = 0, time.monotonic()
 
     def feed(self, piece: bytes) -> None:
-        """MisbehavingServerError: an event is too large, or there are too many."""
+        """Raises MisbehavingServerError: an event is too large, or there are too many."""
         self._bytes += len(piece)
         if self._bytes > _FIRST_BYTES + _BYTES_A_SECOND * (time.monotonic() - self._start):
             raise MisbehavingServerError(f"events: expected at most {_BYTES_A_SECOND} bytes a second of them, got more")
@@ -37,7 +37,7 @@ class EventParser:
             self.line(line.rstrip(b"\r\n").decode("utf-8", "replace"))
 
     def line(self, line: str) -> None:
-        """One line without its end. MisbehavingServerError: the event is too large."""
+        """Takes one line without its end. MisbehavingServerError: the event is too large."""
         if not line:
             self._dispatch()
             return
@@ -66,7 +66,7 @@ class EventParser:
             self._on_event(name, data)
 
 
-def goes_on(request: Request) -> bool:
+def goes_on(request: ClientRequest) -> bool:
     """Whether the stream is still waited for."""
     return time.monotonic() < request.until
 

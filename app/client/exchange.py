@@ -1,4 +1,4 @@
-"""What the client sends and gets, without a word of how: conversations are generators that yield requests and receive responses.
+"""Requests and responses without a transport: conversations are generators that yield requests and receive responses.
 
 One conversation serves the synchronous and the asynchronous client; `transport.py` carries it out.
 """
@@ -37,7 +37,7 @@ class FileBody:
 
 
 @dataclass(frozen=True)
-class Request:
+class ClientRequest:
     """One request. `repeatable`: sending it twice does what sending it once does, so that it is sent again when no answer came."""
 
     method: str
@@ -59,4 +59,4 @@ class Response:
     content: bytes
 
 
-Conversation: TypeAlias = Generator[Request, Response, T]
+Conversation: TypeAlias = Generator[ClientRequest, Response, T]

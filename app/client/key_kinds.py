@@ -19,7 +19,7 @@ from cloakwork.fhe_core.wire import PREFIX_BYTES, Kind, peek
 
 
 class SecretKey(Protocol):
-    """What both kinds of secret keys have."""
+    """The protocol of both kinds of secret keys."""
 
     @property
     def key_id(self) -> bytes: ...
@@ -31,11 +31,11 @@ Key = TypeVar("Key", bound=SecretKey)
 
 
 class KeyKind(Protocol[Key]):
-    """Which key is meant, and how it is made and read."""
+    """A kind of key, and how it is generated and read."""
 
     @property
     def name(self) -> str:
-        """Of the secret key's file: names what it depends on, so that something else gets a new key."""
+        """The name of the secret key's file: it names what the key depends on, so that something else gets a new key."""
 
     @property
     def evaluation_name(self) -> str:
@@ -43,22 +43,22 @@ class KeyKind(Protocol[Key]):
 
     @property
     def digest(self) -> str:
-        """What a server knows the evaluation keys by, in hexadecimal."""
+        """The digest of the evaluation keys' parameters, in hexadecimal."""
 
     @property
     def upload_bytes(self) -> int:
-        """Of the evaluation keys."""
+        """Bytes of the evaluation keys."""
 
     def generate(self) -> Key: ...
     def load(self, path: Path, passphrase: str) -> Key: ...
     def save_evaluation_keys(self, key: Key, path: Path, progress: Progress) -> None: ...
     def key_id(self, start: bytes, size: int) -> bytes | None:
-        """Whose evaluation keys an object of `size` bytes is that begins with `start`. Raises: FheError: it is none."""
+        """Reads the id of the key whose evaluation keys an object of `size` bytes holds that begins with `start`. Raises: FheError: it holds none."""
 
 
 @dataclass(frozen=True)
 class LookupKeys:
-    """Of a parameter set of look-ups."""
+    """Keys of a parameter set of look-ups."""
 
     set_name: str
 
@@ -94,7 +94,7 @@ class LookupKeys:
 
 @dataclass(frozen=True)
 class LevelledKeys:
-    """Of a set and a plaintext modulus; evaluation keys of a shape, several shapes under one secret key."""
+    """Keys of a set and a plaintext modulus; evaluation keys of a shape, several shapes under one secret key."""
 
     shape: ExpansionKeyShape
 
@@ -151,7 +151,7 @@ class LevelledParts:
 
 @dataclass(frozen=True)
 class SeveralLevelledKeys:
-    """Of a set and several plaintext moduli, in one file each: secret keys, and evaluation keys."""
+    """Keys of a set and several plaintext moduli, in one file each: secret keys, and evaluation keys."""
 
     shapes: KeyShapes
 
@@ -178,18 +178,18 @@ class SeveralLevelledKeys:
         return LevelledParts(tuple(LevelledClientKey.generate(each.parameters) for each in self.shapes.shapes))
 
     def load(self, path: Path, passphrase: str) -> LevelledParts:
-        found = load_keys(path, passphrase)
-        if [each.parameters for each in found] != [each.parameters for each in self.shapes.shapes]:
+        keys = load_keys(path, passphrase)
+        if [each.parameters for each in keys] != [each.parameters for each in self.shapes.shapes]:
             raise KeyMismatchError(f"{path}: expected secret keys of {self.name}, got others")
-        return LevelledParts(found)
+        return LevelledParts(keys)
 
     def save_evaluation_keys(self, key: LevelledParts, path: Path, progress: Progress) -> None:
-        made = [
+        objects = [
             each.evaluation_keys(shape.automorphisms, products=shape.products).to_bytes()
             for each, shape in zip(key.parts, self.shapes.shapes, strict=True)
         ]
         with atomic_writer(path, PUBLIC_MODE) as stream:
-            stream.write(joined_bytes(made))
+            stream.write(joined_bytes(objects))
 
     def key_id(self, start: bytes, size: int) -> bytes | None:
         header, first = levelled.header_of(start, levelled.Kind.EVALUATION_KEYS), self.shapes.shapes[0]

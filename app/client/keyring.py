@@ -32,7 +32,7 @@ Passphrase: TypeAlias = str | Callable[[], str] | None
 
 
 def default_folder() -> Path:
-    """`CLOAKWORK_HOME`, else the folder for user data of the desktop standard."""
+    """Returns `CLOAKWORK_HOME`, else the folder for user data of the desktop standard."""
     if HOME_VARIABLE in os.environ:
         return Path(os.environ[HOME_VARIABLE])
     base = os.environ.get("XDG_DATA_HOME")
@@ -75,7 +75,7 @@ class Keyring:
     @overload
     def key(self, kind: KeyKind[Key], progress: Progress = None, server: str = "") -> Key: ...
     def key(self, kind: str | KeyKind[Any], progress: Progress = None, server: str = "") -> Any:
-        """The key of a parameter set; made and saved when there is none.
+        """Returns the key of a parameter set; made and saved when there is none.
 
         Args:
             kind: the name of a set of look-ups, or which key is meant.
@@ -94,7 +94,7 @@ class Keyring:
             return self._open[name]
 
     def evaluation_keys(self, kind: str | KeyKind[Any], progress: Progress = None, server: str = "") -> Path:
-        """The file that a server gets. Always the same bytes, so that an upload can be resumed or skipped.
+        """Returns the file that a server gets. Always the same bytes, so that an upload can be resumed or skipped.
 
         Made again where they are missing, damaged, of an earlier release or of another secret key.
         """
@@ -165,14 +165,14 @@ class TemporaryKeyring(Keyring):
 
 
 def server_name(url: str) -> str:
-    """The same for all ways to write the URL of a server: what its keys and pins are found by."""
+    """Returns the same for all ways to write the URL of a server: what its keys and pins are found by."""
     parts = urlsplit(url)
     port = parts.port or _PORTS.get(parts.scheme, 0)
     return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}{parts.path.rstrip('/')}"
 
 
 def key_name(name: str, server: str) -> str:
-    """Of the files of a key: with the server's host, and a digest of its whole address."""
+    """Names the files of a key: with the server's host, and a digest of its whole address."""
     if not server:
         return name
     host = "".join(
@@ -184,7 +184,7 @@ def key_name(name: str, server: str) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """In hexadecimal, of a file's bytes."""
+    """Digests a file's bytes, in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -224,12 +224,12 @@ def _publish(key: SecretKey, path: Path, word: str) -> bool:
 
 def _require_private(path: Path, mode: str) -> None:
     """As ssh does; a link is what it leads to."""
-    found = path.stat()
-    if found.st_mode & _OTHERS:
+    status = path.stat()
+    if status.st_mode & _OTHERS:
         raise ParameterError(
-            f"keys: expected that only you can open {path}, but its mode is {stat.S_IMODE(found.st_mode):03o}; run 'chmod {mode} {path}'"
+            f"keys: expected that only you can open {path}, but its mode is {stat.S_IMODE(status.st_mode):03o}; run 'chmod {mode} {path}'"
         )
-    if os.geteuid() not in (0, found.st_uid):
+    if os.geteuid() not in (0, status.st_uid):
         raise ParameterError(
             f"keys: {path} belongs to another user; use a folder of your own (--keys, or {HOME_VARIABLE})"
         )

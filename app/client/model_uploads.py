@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from cloakwork.app.client.conversations import Progress, json_of
 from cloakwork.app.client.errors import ServiceError
-from cloakwork.app.client.exchange import Conversation, FileBody, Request
+from cloakwork.app.client.exchange import ClientRequest, Conversation, FileBody
 from cloakwork.app.client.keyring import sha256_of
 from cloakwork.fhe_core.errors import ParameterError
 
@@ -30,7 +30,7 @@ def add_model(
     """
     size = path.stat().st_size
     if not size:
-        raise ParameterError(f"{path}: expected a compiled model or an index, the file is empty")
+        raise ParameterError(f"{path}: expected a compiled model or an index, got an empty file")
     chosen, headers = path.stem if name is None else name, {"Fhe-Artefact-Sha256": sha256_of(path)}
     body = FileBody(path, size, lambda done: progress("upload", done, size))
     number = 0 if version is not None else (yield from _next_version(chosen))
@@ -40,7 +40,7 @@ def add_model(
         options = "" if load else "?load=false"
         # Sent again where no answer came: the same bytes twice are one version.
         accepted = _TAKEN if version is None and attempt + 1 < _NUMBERS else ()
-        response = yield Request("PUT", place + options, headers=headers, content=body, accepted=accepted)
+        response = yield ClientRequest("PUT", place + options, headers=headers, content=body, accepted=accepted)
         if response.status not in _TAKEN:
             return json_of(response)
     raise AssertionError("the last attempt returns or raises")
@@ -48,7 +48,7 @@ def add_model(
 
 def _next_version(name: str) -> Conversation[int]:
     """After every number that is or was one."""
-    response = yield Request("POST", "/v2/repository/index", most_bytes=_LONG_LIST)
+    response = yield ClientRequest("POST", "/v2/repository/index", most_bytes=_LONG_LIST)
     entries = _list_of(response.content)
     numbers = [str(entry.get("version")) for entry in entries if entry.get("name") == name]
     return 1 + max((int(number) for number in numbers if number.isdecimal() and len(number) <= _MOST_DIGITS), default=0)
@@ -58,7 +58,7 @@ def _list_of(content: bytes) -> list[dict[str, Any]]:
     try:
         entries = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise ServiceError("the server answered with something else than JSON; is it a cloakwork server?") from error
+        raise ServiceError("expected JSON from the server, got something else; is it a cloakwork server?") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ServiceError("the server answered with something else than a list; is it a cloakwork server?")
+        raise ServiceError("expected a list from the server, got something else; is it a cloakwork server?")
     return entries

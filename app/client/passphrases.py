@@ -1,4 +1,4 @@
-"""Which passphrases are too easy to guess for a secret key on a disk that others may get hold of."""
+"""Strength of passphrases: refuses those that are too easy to guess."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _COMMON: Final = frozenset(_WORDS.split())
 
 
 def weakness(passphrase: str) -> str | None:
-    """Why a passphrase is weak; None: it is not. Nothing of it is in the text."""
+    """Says why a passphrase is weak; None: it is not. nothing of it is in the text."""
     if len(passphrase) < _FEWEST_CHARACTERS:
         return f"it has fewer than {_FEWEST_CHARACTERS} characters"
     if len(set(passphrase)) < _FEWEST_DIFFERENT:
@@ -66,7 +66,7 @@ def weakness(passphrase: str) -> str | None:
 
 
 def check_passphrase(passphrase: str) -> None:
-    """WeakPassphraseError for one that is too easy to guess, unless the environment says CLOAKWORK_WEAK_PASSPHRASE=1."""
+    """Raises WeakPassphraseError for one that is too easy to guess, unless the environment says CLOAKWORK_WEAK_PASSPHRASE=1."""
     reason = None if os.environ.get(WEAK_VARIABLE) == "1" else weakness(passphrase)
     if reason is not None:
         raise WeakPassphraseError(
@@ -87,9 +87,9 @@ def _is_of_common_words(text: str) -> bool:
 
 
 def _joined(text: str) -> list[set[str]]:
-    """The beginnings of a text that are one, two or three common words."""
+    """Returns the beginnings of a text that are one, two or three common words."""
     reached = {""}
-    found = []
+    beginnings = []
     for _ in range(3):
         reached = {
             text[: len(start) + length]
@@ -97,8 +97,8 @@ def _joined(text: str) -> list[set[str]]:
             for length in range(1, len(text) - len(start) + 1)
             if text[len(start) : len(start) + length] in _COMMON
         }
-        found.append(reached)
-    return found
+        beginnings.append(reached)
+    return beginnings
 
 
 def _without_runs(text: str) -> str:

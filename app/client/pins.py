@@ -1,4 +1,4 @@
-"""What the models of servers were at first use: a server that shows another program or other steps under the same name does not go unnoticed.
+"""Pins of models at first use: a client notices when a server shows another program or other steps under the same name.
 
 One file in the folder of keys. Each pin is authenticated by the secret key that its model uses, so that nobody without it writes one; a checksum
 finds damage of the file.
@@ -25,7 +25,7 @@ _MOST_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True)
 class Pin:
-    """Of one version of a model of a server. Digests and codes are hexadecimal.
+    """The pin of one version of a server's model. Digests and codes are hexadecimal.
 
     Attributes:
         server: the URL that the client was given.
@@ -44,7 +44,7 @@ class Pin:
     code: str = ""
 
     def signed(self, key: SecretKey) -> Pin:
-        """With its code."""
+        """Returns the pin with its code."""
         return replace(self, code=key.authentication_code(self._message()).hex())
 
     def is_of(self, key: SecretKey) -> bool:
@@ -52,7 +52,7 @@ class Pin:
         return hmac.compare_digest(self.signed(key).code, self.code)
 
     def says_the_same(self, other: Pin) -> bool:
-        """Of the model: its key may be another one, where the user shares keys now and did not before."""
+        """Compares two pins of the model: its key may be another one, where the user shares keys now and did not before."""
         return (self.program, self.specification) == (other.program, other.specification)
 
     def _message(self) -> bytes:
@@ -66,19 +66,19 @@ class Pins:
         self._pins: tuple[Pin, ...] = ()
 
     def of(self, server: str, model: str) -> dict[str, Pin]:
-        """By version."""
+        """Returns pins by version."""
         return {pin.version: pin for pin in self.all() if (pin.server, pin.model) == (server, model)}
 
     def all(self) -> tuple[Pin, ...]:
-        """Every pin. SerializationError: the file is damaged."""
+        """Returns every pin. SerializationError: the file is damaged."""
         return self._pins
 
     def put(self, pin: Pin) -> None:
-        """In place of one of the same server, model and version."""
+        """Stores a pin in place of one of the same server, model and version."""
         self._change((pin,), pin.server, pin.model, pin.version)
 
     def forget(self, server: str, model: str) -> None:
-        """Of all versions."""
+        """Deletes the pins of all versions."""
         self._change((), server, model, None)
 
     def _change(self, new: tuple[Pin, ...], server: str, model: str, version: str | None) -> None:
@@ -86,7 +86,7 @@ class Pins:
 
 
 class PinFile(Pins):
-    """In a folder of keys, which only the user can open; any number of processes may use it."""
+    """The file of pins in a folder of keys, which only the user can open; any number of processes may use it."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class PinFile(Pins):
             return _pins_of(json.loads(data) if len(data) <= _MOST_BYTES else None)
         except (KeyError, RecursionError, TypeError, ValueError) as error:
             raise SerializationError(
-                f"{self.path}: expected what models of servers were at first use, the file is damaged; restore it, or remove it to trust the "
+                f"{self.path}: expected the pins of models at first use, got a damaged file; restore it, or remove it to trust the "
                 "models that servers show now"
             ) from error
 
@@ -125,7 +125,7 @@ def _changed(
 
 
 def _pins_of(fields: Any) -> tuple[Pin, ...]:
-    """ValueError, KeyError or TypeError for what `PinFile` does not write."""
+    """Raises ValueError, KeyError or TypeError for what `PinFile` does not write."""
     if fields["cloakwork_pins"] != _FORMAT or fields["sha256"] != _checksum(fields["pins"]):
         raise ValueError("another format or checksum")
     pins = tuple(Pin(**each) for each in fields["pins"])

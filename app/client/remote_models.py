@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,7 +22,12 @@ from cloakwork.fhe_core.levelled.several import joined_bytes, split_bytes
 from cloakwork.fhe_core.parameters import ParameterSet, ciphertext_bytes, is_insecure, parameter_set, word_dtype
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.batches.client import BatchClient, key_parts
-from cloakwork.models.client_steps import named_inputs, named_outputs
+from cloakwork.models.batches.decisions import Votes
+from cloakwork.models.client_steps import OutputStep, Stage, named_inputs, named_outputs
+from cloakwork.models.client_steps.answers import Pick, Transform
+from cloakwork.models.client_steps.checks import STAGES
+from cloakwork.models.client_steps.running import FROM_SCORES
+from cloakwork.models.graph.last_steps import Softmax
 from cloakwork.models.neighbours.client import NeighbourClient
 from cloakwork.models.program.client_specification import ClientSpecification
 
@@ -34,7 +39,7 @@ _QUERY_WORDS: Final = 1 << 26  # of a query of a model for batches, and twice it
 
 @dataclass(frozen=True)
 class RemoteModel(ABC):
-    """Its newest (or the asked) version."""
+    """A model of a server, in its newest or the requested version."""
 
     name: str
     version: str
@@ -66,7 +71,7 @@ class RemoteModel(ABC):
         """Whether its parameter set is for tests."""
 
     def require_answer(self, most_bytes: int) -> None:
-        """ParameterError for a model whose answer to one sample is larger than that."""
+        """Raises ParameterError for a model whose answer to one sample is larger than that."""
         if self.answer_bytes(1) > most_bytes:
             raise ParameterError(
                 f"model '{self.name}': its answer to one sample would have {self.answer_bytes(1):,} bytes, more than {most_bytes:,}; pass "
@@ -75,23 +80,35 @@ class RemoteModel(ABC):
 
     @abstractmethod
     def answer_bytes(self, samples: int) -> int:
-        """The most that an answer has for so many samples of one request."""
+        """Returns the most bytes that an answer to `samples` samples of one request has."""
 
     def samples_together(self, most: int) -> int:
-        """In one request. Args: most: all samples."""
+        """Returns the number of samples in one request. Args: most: all samples."""
         largest = self.facts.get("largest_batch")
         return largest if type(largest) is int and largest > 0 else most
 
     @abstractmethod
     def rows(self, x: Any) -> NDArray[Any]:
-        """Samples as they are encrypted, [samples, numbers]. Args: x: as `Client.score` takes them. Raises: ShapeError."""
+        """Returns samples as they are encrypted, [samples, numbers]. Args: x: as `Client.score` takes them. Raises: ShapeError."""
 
     @abstractmethod
     def encrypt(self, key: Any, rows: NDArray[Any]) -> bytes: ...
 
     @abstractmethod
-    def decrypt(self, key: Any, answer: bytes, rows: NDArray[Any]) -> Any:
-        """Predictions. Args: rows: that were asked."""
+    def decrypt(self, key: Any, answer: bytes, rows: NDArray[Any], output: Stage = "labels") -> Any:
+        """Returns predictions. Args: rows: that were asked; output: as of `require_output`."""
+
+    @abstractmethod
+    def outputs(self) -> Sequence[Stage]:
+        """Lists what can be asked of an answer."""
+
+    def require_output(self, output: Stage) -> None:
+        """Refuses an output. ParameterError: the model tells no "scores" or "probabilities", or there is no such output."""
+        told = self.outputs()
+        if output not in told:
+            raise ParameterError(
+                f"model '{self.name}': expected output {' or '.join(map(repr, told))}, which is what it tells, got {output!r}"
+            )
 
 
 @dataclass(frozen=True)
@@ -123,7 +140,7 @@ class RemoteProgram(RemoteModel):
         return _FRAME_BYTES + ciphertexts * ciphertext_bytes(self.lookup_set)
 
     def samples_together(self, most: int) -> int:
-        """Whatever the server takes, as many as fit the memory of a small machine."""
+        """Returns samples for one request: whatever the server takes, as many as fit the memory of a small machine."""
         parameters = self.lookup_set
         packed = (
             -(-math.prod(self.specification.input_shape) // parameters.polynomial_size) * parameters.polynomial_size
@@ -140,9 +157,12 @@ class RemoteProgram(RemoteModel):
     def encrypt(self, key: ClientKey, rows: NDArray[Any]) -> bytes:
         return self.specification.encrypt_phases(key, rows).to_bytes()
 
-    def decrypt(self, key: ClientKey, answer: bytes, rows: NDArray[Any]) -> Any:
+    def decrypt(self, key: ClientKey, answer: bytes, rows: NDArray[Any], output: Stage = "labels") -> Any:
         result = load_results(answer, parameters=key.parameters)
-        return self.specification.decrypt(key, result, samples=len(rows))
+        return self.specification.decrypt(key, result, output=output, samples=len(rows))
+
+    def outputs(self) -> Sequence[Stage]:
+        return _told(self.specification.output_steps)
 
 
 @dataclass(frozen=True)
@@ -187,14 +207,17 @@ class RemoteIndex(RemoteModel):
         (integers,) = rows
         return self.specification.encrypt_integers(key, integers).to_bytes()
 
-    def decrypt(self, key: LevelledClientKey, answer: bytes, rows: NDArray[Any]) -> Any:
+    def outputs(self) -> Sequence[Stage]:
+        return ("labels",)
+
+    def decrypt(self, key: LevelledClientKey, answer: bytes, rows: NDArray[Any], output: Stage = "labels") -> Any:
         client = self.specification
-        found = LevelledCiphertexts.from_bytes(answer, key.parameters)
-        if len(found) != client.answer_ciphertexts:
+        ciphertexts = LevelledCiphertexts.from_bytes(answer, key.parameters)
+        if len(ciphertexts) != client.answer_ciphertexts:
             raise ServiceError(
-                f"answer: expected the scores of {client.rows} rows in {client.answer_ciphertexts} ciphertexts, got {len(found)}"
+                f"answer: expected the scores of {client.rows} rows in {client.answer_ciphertexts} ciphertexts, got {len(ciphertexts)}"
             )
-        return client.decide(client.scores(key, found, rows[0])[None], rows)
+        return client.decide(client.scores(key, ciphertexts, rows[0])[None], rows)
 
 
 @dataclass(frozen=True)
@@ -242,13 +265,18 @@ class RemoteBatch(RemoteModel):
         queries = self.specification.encrypt_integers(key_parts(key), rows)
         return joined_bytes([each.to_bytes() for each in queries])
 
-    def decrypt(self, key: Any, answer: bytes, rows: NDArray[Any]) -> Any:
+    def outputs(self) -> Sequence[Stage]:
+        return _told_by(self.specification)
+
+    def decrypt(self, key: Any, answer: bytes, rows: NDArray[Any], output: Stage = "labels") -> Any:
         client, keys = self.specification, key_parts(key)
         parts = split_bytes(answer, wire.Kind.CIPHERTEXTS)
         if len(parts) != len(keys):
             raise ServiceError(f"answer: expected ciphertexts of {len(keys)} plaintext moduli, got {len(parts)}")
-        found = [LevelledCiphertexts.from_bytes(each, own.parameters) for each, own in zip(parts, keys, strict=True)]
-        return client.decide(client.scores(client.outputs(keys, found, len(rows)), rows))
+        ciphertexts = [
+            LevelledCiphertexts.from_bytes(each, own.parameters) for each, own in zip(parts, keys, strict=True)
+        ]
+        return client.decide(client.scores(client.outputs(keys, ciphertexts, len(rows)), rows), output)
 
 
 @dataclass(frozen=True)
@@ -257,12 +285,29 @@ class RemoteBatchProgram(RemoteProgram):
 
     decisions: BatchClient
 
-    def decrypt(self, key: ClientKey, answer: bytes, rows: NDArray[Any]) -> Any:
-        return self.decisions.decide(np.asarray(super().decrypt(key, answer, rows)))
+    def decrypt(self, key: ClientKey, answer: bytes, rows: NDArray[Any], output: Stage = "labels") -> Any:
+        return self.decisions.decide(np.asarray(super().decrypt(key, answer, rows)), output)
+
+    def outputs(self) -> Sequence[Stage]:
+        return _told_by(self.decisions)
+
+
+def _told_by(client: BatchClient) -> Sequence[Stage]:
+    return ("labels", "scores") if isinstance(client.after, Votes) else _told(client.after)
+
+
+def _told(steps: Sequence[OutputStep]) -> Sequence[Stage]:
+    """All but scores that were not sent, and probabilities that are none: decision values, logits, values of regressors."""
+    if any(isinstance(step, Pick) for step in steps):
+        return ("labels",)
+    classifies = any(isinstance(step, FROM_SCORES) for step in steps)
+    decisions = any(isinstance(step, Transform) and step.name == "decision" for step in steps)
+    softmax = any(isinstance(step, Softmax) for step in steps)
+    return STAGES if softmax or (classifies and not decisions) else ("labels", "scores")
 
 
 def _digest_of_file(name: str, facts: Mapping[str, Any]) -> bytes:
-    """Of the model's file, as the server says. Raises: ServiceError: it says none."""
+    """Returns the digest of the model's file, as the server says. Raises: ServiceError: it says none."""
     try:
         return bytes.fromhex(facts["program_digest"])
     except (KeyError, TypeError, ValueError) as error:
@@ -279,14 +324,14 @@ def _one_input(name: str, x: Any) -> Any:
 
 
 def require_samples(x: Any) -> None:
-    """ShapeError for none at all, which no model takes."""
+    """Raises ShapeError for none at all, which no model takes."""
     samples = None if isinstance(x, Mapping) else _array(x)
     if samples is not None and (np.ndim(samples) == 0 or len(samples) == 0):
         raise ShapeError(f"input: expected samples first, at least one, got shape {list(np.shape(samples))}")
 
 
 def _array(x: Any) -> Any:
-    """A table as it is, with the names of its columns; None for arrays of different shapes, which only a model of several inputs takes.
+    """Returns a table as it is, with the names of its columns; None for arrays of different shapes, which only a model of several inputs takes.
 
     Lists with a text in them keep the types of their cells: they are no array of texts, which models of numbers refuse.
     """

@@ -1,4 +1,4 @@
-"""What scoring gave, and what it cost."""
+"""Scores, and what they cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Scores:
 
     @property
     def samples(self) -> int:
-        """How many were scored."""
+        """The count of scored samples."""
         several = isinstance(self.predictions, dict)
         return len(next(iter(self.predictions.values())) if several else self.predictions)
 
@@ -32,7 +32,7 @@ class Scores:
 
     @staticmethod
     def joined(parts: list[Scores]) -> Scores:
-        """Of several requests, in their order; times and bytes are sums."""
+        """Joins the scores of several requests, in their order; times and bytes are sums."""
         return Scores(
             joined([part.predictions for part in parts]),
             sum(part.seconds for part in parts),

@@ -44,7 +44,7 @@ class Table:
 
 
 def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
-    """Arrays [samples, ..] by name from a .npz file (`numpy.savez`): the samples of a model of several inputs.
+    """Returns arrays [samples, ..] by name from a .npz file (`numpy.savez`): the samples of a model of several inputs.
 
     Raises:
         ShapeError: no such file, or arrays of something else than numbers.
@@ -76,13 +76,13 @@ def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _check_size(path: Path, file: Any) -> None:
-    """That what a compressed file unfolds to is bounded."""
+    """Checks that what a compressed file unfolds to is bounded."""
     if sum(member.file_size for member in file.zip.infolist()) > MOST_BYTES:
         raise ShapeError(f"{path}: expected at most {MOST_BYTES >> 20} MiB of numbers; score it in several files")
 
 
 def read_samples(path: Path, header: bool | None = None) -> Table:
-    """A .npy file of numbers, or text with commas, semicolons or tabs and a first line of names if there are any.
+    """Reads a .npy file of numbers, or text with commas, semicolons or tabs and a first line of names if there are any.
 
     Empty cells and "?" are missing values (NaN).
 
@@ -108,13 +108,13 @@ def read_samples(path: Path, header: bool | None = None) -> Table:
     except UnicodeDecodeError as error:
         raise ShapeError(f"{path}: expected text in UTF-8 (or a .npy file); it holds something else") from error
     if not lines:
-        raise ShapeError(f"{path}: expected at least one sample, the file is empty")
+        raise ShapeError(f"{path}: expected at least one sample, got an empty file")
     if header is None:
         header = _has_names(path, lines)
     names = tuple(cell.strip() for cell in lines[0][1]) if header else None
     rows = lines[1:] if header else lines
     if not rows:
-        raise ShapeError(f"{path}: expected at least one sample after the line of names, found none")
+        raise ShapeError(f"{path}: expected at least one sample after the line of names, got none")
     width = len(lines[0][1])
     for number, cells in rows:
         if len(cells) != width:
@@ -125,7 +125,7 @@ def read_samples(path: Path, header: bool | None = None) -> Table:
 
 
 def _lines(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    """Numbered lines that hold something."""
+    """Yields numbered lines that hold something."""
     first = text.lstrip("\r\n").split("\n", 1)[0]
     delimiter = max(",;\t", key=first.count)
     reader = csv.reader(text.splitlines(), delimiter=delimiter, skipinitialspace=True)
@@ -138,7 +138,7 @@ def _lines(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _has_names(path: Path, lines: list[tuple[int, list[str]]]) -> bool:
-    """ShapeError where either guess could lose a sample, or make one of a line of names."""
+    """Raises ShapeError where either guess could lose a sample, or make one of a line of names."""
     first, others = [cell.strip() for cell in lines[0][1]], [cells for _, cells in lines[1:]]
     counts = [str(number) for number in range(len(first))]
     if len(first) > 1 and first == counts and others:
@@ -156,7 +156,7 @@ def _has_names(path: Path, lines: list[tuple[int, list[str]]]) -> bool:
 
 
 def _typed(rows: list[list[str]]) -> NDArray[Any]:
-    """Columns of numbers as numbers; any other column as text."""
+    """Returns columns of numbers as numbers; any other column as text."""
     columns = [_column(column) for column in zip(*rows, strict=True)]
     if all(column.dtype.kind == "f" for column in columns):
         return np.stack(columns, axis=1)

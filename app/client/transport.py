@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from cloakwork.app.client.answer_limits import Body, check_head, late, seconds_until_answer
 from cloakwork.app.client.errors import ConnectionLostError, UntrustedError, error_of, retry_after
 from cloakwork.app.client.event_stream import EventParser, goes_on
-from cloakwork.app.client.exchange import Conversation, FileBody, Request, Response, T
+from cloakwork.app.client.exchange import ClientRequest, Conversation, FileBody, Response, T
 from cloakwork.fhe_core.errors import ParameterError, UnsupportedError, how_to_install
 
 try:
@@ -35,7 +35,7 @@ _PASSING: Final = (429, 502, 503, 504)  # statuses that may be others a moment l
 
 
 def checked_url(url: str, has_token: bool, allow_plain_http: bool) -> str:
-    """A token in clear over a network is a token given away."""
+    """Checks a URL: a token in clear over a network is a token given away."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ParameterError(f"url: expected http://HOST:PORT or https://HOST, got '{url}'")
@@ -73,7 +73,7 @@ def _options(url: str, api_key: str | None, timeout: float, verify: Any) -> dict
 
 
 def _pause(attempt: int, response: Response | None) -> float:
-    """Seconds before the next attempt: what the server asks for, else twice as long every time, scattered."""
+    """Returns seconds before the next attempt: what the server asks for, else twice as long every time, scattered."""
     asked = None if response is None else retry_after(dict(response.headers))
     if asked is not None:
         return min(asked, _LONGEST_PAUSE_SECONDS)
@@ -82,14 +82,14 @@ def _pause(attempt: int, response: Response | None) -> float:
 
 
 class _Attempts:
-    """How often a request is sent: again after an answer that may be another one later, or none at all, as long as patience lasts."""
+    """Attempts of a request: it is sent again after an answer that may be another one later, or none at all, as long as patience lasts."""
 
-    def __init__(self, request: Request, timeout: float) -> None:
+    def __init__(self, request: ClientRequest, timeout: float) -> None:
         self._request, self._count = request, 0
         self._end = time.monotonic() + seconds_until_answer(request, timeout)
 
     def pause(self, response: Response | None) -> float | None:
-        """Seconds until the next one; None: there is none."""
+        """Returns seconds until the next one; None: there is none."""
         self._count += 1
         if self._count >= ATTEMPTS or not self._request.repeatable:
             return None
@@ -99,7 +99,7 @@ class _Attempts:
         return pause if time.monotonic() + pause < self._end else None
 
 
-def _checked(request: Request, response: Response) -> Response:
+def _checked(request: ClientRequest, response: Response) -> Response:
     if response.status >= 400 and response.status not in request.accepted:
         raise error_of(response.status, dict(response.headers), response.content)
     return response
@@ -118,7 +118,7 @@ _CUT: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)  # 
 
 
 def _require_trust(url: str, lost: httpx.TransportError) -> None:
-    """UntrustedError where that is why: trying again does not help."""
+    """Raises UntrustedError where that is why: trying again does not help."""
     error: BaseException | None = lost
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -140,14 +140,14 @@ class _Watch:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """As httpx calls it: new connections."""
+        """Follows new connections, as httpx calls it."""
         stream = info.get("return_value") if event.endswith((".connect_tcp.complete", ".start_tls.complete")) else None
         if stream is not None and (connection := stream.get_extra_info("socket")) is not None:
             self._sockets.add(connection)
 
     @contextmanager
     def until(self, url: str, seconds: float) -> Iterator[None]:
-        """MisbehavingServerError for a block that takes longer."""
+        """Raises MisbehavingServerError for a block that takes longer."""
         ended = threading.Event()
         timer = threading.Timer(seconds, self._end, (ended,))
         timer.daemon = True
@@ -193,7 +193,7 @@ class SyncTransport:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
-    def _exchange(self, request: Request) -> Response:
+    def _exchange(self, request: ClientRequest) -> Response:
         attempts = _Attempts(request, self._timeout)
         while True:
             response, lost = None, None
@@ -207,7 +207,7 @@ class SyncTransport:
                 return _last(request, response, lost)
             time.sleep(pause)
 
-    def _once(self, request: Request) -> Response:
+    def _once(self, request: ClientRequest) -> Response:
         seconds = seconds_until_answer(request, self._timeout)
         asked = self._http.build_request(
             request.method, request.path, extensions={"trace": self._watch.trace}, **_arguments(request)
@@ -244,8 +244,8 @@ class AsyncTransport:
         await self._http.aclose()
 
     async def carry_out(self, conversation: Conversation[T]) -> T:
-        """As SyncTransport; encryption and decryption, which happen inside the generator, run in a thread."""
-        step: Callable[[], Request] = partial(next, conversation)
+        """Carries out a conversation as SyncTransport does; encryption and decryption, which happen inside the generator, run in a thread."""
+        step: Callable[[], ClientRequest] = partial(next, conversation)
         while True:
             request = await asyncio.to_thread(_advance, step)
             if isinstance(request, _End):
@@ -257,7 +257,7 @@ class AsyncTransport:
             else:
                 step = partial(conversation.send, response)
 
-    async def _exchange(self, request: Request) -> Response:
+    async def _exchange(self, request: ClientRequest) -> Response:
         attempts = _Attempts(request, self._timeout)
         while True:
             response, lost = None, None
@@ -271,7 +271,7 @@ class AsyncTransport:
                 return _last(request, response, lost)
             await asyncio.sleep(pause)
 
-    async def _once(self, request: Request) -> Response:
+    async def _once(self, request: ClientRequest) -> Response:
         seconds = seconds_until_answer(request, self._timeout)
         asked = self._http.build_request(request.method, request.path, **_arguments(request, _async_pieces))
         try:
@@ -298,8 +298,8 @@ class AsyncTransport:
             await answer.aclose()
 
 
-def _last(request: Request, response: Response | None, lost: ConnectionLostError | None) -> Response:
-    """What the last attempt gave."""
+def _last(request: ClientRequest, response: Response | None, lost: ConnectionLostError | None) -> Response:
+    """Returns what the last attempt gave."""
     if response is not None:
         return _checked(request, response)
     assert lost is not None
@@ -311,7 +311,7 @@ class _End:
         self.value = value
 
 
-def _advance(step: Callable[[], Request]) -> Request | _End:
+def _advance(step: Callable[[], ClientRequest]) -> ClientRequest | _End:
     """StopIteration does not pass through a future."""
     try:
         request = step()
@@ -320,8 +320,8 @@ def _advance(step: Callable[[], Request]) -> Request | _End:
     return request
 
 
-def _arguments(request: Request, pieces: Callable[[FileBody], Any] = FileBody.pieces) -> dict[str, Any]:
-    """`pieces`: how the client of httpx takes a body that is read as it is sent."""
+def _arguments(request: ClientRequest, pieces: Callable[[FileBody], Any] = FileBody.pieces) -> dict[str, Any]:
+    """Returns `pieces`: how the client of httpx takes a body that is read as it is sent."""
     arguments: dict[str, Any] = {"headers": dict(request.headers)}
     if isinstance(request.content, FileBody):
         arguments["content"] = pieces(request.content)

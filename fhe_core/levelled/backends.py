@@ -1,4 +1,4 @@
-"""Where levelled arithmetic runs: words of the host, or of a CUDA device. The same residues either way."""
+"""Back ends of levelled arithmetic: words of the host, or of a CUDA device. The same residues either way."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LevelledBackend(Protocol):
     def keys(self, expanded: dict[int, _engine.LevelledPrepared]) -> dict[int, AnyPrepared]: ...
     def transform(self, words: Words) -> AnyWords: ...
     def coefficients(self, words: AnyWords) -> Words:
-        """The inverse, on the host."""
+        """Computes the inverse, on the host."""
 
     def table(self, chunks: Iterable[Words], shape: tuple[int, int, int, int]) -> AnyPrepared:
         """Prepares coefficients: chunks [.., level, N], in order, of a table [rows, terms, level, N]."""
@@ -44,17 +44,17 @@ class LevelledBackend(Protocol):
     def scale(self, words: AnyWords, factor: int) -> AnyWords: ...
     def products(self, words: AnyWords, prepared: AnyPrepared, progress: Progress = None) -> AnyWords: ...
     def combine(self, words: AnyWords, weights: NDArray[np.int64]) -> AnyWords:
-        """[terms, parts, level, N] by integers [rows, terms], the absolute values of a row below 2^25 together: [rows, parts, level, N]."""
+        """Multiplies [terms, parts, level, N] by integers [rows, terms], each row's absolute values below 2^25 together."""
 
     def multiply(self, a: AnyWords, b: AnyWords) -> AnyWords: ...
     def automorphism(self, words: AnyWords, g: int) -> AnyWords: ...
     def keyswitch(self, words: AnyWords, key: AnyPrepared) -> AnyWords: ...
     def modulus_switch(self, words: AnyWords, keep: int) -> AnyWords: ...
     def part(self, words: AnyWords, number: int) -> AnyWords:
-        """[batch, parts, level, N] -> [batch, level, N]."""
+        """Splits [batch, parts, level, N] -> [batch, level, N]."""
 
     def from_parts(self, parts: Sequence[AnyWords]) -> AnyWords:
-        """The other way."""
+        """Joins the parts."""
 
     def concatenate(self, words: Sequence[AnyWords]) -> AnyWords: ...
     def take(self, words: AnyWords, first: int, last: int) -> AnyWords: ...
@@ -62,7 +62,7 @@ class LevelledBackend(Protocol):
         """Other leading dimensions."""
 
     def synchronize(self, words: AnyWords) -> None:
-        """Until they are computed."""
+        """Waits until they are computed."""
 
 
 class CpuBackend:
@@ -101,7 +101,7 @@ class CpuBackend:
         return self._engine.products(words, prepared, self._threads, progress)
 
     def combine(self, words: Words, weights: NDArray[np.int64]) -> Words:
-        """By NumPy's matrix product, in whose threads: sums of words below 2^28 with such weights are exact in doubles."""
+        """Combines by NumPy's matrix product, in whose threads: sums of words below 2^28 with such weights are exact in doubles."""
         terms, parts, level, size = words.shape
         factors, found = weights.astype(np.float64), np.empty((len(weights), parts, level, size), dtype=np.uint32)
         columns = max(1, _NUMBERS_AT_ONCE // max(terms, len(weights)))
@@ -191,7 +191,7 @@ class CudaBackend:
         return found
 
     def combine(self, words: _engine.CudaLevelledWords, weights: NDArray[np.int64]) -> _engine.CudaLevelledWords:
-        """As products with constant polynomials, some rows of them at a time."""
+        """Combines as products with constant polynomials, some rows of them at a time."""
         terms, parts, level, size = words.shape
         flat, found = words.reshape((terms, parts)), []
         rows_at_once = max(1, _WORDS_AT_ONCE // (terms * level * size))

@@ -71,7 +71,7 @@ def rounding_variance(size: int, lookups: ParameterSet, level: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ToLookupsKey:
-    """What takes ciphertexts of levelled arithmetic to look-ups: the levelled secret, digit by digit, under the key of the look-ups. Public.
+    """The key from levelled arithmetic to look-ups: the levelled secret, digit by digit, under the key of the look-ups. Public.
 
     Attributes:
         key_id: of the levelled key.
@@ -125,7 +125,7 @@ class ToLookupsKey:
 
 @dataclass(frozen=True, eq=False)
 class FromLookupsKeys(LevelledEvaluationKeys):
-    """What takes look-ups' ciphertexts to levelled arithmetic: keys from z_i(X^R) by `component`, and for the automorphisms of packing. Public.
+    """The keys from look-ups to levelled arithmetic: keys from z_i(X^R) by `component`, and for the automorphisms of packing. Public.
 
     Attributes:
         lookups_digest, lookups_key_id: of the look-ups' set and key.

@@ -77,7 +77,7 @@ class CellTable:
         return self._table.nbytes
 
     def used_by(self, evaluator: LevelledEvaluator) -> CellTable:
-        """The same rows, in the same memory, for an evaluator of the same parameters and device with other keys."""
+        """Returns the same rows, in the same memory, for an evaluator of the same parameters and device with other keys."""
         made = copy(self)
         made._evaluator, made._table = evaluator, self._table.used_by(evaluator)
         return made
@@ -133,7 +133,7 @@ class CellTable:
 
 
 def cell_products_noise(layout: CellLayout, levels: CellLevels, norm1: float, norm2: float) -> tuple[Noise, Noise]:
-    """The noise of products, before they are divided, and of answers of a `CellTable`, without a table.
+    """Returns the noise of products, before they are divided, and of answers of a `CellTable`, without a table.
 
     Args:
         norm1, norm2: the largest of a block: the sum of all absolute entries, and the root of the sum of their squares.

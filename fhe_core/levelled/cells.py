@@ -27,7 +27,7 @@ EMPTY: Final = -1  # a place without a cell
 
 @dataclass(frozen=True)
 class CellLayout:
-    """How a table's cells lie in blocks.
+    """The layout of a table's cells in blocks.
 
     Args:
         features: numbers of a row.
@@ -113,7 +113,7 @@ class CellLayout:
         return False
 
     def query(self, vector: ArrayLike, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The polynomial of a query, for the client to encrypt: its numbers, then the selectors [choice, block, place].
+        """Returns the polynomial of a query, for the client to encrypt: its numbers, then the selectors [choice, block, place].
 
         Args:
             vector: integers [features].

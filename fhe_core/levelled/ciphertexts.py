@@ -52,7 +52,7 @@ class LevelledCiphertexts:
         return int(self.words.nbytes)
 
     def to_host(self) -> LevelledCiphertexts:
-        """With words of numpy."""
+        """Copies to words of numpy."""
         return replace(self, words=on_host(self.words))
 
     def rounded(self, bits: int) -> LevelledCiphertexts:
@@ -113,7 +113,7 @@ class SeededLevelledCiphertexts:
         return len(self.bodies)
 
     def expand(self) -> LevelledCiphertexts:
-        """With their masks, drawn from the seed."""
+        """Expands the masks from the seed."""
         words = self.parameters.engine.expand(self.seed, self.bodies)
         noise = fresh(self.parameters).plus(dropped(self.parameters, self.dropped_bits, 1), independent=True)
         return LevelledCiphertexts(self.parameters, self.key_id, words, 1, noise)
@@ -123,7 +123,7 @@ class SeededLevelledCiphertexts:
         return replace(self, bodies=without_bits(self.parameters, self.bodies, bits), dropped_bits=bits)
 
     def to_bytes(self) -> bytes:
-        """An object of the wire format, which `from_bytes` reads."""
+        """Writes an object of the wire format, which `from_bytes` reads."""
         header = wire.Header(
             kind=wire.Kind.SEEDED_CIPHERTEXTS, parameters=self.parameters, key_id=self.key_id, items=len(self),
             level=self.bodies.shape[1], dropped_bits=self.dropped_bits,
@@ -143,7 +143,7 @@ class SeededLevelledCiphertexts:
 
 @dataclass(frozen=True, eq=False)
 class SeededSwitchKey:
-    """What is uploaded of a key: half of it follows from the seed."""
+    """The uploaded half of a key; the other half follows from the seed."""
 
     seed: bytes
     bodies: Words  # [digits, primes, N]
@@ -163,7 +163,7 @@ class LevelledEvaluationKeys:
         return sum(key.bodies.nbytes + len(key.seed) for key in self.keys.values())
 
     def to_bytes(self) -> bytes:
-        """An object of the wire format, which `from_bytes` reads."""
+        """Writes an object of the wire format, which `from_bytes` reads."""
         return wire.dump(self._header(wire.Kind.EVALUATION_KEYS), self._sections())
 
     def _header(self, kind: wire.Kind) -> wire.Header:
@@ -185,7 +185,7 @@ class LevelledEvaluationKeys:
         return cls(header.parameters, header.key_id, switch_keys(header, sections, {SQUARE}))
 
     def expanded(self, threads: int) -> dict[int, _engine.LevelledPrepared]:
-        """By element of the group: keys with their masks, transformed."""
+        """Returns by element of the group keys with their masks, transformed."""
         engine = self.parameters.engine
         return {g: engine.expand_key(key.seed, key.bodies, threads) for g, key in self.keys.items()}
 

@@ -45,7 +45,7 @@ class LevelledClientKey:
 
     @classmethod
     def generate(cls, parameters: LevelledParameters) -> LevelledClientKey:
-        """A fresh key from the operating system's entropy."""
+        """Generates a fresh key from the operating system's entropy."""
         return cls(parameters, _engine.LevelledKey.generate(parameters.engine), os.urandom(KEY_ID_BYTES))
 
     @classmethod
@@ -87,13 +87,13 @@ class LevelledClientKey:
         return found[0]
 
     def sealed(self, passphrase: str) -> bytes:
-        """The key encrypted with a passphrase, an object of the wire format."""
+        """Returns the key encrypted with a passphrase, an object of the wire format."""
         header = self._header()
         return wire.dump(header, keystore.seal(self._secret.export(), header.pack(), passphrase))
 
     @classmethod
     def unsealed(cls, data: Buffer, passphrase: str) -> LevelledClientKey:
-        """The inverse of `sealed`. Raises: KeyMismatchError, SerializationError."""
+        """Inverts `sealed`. Raises: KeyMismatchError, SerializationError."""
         header, (section,) = wire.read(data, wire.Kind.SECRET_KEY, max_bytes=MOST_KEY_BYTES)
         if len(section) != _section_bytes(header):
             raise SerializationError("levelled secret key: of another size than its set's; it was cut off or extended")
@@ -133,7 +133,7 @@ class LevelledClientKey:
         return self.encrypt_seeded(messages, level).expand()
 
     def encrypt_seeded(self, messages: ArrayLike, level: int | None = None) -> SeededLevelledCiphertexts:
-        """The same in half as many bytes, to be sent."""
+        """Encrypts to half as many bytes, to be sent."""
         parameters = self._parameters
         words = polynomials(messages, parameters.polynomial_size, parameters.plaintext_modulus).astype(np.uint32)
         seed, bodies = self._secret.encrypt(words, self._parameters.levels if level is None else level)
@@ -165,7 +165,7 @@ def save_keys(path: PathLike, keys: Sequence[LevelledClientKey], passphrase: str
 
 
 def load_keys(path: PathLike, passphrase: str) -> tuple[LevelledClientKey, ...]:
-    """The keys of a file. Raises: KeyMismatchError: a wrong passphrase. SerializationError: no such file's content. Both name the file."""
+    """Loads the keys of a file. Raises: KeyMismatchError: a wrong passphrase. SerializationError: no such file's content. Both name the file."""
     try:
         with Path(path).open("rb") as stream:
             data = stream.read(MOST_KEY_BYTES + 1)

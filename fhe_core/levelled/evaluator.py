@@ -200,14 +200,14 @@ class LevelledEvaluator:
         return self._checked(replace(a, words=words, noise=summed))
 
     def multiply_plain(self, a: LevelledCiphertexts, messages: ArrayLike) -> LevelledCiphertexts:
-        """Every ciphertext times one polynomial of integers [N]."""
+        """Multiplies every ciphertext by one polynomial of integers [N]."""
         values = self._polynomials(messages)
         if len(values) != 1:
             raise ShapeError(f"messages: expected one polynomial, got {len(values)}")
         return self.multiply_each(a, self.table(values[None], a.level))
 
     def multiply_each(self, a: LevelledCiphertexts, table: PlainTable) -> LevelledCiphertexts:
-        """Every ciphertext times the one polynomial of a table [1, 1, N]."""
+        """Multiplies every ciphertext by the one polynomial of a table [1, 1, N]."""
         if table.prepared.shape[:2] != (1, 1):
             raise ShapeError(f"table: expected one polynomial, got {list(table.prepared.shape[:2])}")
         self._same_level(a, table)
@@ -295,7 +295,7 @@ class LevelledEvaluator:
     # --- batches ---
 
     def take(self, a: LevelledCiphertexts, which: slice) -> LevelledCiphertexts:
-        """A range of the ciphertexts. ShapeError for an empty one, or one with steps."""
+        """Takes a range of the ciphertexts. ShapeError for an empty one, or one with steps."""
         first, last, step = which.indices(len(a))
         if step != 1 or first >= last:
             raise ShapeError(f"which: expected a range of some of {len(a)} ciphertexts, got {which}")
@@ -340,7 +340,7 @@ class LevelledEvaluator:
         return self._checked(replace(a, words=words, scale=a.scale * pow(divisor, -1, t) % t, noise=after))
 
     def rescale(self, a: LevelledCiphertexts) -> LevelledCiphertexts:
-        """At the least level that keeps the noise well above what rounding brings: before a product, which noises grow with."""
+        """Rescales to the least level that keeps the noise well above what rounding brings: before a product, which noises grow with."""
         level = rescaled_level(self._parameters, a.level, a.noise, self._limit)
         return self.modulus_switch(a, level)
 
@@ -397,7 +397,7 @@ class LevelledEvaluator:
 
 
 def combination_norms(weights: NDArray[Any]) -> tuple[float, float]:
-    """The largest of a row: sum of absolute values, root of the sum of squares. Raises: ParameterError: 2^25 or more."""
+    """Returns the largest of a row: sum of absolute values, root of the sum of squares. Raises: ParameterError: 2^25 or more."""
     absolute = np.abs(weights.astype(np.float64))
     norm1, norm2 = float(absolute.sum(axis=1).max()), float(np.sqrt(np.square(absolute).sum(axis=1)).max())
     if norm1 >= MOST_WEIGHT:

@@ -1,4 +1,4 @@
-"""Which evaluation keys the expansion of a packed vector takes (`inner_products.py`): what a server says before it gets them."""
+"""Evaluation keys of the expansion of a packed vector (`inner_products.py`): their shape, which a server states before it gets them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def expansion_automorphisms(parameters: LevelledParameters, count: int) -> list[
 
 @dataclass(frozen=True)
 class ExpansionKeyShape:
-    """Of evaluation keys for vectors of up to 2^rounds numbers. Keys of one shape serve every table that takes this shape.
+    """The shape of evaluation keys for vectors of up to 2^rounds numbers. Keys of one shape serve every table that takes this shape.
 
     Attributes:
         products: whether with the key for products of ciphertexts, which tables in cells take.

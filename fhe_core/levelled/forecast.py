@@ -1,4 +1,4 @@
-"""What `LevelledEvaluator` would do, without ciphertexts: noise and work of the same operations, by which sets and levels are chosen."""
+"""Forecasts of `LevelledEvaluator`, without ciphertexts: noise and work of the same operations, by which sets and levels are chosen."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LevelledForecast:
         return Foreseen(count, level, noise.fresh(self._parameters))
 
     def add(self, a: Foreseen, b: Foreseen) -> Foreseen:
-        """At one scale, or noise of it: b times t at most."""
+        """Adds at one scale, or noise of it: b times t at most."""
         level = min(a.level, b.level)
         a, b = self.modulus_switch(a, level), self.modulus_switch(b, level)
         return self._checked(replace(a, noise=a.noise.plus(b.noise)))
@@ -100,7 +100,7 @@ class LevelledForecast:
         return self.modulus_switch(a, rescaled_level(self._parameters, a.level, a.noise, self._limit))
 
     def least_level(self, a: Foreseen) -> int:
-        """To which a result can be switched before it is sent."""
+        """Returns the least level to which a result can be switched before it is sent."""
         for level in range(1, a.level):
             divisor = math.prod(self._parameters.set.primes[level : a.level])
             after = noise.after_division(a.noise, self._parameters, divisor, a.level - level)

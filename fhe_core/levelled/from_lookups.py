@@ -1,4 +1,4 @@
-"""From look-ups to levelled arithmetic, on the server: LWE ciphertexts are packed into the coefficients of one polynomial.
+"""The bridge from look-ups to levelled arithmetic, on the server: LWE ciphertexts are packed into the coefficients of one polynomial.
 
 Words are scaled to Q_l and multiplied by t, which leaves an integer with the message at its low end and a noise t times as large. Each becomes a
 ciphertext whose constant coefficient has its phase, and which is keyswitched to the levelled key. A tree of automorphisms puts them side by side,
@@ -84,7 +84,7 @@ class FromLookups:
         return np.arange(count) * (size >> (count - 1).bit_length())
 
     def pack(self, ciphertexts: Ciphertexts, level: int = 2) -> LevelledCiphertexts:
-        """One levelled ciphertext, value i of a flat array of ciphertexts at coefficient `positions(count)[i]`.
+        """Packs one levelled ciphertext, value i of a flat array of ciphertexts at coefficient `positions(count)[i]`.
 
         Messages m of encoding `message` want t = 2^(p + 1), of `full_domain` 2^p; values of `torus` have to be multiples m / t of the torus. The
         noise comes along: of an output of `lut4` it is 2^-17 of the torus, and so of Q_l; what follows are sums and products with small plaintexts.

@@ -28,7 +28,7 @@ from cloakwork.fhe_core.levelled.residues import residues
 
 
 def packed_query(parameters: LevelledParameters, vector: ArrayLike) -> NDArray[np.int64]:
-    """The polynomial of a query, for the client to encrypt.
+    """Returns the polynomial of a query, for the client to encrypt.
 
     Args:
         vector: integers [d], d up to N.
@@ -148,7 +148,7 @@ class InnerProductTable:
         return self._table.nbytes
 
     def used_by(self, evaluator: LevelledEvaluator) -> InnerProductTable:
-        """The same prepared rows, for queries of another client's key, or computed by another number of threads.
+        """Returns the same prepared rows, for queries of another client's key, or computed by another number of threads.
 
         Args:
             evaluator: of the same parameters and device.
@@ -168,7 +168,7 @@ class InnerProductTable:
     def products_of_all(
         self, queries: Sequence[LevelledCiphertexts], progress: Progress = None
     ) -> list[LevelledCiphertexts]:
-        """The same of several queries of one key: the table is read once for some of them."""
+        """Computes products of several queries of one key: the table is read once for some of them."""
         check_queries(queries, self._table.level)
         if not queries:
             return []
@@ -198,7 +198,7 @@ def check_queries(queries: Sequence[LevelledCiphertexts], level: int) -> None:
 
 
 def rows_of(decrypted: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
-    """The inner products of that many rows in decrypted polynomials [blocks, N]."""
+    """Returns the inner products of `rows` rows in decrypted polynomials [blocks, N]."""
     return decrypted.reshape(-1)[:rows]
 
 
@@ -212,7 +212,7 @@ def expanded_noise(found: Noise, parameters: LevelledParameters, level: int, cou
 def products_noise(
     parameters: LevelledParameters, levels: tuple[int, int], count: int, norm1: float, norm2: float
 ) -> Noise:
-    """The noise of `InnerProductTable.products`, without a table.
+    """Returns the noise of `InnerProductTable.products`, without a table.
 
     Args:
         levels: of queries and of answers.

@@ -1,4 +1,4 @@
-"""How large the phase of a levelled ciphertext gets, in units of 1: fresh, after each operation, and how likely it is to wrap.
+"""The noise of a levelled ciphertext's phase, in units of 1: fresh, after each operation, and how likely it is to wrap.
 
 A phase is v = D + R: D, of messages, is bounded whatever they are; R is random with independent coefficients. R is a polynomial in Gaussian-like
 variables (noises, roundings and the secret), counted by degree: parts of different degree are uncorrelated, so that their variances add up.
@@ -27,7 +27,7 @@ _NEGLIGIBLE: Final = 2.0**-60
 
 @dataclass(frozen=True)
 class Noise:
-    """Of every coefficient of a phase.
+    """The noise of every coefficient of a phase.
 
     Attributes:
         bound: of |D|.
@@ -92,7 +92,7 @@ def _root_binomial(n: int, k: int) -> float:
 
 
 def message(parameters: LevelledParameters) -> Noise:
-    """A plaintext's: no noise."""
+    """Returns the noise of a plaintext: none."""
     return Noise(parameters.plaintext_modulus / 2, (0.0,))
 
 
@@ -164,5 +164,5 @@ def failure_log2(noise: Noise, parameters: LevelledParameters, level: int) -> fl
 
 
 def _as_float(modulus: int) -> float:
-    """Moduli of more bits count as of so many: beyond any noise that a float holds."""
+    """Converts a modulus; more bits than a float holds count as the largest, beyond any noise."""
     return float(min(modulus, 1 << 1000))

@@ -98,7 +98,7 @@ class LevelledParameters:
 
     @classmethod
     def of(cls, name: str, plaintext_modulus: int = 65537) -> LevelledParameters:
-        """A shipped set by name, with a plaintext modulus. ParameterError for an unknown name or a modulus that it has no slots for."""
+        """Returns a shipped set by name, with a plaintext modulus. ParameterError for an unknown name or a modulus that it has no slots for."""
         if name not in SETS:
             raise ParameterError(f"parameters: expected one of {', '.join(SETS)}, got '{name}'")
         return cls(SETS[name], plaintext_modulus)

@@ -11,13 +11,13 @@ from cloakwork.fhe_core.errors import ShapeError
 
 
 def residues(values: NDArray[Any], modulus: int) -> NDArray[np.int64]:
-    """In [0, modulus). Args: values: of any integer dtype: narrow ones do not hold the modulus, and uint64 ones not fit into int64."""
+    """Reduces to [0, modulus). Args: values: of any integer dtype: narrow ones do not hold the modulus, and uint64 ones not fit into int64."""
     wide = values if values.dtype == np.uint64 else values.astype(np.int64)
     return (wide % wide.dtype.type(modulus)).astype(np.int64)
 
 
 def centred(values: NDArray[Any], modulus: int) -> NDArray[np.signedinteger]:
-    """In (-modulus / 2, modulus / 2], of 32 or 64 bits. Args: modulus: below 2^31."""
+    """Reduces to (-modulus / 2, modulus / 2], of 32 or 64 bits. Args: modulus: below 2^31."""
     if values.size and -(modulus // 2) < int(values.min()) and int(values.max()) <= modulus // 2:
         return values.astype(np.int32)
     found = residues(values, modulus)

@@ -36,7 +36,7 @@ def digits(parameters: LevelledParameters, words: Words) -> Words:
 
 
 def from_digits(parameters: LevelledParameters, found: Words) -> Words:
-    """The inverse of `digits`."""
+    """Inverts `digits`."""
     level, t = found.shape[-2], parameters.plaintext_modulus
     primes, wide = parameters.set.primes[:level], found.reshape(-1, *found.shape[-2:]).astype(np.uint64)
     words = np.empty_like(wide)

@@ -34,7 +34,7 @@ def joined_size(sizes: Sequence[int]) -> int:
 
 
 def split_bytes(data: bytes, kind: wire.Kind) -> list[memoryview]:
-    """The objects that `joined_bytes` made one of, by their headers; each is still to be read.
+    """Splits the objects that `joined_bytes` made one of, by their headers; each is still to be read.
 
     Raises:
         SerializationError: not one to three objects of this kind, cut off, extended or altered.
@@ -61,7 +61,7 @@ def split_bytes(data: bytes, kind: wire.Kind) -> list[memoryview]:
 
 @dataclass(frozen=True)
 class KeyShapes:
-    """Of evaluation keys for each plaintext modulus; of one modulus they are called as its keys alone."""
+    """Shapes of evaluation keys for each plaintext modulus; of one modulus they are called as its keys alone."""
 
     shapes: tuple[ExpansionKeyShape, ...]
 

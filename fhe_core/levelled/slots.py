@@ -60,7 +60,7 @@ class Slots:
         return (coefficients * self._untwist % self._modulus).astype(np.uint32)
 
     def decode(self, coefficients: ArrayLike) -> NDArray[np.int64]:
-        """The inverse: values in [0, t)."""
+        """Decodes to values in [0, t)."""
         twisted = residues(np.asarray(coefficients), self._modulus) * self._twist % self._modulus
         values = _transform(twisted, pow(self._psi, 2, self._modulus), self._modulus)
         return values[..., self._place]
@@ -90,12 +90,12 @@ class Slots:
 
 
 def least_slot_modulus(size: int) -> int:
-    """The smallest prime t with `size` slots: t - 1 is a multiple of 2 size."""
+    """Returns the smallest prime t with `size` slots: t - 1 is a multiple of 2 size."""
     return next(t for t in range(2 * size + 1, 1 << 26, 2 * size) if is_prime(t))
 
 
 def is_prime(number: int) -> bool:
-    """By trial division, for numbers of some 26 bits."""
+    """Tests a number by trial division, for numbers of some 26 bits."""
     return number > 1 and all(number % d for d in range(2, int(number**0.5) + 1))
 
 

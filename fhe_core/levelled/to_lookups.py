@@ -1,4 +1,4 @@
-"""From levelled arithmetic to look-ups, on the server: coefficients of polynomials become LWE ciphertexts of a set of look-ups.
+"""The bridge from levelled arithmetic to look-ups, on the server: coefficients of polynomials become LWE ciphertexts of a set of look-ups.
 
 A ciphertext modulo Q_l with phase m + t e is multiplied by u / t modulo Q_l, which moves m from the low end of words to the high one, F m / t of the
 torus for the u that makes it so, and its words are scaled to Q. The mask is cut into digits, which meet the key: products of polynomials of integers,
@@ -85,7 +85,7 @@ class ToLookups:
     def packed(
         self, ciphertexts: LevelledCiphertexts, encoding: Encoding | None = None, factor: int = 1
     ) -> PackedCiphertexts:
-        """Every coefficient, as values [batch, M] in an order of their own: number r N + m is coefficient r + R m (`places`).
+        """Extracts every coefficient, as values [batch, M] in an order of their own: number r N + m is coefficient r + R m (`places`).
 
         Args:
             encoding: of the values, by default that of the set of look-ups. Messages are m in [0, 2^p) for `message` and `full_domain`;

@@ -101,7 +101,7 @@ def small_residues(values: NDArray[np.int64], primes: Sequence[int]) -> Words:
 
 
 def composed(residues: Words, primes: Sequence[int], modulus: int) -> Phases:
-    """The integers within a quarter of the primes' product that these are residues of, modulo Q.
+    """Returns the integers within a quarter of the primes' product that these are residues of, modulo Q.
 
     Args:
         residues: [.., primes, N].

@@ -54,7 +54,8 @@ _KEYS: Final = (Kind.EVALUATION_KEYS, Kind.FROM_LOOKUPS_KEYS)
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What an object is. `level`, `scale`, `dropped_bits` and `noise` are of ciphertexts; `items` counts ciphertexts or keys, 0 of a secret key."""
+    """The header of an object. `level`, `scale`, `dropped_bits` and `noise` are of ciphertexts; `items` counts ciphertexts or keys, 0 of a secret
+    key."""
 
     kind: Kind
     parameters: LevelledParameters
@@ -130,7 +131,7 @@ def pack_rounded(parameters: LevelledParameters, words: Words, dropped_bits: int
 
 
 def unpack_rounded(header: Header, data: bytes, shape: Sequence[int]) -> Words:
-    """The inverse; words below their primes. Raises: SerializationError: some are not."""
+    """Unpacks words below their primes. Raises: SerializationError: some are not."""
     kept, primes = 28 - header.dropped_bits, header.parameters.set.primes[: header.level]
     if header.dropped_bits == 0:
         words = unpack_words(data, shape)
@@ -167,7 +168,7 @@ def read(
     parameters: LevelledParameters | None = None,
     max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> tuple[Header, list[bytes]]:
-    """One object of this kind, which `data` is in full.
+    """Reads one object of this kind, which `data` is in full.
 
     Raises:
         SerializationError: truncated, extended, altered, of another kind, or larger than `max_bytes`.
@@ -204,7 +205,7 @@ def read(
 
 
 def peek(start: bytes, size: int, kind: Kind) -> Header:
-    """The header of an object of `size` bytes, of evaluation keys or seeded ciphertexts, from its first HEADER_BYTES.
+    """Returns the header of an object of `size` bytes, of evaluation keys or seeded ciphertexts, from its first HEADER_BYTES.
 
     Raises:
         SerializationError, KeyMismatchError: as `read`.
@@ -218,13 +219,13 @@ def peek(start: bytes, size: int, kind: Kind) -> Header:
 
 
 def header_of(start: bytes | memoryview, kind: Kind) -> Header:
-    """The header of an object that begins so, whatever its size. Raises: as `read`."""
+    """Returns the header of an object that begins so, whatever its size. Raises: as `read`."""
     return _header(memoryview(start), kind)
 
 
 def check_switch_keys(stream: BinaryIO, header: Header, numbers: Sequence[int]) -> None:
-    """That the evaluation keys where the stream stands have these numbers (of automorphisms; 0: for products), in this order, and words below their
-    primes. One key in memory at a time.
+    """Checks that the evaluation keys where the stream stands have these numbers (of automorphisms; 0: for products), in this order, and words
+    below their primes. One key in memory at a time.
 
     Raises:
         SerializationError.
@@ -286,7 +287,7 @@ def _header(view: memoryview, kind: Kind) -> Header:
 
 
 def _variances(view: memoryview, degree: int) -> tuple[float, ...]:
-    """The first section of ciphertexts; none where there are not so many."""
+    """Reads the first section of ciphertexts; none where there is none."""
     end = HEADER_BYTES + 8 * (degree + 1)
     if degree > MOST_DEGREE or len(view) < end:
         return ()

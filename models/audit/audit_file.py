@@ -34,14 +34,14 @@ _FIELDS: Final = frozenset({"model", "version", "program", "audit_key", "service
 
 
 @dataclass(frozen=True)
-class Part:
+class AuditObject:
     """An object by its size and SHA-256."""
 
     size: int
     sha256: str
 
     @classmethod
-    def of(cls, data: bytes) -> Part:
+    def of(cls, data: bytes) -> AuditObject:
         return cls(len(data), hashlib.sha256(data).hexdigest())
 
     def to_fields(self) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an audit file says of itself."""
+    """The manifest of an audit file."""
 
     model: str
     version: str
@@ -58,12 +58,12 @@ class Manifest:
     audit_key: str  # public id of the service's audit key
     service: str  # its address
     time: str  # of the last answer, UTC
-    keys: Part
+    keys: AuditObject
     has_keys: bool  # whether the file holds the evaluation keys; the service has them too
-    exchanges: tuple[tuple[Part, Part], ...]  # request, answer
+    exchanges: tuple[tuple[AuditObject, AuditObject], ...]  # request, answer
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[AuditObject]:
         """Lists the parts of the file, in order."""
         objects = [part for exchange in self.exchanges for part in exchange]
         return [self.keys, *objects] if self.has_keys else objects
@@ -80,8 +80,10 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: bytes) -> Manifest:
-        """Raises:
-        ValueError: anything but the fields of this version, each of its kind.
+        """Parses a manifest.
+
+        Raises:
+            ValueError: anything but the fields of this version, each of its kind.
         """
         record = typed.parsed_object(text, unique=True)
         _require_fields(record, _FIELDS)
@@ -116,8 +118,10 @@ class AuditFile:
 
     @classmethod
     def open(cls, path: Path) -> AuditFile:
-        """Raises:
-        SerializationError: another kind of file, truncated, extended or made up.
+        """Opens an audit file.
+
+        Raises:
+            SerializationError: another kind of file, truncated, extended or made up.
         """
         size = path.stat().st_size
         with path.open("rb") as stream:
@@ -141,7 +145,7 @@ class AuditFile:
         except (ValueError, TypeError) as error:
             line = " ".join(str(error).split())[:200]
             raise SerializationError(
-                f"audit: expected the manifest of version {VERSION}; it is made up ({line})"
+                f"audit: expected the manifest of version {VERSION}; the file is not a valid audit ({line})"
             ) from error
         start = _PREFIX.size + length
         expected = start + sum(part.size for part in manifest.parts)
@@ -152,7 +156,7 @@ class AuditFile:
         return cls(path, manifest, start)
 
     def keys(self) -> bytes:
-        """The evaluation keys, of a file that holds them."""
+        """Returns the evaluation keys, of a file that holds them."""
         assert self.manifest.has_keys
         return self._object(0, "the evaluation keys")
 
@@ -167,7 +171,7 @@ class AuditFile:
         with self.path.open("rb") as stream:
             stream.seek(self.start + sum(part.size for part in parts[:index]))
             data = stream.read(parts[index].size)
-        if Part.of(data) != parts[index]:
+        if AuditObject.of(data) != parts[index]:
             raise SerializationError(
                 f"audit: {what}: the SHA-256 is not the one that the file says; it was altered or damaged after it was written"
             )
@@ -198,9 +202,9 @@ def write_audit_file(
             stream.write(answer)
 
 
-def _part(value: Any) -> Part:
+def _part(value: Any) -> AuditObject:
     _require_fields(value, {"bytes", "sha256"})
-    return Part(typed.integer(value["bytes"], 1, DEFAULT_MAX_BYTES), _matched(value["sha256"], _HEX_32_BYTES))
+    return AuditObject(typed.integer(value["bytes"], 1, DEFAULT_MAX_BYTES), _matched(value["sha256"], _HEX_32_BYTES))
 
 
 def _matched(value: Any, pattern: str) -> str:

@@ -30,7 +30,7 @@ _ID_DIGITS: Final = 16
 
 @dataclass(frozen=True)
 class Transcript:
-    """What an answer is computed from: the program's digest, and the SHA-256 of the evaluation keys and of the request as they travel."""
+    """The inputs of an answer: the program's digest, and the SHA-256 of the evaluation keys and of the request as they travel."""
 
     program: bytes
     keys: bytes
@@ -53,7 +53,7 @@ class AuditKey:
         return hashlib.sha256(_ID_LABEL + self.secret).hexdigest()[:_ID_DIGITS]
 
     def seed(self, transcript: Transcript, result: Ciphertexts) -> bytes:
-        """HMAC-SHA-256(key, label || program || keys || request || SHA-256 of the result's words), for `Session.rerandomise`.
+        """Returns HMAC-SHA-256(key, label || program || keys || request || SHA-256 of the result's words), for `Session.rerandomise`.
 
         The words themselves are in it although they follow from the rest: should an evaluation ever give others (another release, a bit that
         flips in memory), the two answers must not share their randomness, or their difference would tell what it hides.
@@ -65,8 +65,10 @@ class AuditKey:
 
 
 def load_audit_key(path: Path) -> AuditKey:
-    """Raises:
-    ParameterError: there is no such file, or it is none of an audit key.
+    """Loads an audit key from its file.
+
+    Raises:
+        ParameterError: there is no such file, or it is none of an audit key.
     """
     try:
         with path.open("rb") as stream:
@@ -82,7 +84,7 @@ def load_audit_key(path: Path) -> AuditKey:
 
 
 def own_audit_key(path: Path) -> AuditKey:
-    """The key in a file that is made, for its owner alone, where there is none. For one process at a time."""
+    """Returns the key in a file that is made, for its owner alone, where there is none. For one process at a time."""
     if not path.exists():
         with atomic_writer(path, SECRET_MODE) as stream:
             stream.write(secrets.token_bytes(AUDIT_KEY_BYTES))

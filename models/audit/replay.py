@@ -35,7 +35,7 @@ class Replayed:
 
 
 def check_headers(file: AuditFile, keys: wire.Header, program: Program) -> list[wire.Header]:
-    """That keys, requests and answers say what the manifest says: program, parameter set, key. Their requests' headers.
+    """Checks that keys, requests and answers say what the manifest says: program, parameter set, key. Their requests' headers.
 
     Raises:
         KeyMismatchError: which of them is of another program, set or key.
@@ -67,7 +67,7 @@ def check_headers(file: AuditFile, keys: wire.Header, program: Program) -> list[
 
 
 def replay(file: AuditFile, runtime: Runtime, audit_key: AuditKey, progress: Progress = None) -> Iterator[Replayed]:
-    """Each answer once more; `check_headers` comes first.
+    """Yields each answer once more; `check_headers` comes first.
 
     Raises:
         KeyMismatchError: the answers were made with another audit key.

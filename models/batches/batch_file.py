@@ -18,11 +18,11 @@ from cloakwork.models import fields as typed
 from cloakwork.models.arrays import Indices
 from cloakwork.models.batches.batch_format import CHECKSUM_BYTES, MAGIC, VERSION
 from cloakwork.models.batches.client import BatchClient
-from cloakwork.models.batches.contents import Alternative, BatchContents, Way
+from cloakwork.models.batches.contents import Alternative, BatchContents, SamplePacking
 from cloakwork.models.batches.costs import Cost
 from cloakwork.models.batches.formula import Formula
 from cloakwork.models.batches.kernels import MOST_DEGREE
-from cloakwork.models.batches.plan import Plan, answer_noise
+from cloakwork.models.batches.plan import BatchPlan, answer_noise
 from cloakwork.models.program.artefact import ArrayReader, program_from_bytes
 from cloakwork.models.program.artefact_writer import PREFIX
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -37,7 +37,7 @@ _MOST_DIGITS: Final = (
 
 
 def is_batch_file(path: PathLike) -> bool:
-    """By its first bytes."""
+    """Whether bytes are the file of a model for batches, by its first bytes."""
     with Path(path).open("rb") as stream:
         return stream.read(len(MAGIC)) == MAGIC
 
@@ -61,7 +61,7 @@ def read_batch(path: PathLike, max_bytes: int = DEFAULT_MAX_BYTES) -> BatchConte
 
 
 def batch_from_bytes(data: bytes) -> BatchContents:
-    """A model of the bytes of its file. Raises: SerializationError, KeyMismatchError: as `read_batch`."""
+    """Returns a model of the bytes of its file. Raises: SerializationError, KeyMismatchError: as `read_batch`."""
     header, arrays, program = _opened(data)
     try:
         return _model(header, ArrayReader(arrays), bytes(program))
@@ -70,17 +70,17 @@ def batch_from_bytes(data: bytes) -> BatchContents:
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, FheError) as error:
         line = " ".join(str(error).split())[:200]
         raise SerializationError(
-            f"batch: expected the fields of version {VERSION}; the file is made up ({line})"
+            f"batch: expected the fields of version {VERSION}; the file is not a valid model ({line})"
         ) from None
 
 
 def embedded_program(data: bytes) -> bytes:
-    """The bytes of the program in a file; none if its packing is another. Raises: SerializationError."""
+    """Returns the bytes of the program in a file; none if its packing is another. Raises: SerializationError."""
     return bytes(_opened(data)[2])
 
 
 def _opened(data: bytes) -> tuple[dict[str, Any], memoryview, memoryview]:
-    """Header, arrays and program, after every check that needs no knowledge of the model."""
+    """Returns header, arrays and program, after every check that needs no knowledge of the model."""
     if len(data) < PREFIX.size + CHECKSUM_BYTES or data[: len(MAGIC)] != MAGIC:
         raise SerializationError(
             "batch: expected the file of a model for batches; this is another kind of file, or cut off"
@@ -103,7 +103,7 @@ def _opened(data: bytes) -> tuple[dict[str, Any], memoryview, memoryview]:
         header = typed.parsed_object(text, unique=True)
         program_bytes = typed.integer(header["program_bytes"], 0, len(view) - length)
     except (KeyError, ValueError) as error:
-        raise SerializationError(f"batch: expected a header in JSON; the file is made up ({error})") from None
+        raise SerializationError(f"batch: expected a header in JSON; the file is not a valid model ({error})") from None
     end = len(view) - program_bytes
     return header, view[length:end], view[end:]
 
@@ -112,7 +112,9 @@ def _model(header: dict[str, Any], arrays: ArrayReader, program: bytes) -> Batch
     client = BatchClient.from_json(json.dumps(header["client"]))
     formula = _formula(header["formula"], arrays)
     failure = -math.inf if header["failure_log2"] is None else typed.real(header["failure_log2"])
-    plan = Plan(client.parameters, client.packing, client.level, client.answer_level, failure, _cost(header["cost"]))
+    plan = BatchPlan(
+        client.parameters, client.packing, client.level, client.answer_level, failure, _cost(header["cost"])
+    )
     original = header["original"]
     model = BatchContents(
         client=client,
@@ -153,7 +155,7 @@ def _large(value: Any) -> int:
 
 def _alternative(fields: dict[str, Any]) -> Alternative:
     packing = fields["packing"]
-    if packing not in get_args(Way):
+    if packing not in get_args(SamplePacking):
         raise ValueError("expected a packing")
     return Alternative(packing, _line(fields["kind"]), _cost(fields["cost"]), typed.real(fields["agreement"]))
 
@@ -166,14 +168,14 @@ def _cost(fields: dict[str, Any]) -> Cost:
 
 
 def _line(value: Any) -> str:
-    """A text that a terminal may show."""
+    """Returns a text that a terminal may show."""
     if not typed.text(value).isprintable():
         raise ValueError("expected a line of text")
     return str(value)
 
 
 def _check(model: BatchContents) -> None:
-    """ValueError, ParameterError: parts that do not fit each other, sums that would wrap, levels that leave too little room for noise."""
+    """Raises ValueError, ParameterError: parts that do not fit each other, sums that would wrap, levels that leave too little room for noise."""
     client, formula = model.client, model.formula
     own = None if model.program is None else ClientSpecification.of(model.program).to_json()
     told = None if client.program is None else client.program.to_json()

@@ -45,7 +45,7 @@ def write_batch(path: PathLike, model: BatchContents) -> None:
 
 
 def _formula_fields(formula: Formula, writer: ArrayWriter) -> dict[str, Any]:
-    """`added` as decimal texts: 64 bits may be too few."""
+    """Returns `added` as decimal texts: 64 bits may be too few."""
     return {
         "degree": formula.degree,
         "inner": writer.add(formula.inner),
@@ -56,7 +56,12 @@ def _formula_fields(formula: Formula, writer: ArrayWriter) -> dict[str, Any]:
 
 
 def _alternative_fields(each: Alternative) -> dict[str, Any]:
-    return {"packing": each.way, "kind": each.kind, "cost": _cost_fields(each.cost), "agreement": float(each.agreement)}
+    return {
+        "packing": each.packing,
+        "kind": each.kind,
+        "cost": _cost_fields(each.cost),
+        "agreement": float(each.agreement),
+    }
 
 
 def _cost_fields(cost: Cost) -> dict[str, float]:

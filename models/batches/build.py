@@ -1,4 +1,4 @@
-"""`compile_batch`: a linear or kernel model for many encrypted samples, one a slot or one a ciphertext, whichever costs less."""
+"""`compile_batch` compiles a linear or kernel model for many encrypted samples, one a slot or one a ciphertext, whichever costs less."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 
 from cloakwork.models.arrays import Reals
 from cloakwork.models.batches.client import MOST_MODULI, BatchClient, Packing
-from cloakwork.models.batches.contents import Alternative, Way
+from cloakwork.models.batches.contents import Alternative, SamplePacking
 from cloakwork.models.batches.costs import single_cost
 from cloakwork.models.batches.decisions import Radial, Votes
 from cloakwork.models.batches.folding import Model, folded
 from cloakwork.models.batches.kernels import PowerModel, RadialModel
 from cloakwork.models.batches.model import BatchModel
-from cloakwork.models.batches.plan import COEFFICIENT_MODULI, Plan, best_plan, slot_room
+from cloakwork.models.batches.plan import COEFFICIENT_MODULI, BatchPlan, best_plan, slot_room
 from cloakwork.models.batches.quantise import Quantised, quantised_linear, quantised_power
 from cloakwork.models.client_steps import (
     Columns,
@@ -53,7 +53,7 @@ class _Candidate:
 
     kind: str
     quantised: Quantised
-    plan: Plan
+    plan: BatchPlan
     steps: tuple[InputStep, ...]
     radial: Radial | None
     agreement: float = 0.0
@@ -68,8 +68,8 @@ class _Candidate:
 
     @property
     def alternative(self) -> Alternative:
-        way: Way = "ciphertexts" if self.plan.packing == "query" else "slots"
-        return Alternative(way, f"{self.kind} ({self.plan})", self.plan.cost, self.agreement)
+        packing: SamplePacking = "ciphertexts" if self.plan.packing == "query" else "slots"
+        return Alternative(packing, f"{self.kind} ({self.plan})", self.plan.cost, self.agreement)
 
 
 def compile_batch(
@@ -129,8 +129,8 @@ class _Source:
     clear: Reals
     lower: Reals
     upper: Reals
-    samples: int
-    bits: int | None
+    batch: int
+    input_bits: int | None
     after: After
 
     @property
@@ -144,7 +144,7 @@ class _Source:
         return found
 
     def batches(self) -> Iterator[_Candidate]:
-        """Candidates of one sample a slot."""
+        """Yields candidates of one sample a slot."""
         if isinstance(self.model, LinearModel):
             yield from self._linear(self.model, self, "a weighted sum of features")
         elif isinstance(self.model, RadialModel):
@@ -164,12 +164,12 @@ class _Source:
                 )
 
     def queries(self) -> Iterator[_Candidate]:
-        """Candidates of one ciphertext a sample, of radial kernels."""
+        """Yields candidates of one ciphertext a sample, of radial kernels."""
         if isinstance(self.model, RadialModel):
             yield from self._radial(self.model, "query")
 
     def expanded(self) -> _Source | None:
-        """A linear model of products of features; None of too many."""
+        """Returns a linear model of products of features; None of too many."""
         if not isinstance(self.model, PowerModel) or self.model.monomials > MOST_MONOMIALS:
             return None
         polynomials, linear = self.model.on_ranges(self.centre, self.half).expanded()
@@ -205,7 +205,7 @@ class _Source:
     ) -> Iterator[_Candidate]:
         """Of more and more plaintext moduli, until they agree well."""
         for chosen in moduli:
-            made = quantised_linear(effects, math.prod(chosen), self.bits)
+            made = quantised_linear(effects, math.prod(chosen), self.input_bits)
             for found in [] if made is None else self._planned(kind, made, packing, radial):
                 yield found
                 if found.agreement >= GOOD_AGREEMENT:
@@ -224,7 +224,7 @@ class _Source:
     def _planned(self, kind: str, made: Quantised, packing: Packing, radial: Radial | None) -> Iterator[_Candidate]:
         """Nothing where no set has room."""
         made = replace(made, formula=made.formula.without_zeros())
-        plan = best_plan(made.formula, made.limit, packing, self.samples)
+        plan = best_plan(made.formula, made.limit, packing, self.batch)
         if plan is None:
             return
         steps = (*self.steps, Rescale(self.lower, self.upper, self.centre, made.limit / self.half), Round())
@@ -235,7 +235,7 @@ class _Source:
         yield replace(found, agreement=agreement(self.after, scores, self.clear))
 
     def single(self) -> tuple[CompiledModel, Alternative] | None:
-        """A program of one ciphertext a sample, of linear models and of products that the client makes; None where there is none."""
+        """Returns a program of one ciphertext a sample, of linear models and of products that the client makes; None where there is none."""
         source = self if isinstance(self.model, LinearModel) else self.expanded()
         if source is None:
             return None
@@ -243,14 +243,14 @@ class _Source:
         linear = LinearModel(model.coefficients, model.intercept, after=())
         ranges = {i: (float(a), float(b)) for i, (a, b) in enumerate(zip(source.lower, source.upper, strict=True))}
         try:
-            compiled = compile_linear(linear, preprocessing=source.steps, ranges=ranges, input_bits=self.bits)
+            compiled = compile_linear(linear, preprocessing=source.steps, ranges=ranges, input_bits=self.input_bits)
         except CompileError:  # no room in the set
             return None
         program = compiled.program
         values = interpret(program.graph, run_input_steps(program.input_steps[-2:], source.seen))
         reached = agreement(self.after, run_output_steps(program.output_steps, values), self.clear)
         kind = "a weighted sum of a packed sample, by an exact linear program"
-        return compiled, Alternative("ciphertexts", kind, single_cost(program, self.samples), reached)
+        return compiled, Alternative("ciphertexts", kind, single_cost(program, self.batch), reached)
 
 
 def _linear_of(source: _Source) -> LinearModel:
@@ -259,7 +259,7 @@ def _linear_of(source: _Source) -> LinearModel:
 
 
 def agreement(after: After, found: Reals, clear: Reals) -> float:
-    """Share of samples decided alike; of values one less the share of their deviation that is lost."""
+    """Returns share of samples decided alike; of values one less the share of their deviation that is lost."""
     if isinstance(after, Votes):
         return float((after.decide(found) == after.decide(clear)).mean())
     ours, theirs = (np.asarray(run_output_steps(after, each)) for each in (found, clear))
@@ -271,16 +271,18 @@ def agreement(after: After, found: Reals, clear: Reals) -> float:
     return 1.0 if np.allclose(ours, theirs) else 0.0
 
 
-def _chosen(source: _Source, single: tuple[CompiledModel, Alternative] | None, way: Way | None) -> BatchModel:
-    """The cheapest way of those that agree well, else the one that agrees most."""
+def _chosen(
+    source: _Source, single: tuple[CompiledModel, Alternative] | None, packing: SamplePacking | None
+) -> BatchModel:
+    """Chooses the cheapest alternative of those that agree well, else the one that agrees most."""
     made = [*source.batches(), *source.queries()]
     if not made:
         raise NoParameterSetError(
             "batch: no set has room for this model; use fewer features (PCA), a lower degree or fewer support vectors"
         )
     programs = [] if single is None else [single[1]]
-    ways = sorted([*(each.alternative for each in made), *programs], key=_preference)
-    chosen = next((each for each in ways if way in (None, each.way)), None)
+    alternatives = sorted([*(each.alternative for each in made), *programs], key=_preference)
+    chosen = next((each for each in alternatives if packing in (None, each.packing)), None)
     if chosen is None:
         raise CompileError("packing: this model has no program of one ciphertext a sample; expected 'slots' or None")
     if chosen.agreement < LEAST_AGREEMENT:
@@ -293,12 +295,12 @@ def _chosen(source: _Source, single: tuple[CompiledModel, Alternative] | None, w
         )
     by_program = single is not None and chosen is single[1]
     candidate = next((each for each in made if each.alternative == chosen), made[0])
-    others = sorted((each for each in ways if each is not chosen), key=lambda each: each.cost.total_ms)
+    others = sorted((each for each in alternatives if each is not chosen), key=lambda each: each.cost.total_ms)
     considered = (chosen, *others)
     compiled = single[0] if single and by_program else None
     client = replace(candidate.client(source.after), program=None if compiled is None else compiled.client)
     return BatchModel(
-        client, candidate.quantised.formula, candidate.plan, compiled, source.samples, considered, _reason(considered, source.samples, way),
+        client, candidate.quantised.formula, candidate.plan, compiled, source.batch, considered, _reason(considered, source.batch, packing),
     )  # fmt: skip
 
 
@@ -306,13 +308,13 @@ def _preference(each: Alternative) -> tuple[float, float]:
     return -min(each.agreement, GOOD_AGREEMENT), each.cost.total_ms
 
 
-def _reason(considered: Sequence[Alternative], samples: int, way: Way | None) -> str:
+def _reason(considered: Sequence[Alternative], batch: int, packing: SamplePacking | None) -> str:
     chosen = considered[0]
-    if way is not None:
-        return f"chosen by packing='{way}'"
-    other = min((each for each in considered[1:] if each.way != chosen.way), key=_preference, default=None)
+    if packing is not None:
+        return f"chosen by packing='{packing}'"
+    other = min((each for each in considered[1:] if each.packing != chosen.packing), key=_preference, default=None)
     if other is None:
-        return "there is no other way for this model"
+        return "this model has no other packing"
     if other.cost.total_ms >= chosen.cost.total_ms:
-        return f"for {samples} samples it costs {chosen.cost.total_ms:.3g} ms a sample, the other way {other.cost.total_ms:.3g}"
-    return f"the other way is cheaper but decides as the model in clear on {100 * other.agreement:.1f} % of the given samples alone"
+        return f"for {batch} samples it costs {chosen.cost.total_ms:.3g} ms a sample, the other packing {other.cost.total_ms:.3g}"
+    return f"the other packing is cheaper but agrees with the clear model on only {100 * other.agreement:.1f} % of the given samples"

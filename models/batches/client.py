@@ -61,7 +61,7 @@ Answer: TypeAlias = "Sequence[LevelledCiphertexts] | Ciphertexts | SwitchedCiphe
 
 @dataclass(frozen=True, eq=False)
 class BatchClient:
-    """What a client needs beside its keys; public.
+    """The client's specification of a batch: all that it needs beside its keys; public.
 
     Samples go through `input_steps`, which end in integers q of [-limit, limit]. Scores are unit times the integers that the server answers,
     and `told`.
@@ -106,13 +106,15 @@ class BatchClient:
 
     def evaluation_keys(self, keys: Sequence[LevelledClientKey]) -> list[LevelledEvaluationKeys]:
         """Makes what the server needs, once; none for sums alone."""
+        found = self.keys_to_send(keys)
+        return found if self.key_shapes.shapes[0].numbers else []
+
+    def keys_to_send(self, keys: Sequence[LevelledClientKey]) -> list[LevelledEvaluationKeys]:
+        """Makes the same for a file: of sums objects without a key."""
         self._check_keys(keys)
-        shapes = self.key_shapes.shapes
-        if not shapes[0].numbers:
-            return []
         return [
             key.evaluation_keys(shape.automorphisms, products=shape.products)
-            for key, shape in zip(keys, shapes, strict=True)
+            for key, shape in zip(keys, self.key_shapes.shapes, strict=True)
         ]
 
     # --- samples ---
@@ -128,7 +130,7 @@ class BatchClient:
         return 1 if self.packing == "query" else self.features
 
     def check_size(self, samples: Any) -> None:
-        """ShapeError for samples of which the input steps, which a stranger may have written, would make far more numbers than these have."""
+        """Raises ShapeError for samples of which the input steps, which a stranger may have written, would make far more numbers than these have."""
         sizes, none = TableSizes(), no_samples(self.input_steps)
         assert none is not None, "the first step checks columns"
         with np.errstate(all="ignore"):
@@ -136,7 +138,7 @@ class BatchClient:
         sizes.check(samples)
 
     def integers(self, samples: Any, *, refuse: bool = False) -> Indices:
-        """[samples, features].
+        """Returns [samples, features].
 
         Args:
             refuse: values that the steps do not take, as the owner of the model wants it, who sends nothing: a server would learn of them.
@@ -162,18 +164,24 @@ class BatchClient:
             return self.program.encrypt(_only(keys), x)
         return self.encrypt_integers(keys, self.integers(x))
 
-    def decrypt(self, key: Any, answer: Answer, x: Any, output: Stage = "labels") -> NDArray[Any]:
-        """Decrypt the answer to one query. Args: x: samples that were encrypted, of which distances are. output: as of `decide`."""
+    def decrypt(self, key: Any, answer: Answer, x: Any = None, output: Stage = "labels") -> NDArray[Any]:
+        """Decrypt the answer to one query, or its bytes. Args: x: samples that were encrypted, of which distances are. output: as of `decide`."""
         keys = key_parts(key)
+        if x is None:
+            raise CompileError("decrypt: expected the samples that were encrypted, got none")
         if self.program is not None:
             found = self.program.decrypt(_only(keys), cast("Ciphertexts | SwitchedCiphertexts", answer))
             return self.decide(found[: len(x)], output)
         integers = self.integers(x)
-        outputs = self.outputs(keys, cast("Sequence[LevelledCiphertexts]", answer), len(integers))
+        parts = [
+            LevelledCiphertexts.from_bytes(each) if isinstance(each, bytes) else each
+            for each in cast("Sequence[Any]", answer)
+        ]
+        outputs = self.outputs(keys, parts, len(integers))
         return self.decide(self.scores(outputs, integers), output)
 
     def encrypt_integers(self, keys: Sequence[LevelledClientKey], integers: Indices) -> list[SeededLevelledCiphertexts]:
-        """One query: up to `samples_at_once` samples [samples, features], to be sent."""
+        """Encrypts one query: up to `samples_at_once` samples [samples, features], to be sent."""
         self._check_keys(keys)
         if not 1 <= len(integers) <= self.samples_at_once or integers.shape[1] != self.features:
             raise CompileError(
@@ -193,7 +201,7 @@ class BatchClient:
     def outputs(
         self, keys: Sequence[LevelledClientKey], answers: Sequence[LevelledCiphertexts], samples: int
     ) -> NDArray[Any]:
-        """The integers of one query's answers, [samples, outputs].
+        """Returns the integers of one query's answers, [samples, outputs].
 
         Raises:
             CompileError: another number of answers, outputs or levels than the specification says.
@@ -224,7 +232,7 @@ class BatchClient:
         return -(-len(self.unit) // self.parameters[0].polynomial_size) if self.packing == "query" else len(self.unit)
 
     def scores(self, outputs: NDArray[Any], integers: Indices) -> Reals:
-        """[samples, scores] of the server's integers. Args: integers: the samples', for distances."""
+        """Returns [samples, scores] of the server's integers. Args: integers: the samples', for distances."""
         found: Reals = outputs.astype(np.float64) * self.unit + self.told
         if self.radial is None:
             return found
@@ -233,7 +241,7 @@ class BatchClient:
         return self.radial.scores(found, np.square(integers / last.scale).sum(axis=1))
 
     def decide(self, scores: Reals, stage: Stage = "labels") -> NDArray[Any]:
-        """Labels or values; before them "probabilities" or "scores" of each class."""
+        """Returns labels or values; before them "probabilities" or "scores" of each class."""
         if isinstance(self.after, Votes):
             if stage == "probabilities":
                 raise CompileError("output: votes of pairs of classes have no probabilities; expected labels or scores")
@@ -247,7 +255,7 @@ class BatchClient:
     # --- files ---
 
     def to_json(self) -> str:
-        """The specification as a text, which `from_json` reads: what the model's server gives its clients."""
+        """Returns the specification as a text, which `from_json` reads: what the model's server gives its clients."""
         votes = isinstance(self.after, Votes)
         fields = {
             "format": FORMAT,
@@ -271,7 +279,7 @@ class BatchClient:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> BatchClient:
-        """Raises: CompileError: not what `to_json` wrote."""
+        """Parses a specification. Raises: CompileError: not what `to_json` wrote."""
         try:
             check_text(text if isinstance(text, str) else text.decode())
             fields = typed.parsed_object(text)
@@ -304,7 +312,7 @@ class BatchClient:
         return found
 
     def _check(self) -> None:
-        """ValueError where fields do not fit each other."""
+        """Raises ValueError where fields do not fit each other."""
         fits = (
             len(self.parameters) >= 1
             and len({each.plaintext_modulus for each in self.parameters}) == len(self.parameters)
@@ -353,7 +361,7 @@ class BatchClient:
 
 
 def key_parts(key: Any) -> Sequence[Any]:
-    """The engine's keys. Args: key: a `cloakwork.Key`, the engine's keys, or one of them."""
+    """Returns the engine's keys. Args: key: a `cloakwork.Key`, the engine's keys, or one of them."""
     found = getattr(key, "parts", key)
     return found if isinstance(found, Sequence) else (found,)
 
@@ -366,12 +374,12 @@ def _only(keys: Sequence[Any]) -> Any:
 
 @lru_cache(maxsize=8)
 def slots_of(parameters: LevelledParameters) -> Slots:
-    """The slots of a parameter set; made once."""
+    """Returns the slots of a parameter set; made once."""
     return Slots(parameters)
 
 
 def from_residues(residues: Sequence[NDArray[np.int64]], moduli: Sequence[int]) -> NDArray[Any]:
-    """The integers of least absolute value of these residues, element by element by mixed radix: int64, or Python's integers beyond 2^62."""
+    """Returns the integers of least absolute value of these residues, element by element by mixed radix: int64, or Python's integers beyond 2^62."""
     whole = math.prod(moduli)
     wide = whole >= 1 << 62
     found: NDArray[Any] = residues[0].astype(object) if wide else residues[0]

@@ -1,18 +1,20 @@
-"""What the file of a model for batches holds, and all that its server needs."""
+"""The content of a model for batches: its file, and all that its server needs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from cloakwork.models.batches.client import BatchClient
 from cloakwork.models.batches.costs import Cost
 from cloakwork.models.batches.formula import Formula
-from cloakwork.models.batches.plan import Plan
+from cloakwork.models.batches.plan import BatchPlan
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import OriginalFacts
 
-Way = Literal["slots", "ciphertexts"]  # one sample a slot (or coefficient), one ciphertext a sample
+SamplePacking: TypeAlias = Literal[
+    "slots", "ciphertexts"
+]  # one sample a slot (or coefficient), one ciphertext a sample
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Alternative:
         agreement: share of the given samples decided as by the model in clear; of values, of their deviation that is kept.
     """
 
-    way: Way
+    packing: SamplePacking
     kind: str
     cost: Cost
     agreement: float
@@ -32,7 +34,7 @@ class Alternative:
 
 @dataclass(frozen=True, eq=False)
 class BatchContents:
-    """Attributes as of `BatchModel`.
+    """Content of a model's file; attributes as of `BatchModel`.
 
     Attributes:
         program: of one ciphertext a sample by look-ups' arithmetic; None if another packing was chosen.
@@ -40,7 +42,7 @@ class BatchContents:
 
     client: BatchClient
     formula: Formula
-    plan: Plan
+    plan: BatchPlan
     program: Program | None
     batch: int
     considered: tuple[Alternative, ...]
@@ -48,6 +50,6 @@ class BatchContents:
     original: OriginalFacts | None = None
 
     @property
-    def packing(self) -> Way:
-        """The cheapest of `considered`."""
-        return self.considered[0].way
+    def packing(self) -> SamplePacking:
+        """Returns how samples are packed: as the chosen alternative, the first of `considered`."""
+        return self.considered[0].packing

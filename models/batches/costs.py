@@ -1,4 +1,4 @@
-"""What a sample costs, in a batch or alone: counted transforms and products, times what one took where it was measured."""
+"""Costs of a sample, in a batch or alone: counted transforms and products, times the measured time of each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FULL: Final = 64  # samples, from which on a program's forecast is that of full
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a sample.
+    """The cost of a sample.
 
     Attributes:
         server_ms, client_ms: of one thread.
@@ -58,7 +58,7 @@ def batch_cost(
     samples: int,
     in_slots: bool,
 ) -> Cost:
-    """A ciphertext for each feature of N samples.
+    """Returns a ciphertext for each feature of N samples.
 
     Args:
         work: of one such batch and plaintext modulus.
@@ -85,7 +85,7 @@ def batch_cost(
 def query_cost(
     parameters: Sequence[LevelledParameters], levels: tuple[int, int], counts: tuple[int, int], samples: int
 ) -> Cost:
-    """One ciphertext a sample, expanded into one of each feature (`InnerProductTable`)."""
+    """Returns one ciphertext a sample, expanded into one of each feature (`InnerProductTable`)."""
     size, (level, answer_level), (features, outputs) = parameters[0].polynomial_size, levels, counts
     blocks = math.ceil(outputs / size)
     row = parameters[0].set
@@ -105,7 +105,7 @@ def query_cost(
 
 
 def single_cost(program: Program, samples: int) -> Cost:
-    """A program of `compile_linear`, by the forecast of its report."""
+    """Returns a program of `compile_linear`, by the forecast of its report."""
     found = Report.of(program)
     estimate = cpu_estimate(found.seconds)
     assert estimate is not None, "figures of some CPU are stored"

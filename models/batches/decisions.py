@@ -1,4 +1,4 @@
-"""What clients make of scores that the steps of linear models have no words for: votes of pairs of classes, radial kernels."""
+"""Decisions of clients beyond the steps of linear models: votes of pairs of classes, radial kernels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Votes:
         return math.comb(len(self.labels), 2)
 
     def decisions(self, scores: Reals) -> Reals:
-        """[samples, pairs or classes]."""
+        """Returns [samples, pairs or classes]."""
         if self.pairs:
             return scores
         votes, sums = self._votes(scores)
@@ -47,13 +47,13 @@ class Votes:
         return found
 
     def decide(self, scores: Reals) -> NDArray[Any]:
-        """Labels [samples]."""
+        """Returns labels [samples]."""
         best = self.decisions(scores) if self.break_ties and not self.pairs else self._votes(scores)[0]
         found: NDArray[Any] = self.labels[best.argmax(axis=1)]
         return found
 
     def _votes(self, scores: Reals) -> tuple[Reals, Reals]:
-        """Votes and sums of scores, [samples, classes] each."""
+        """Returns votes and sums of scores, [samples, classes] each."""
         first, second = np.triu_indices(len(self.labels), 1)
         of_first, of_second = np.zeros((2, scores.shape[1], len(self.labels)))
         pairs = np.arange(scores.shape[1])
@@ -66,7 +66,7 @@ class Votes:
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Votes:
-        """Raises: KeyError, TypeError, ValueError."""
+        """Parses what `fields` gave. Raises: KeyError, TypeError, ValueError."""
         return cls(typed.labels(fields["labels"]), typed.flag(fields["break_ties"]), typed.flag(fields["pairs"]))
 
 
@@ -94,7 +94,7 @@ class Radial:
             raise ValueError("expected a radial kernel's width, vectors and weights of shapes that fit")
 
     def scores(self, products: Reals, squares: Reals) -> Reals:
-        """[samples, outputs].
+        """Returns [samples, outputs].
 
         Args:
             products: [samples, vectors].
@@ -117,6 +117,6 @@ class Radial:
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Radial:
-        """Raises: KeyError, TypeError, ValueError."""
+        """Parses what `fields` gave. Raises: KeyError, TypeError, ValueError."""
         reals = (typed.reals(fields[name]) for name in ("squares", "dual", "intercept"))
         return cls(typed.real(fields["gamma"]), *reals)

@@ -1,4 +1,4 @@
-"""What a service has to know of a model for batches that it offers: sizes, keys, what its clients are told."""
+"""Facts of a model for batches that a service needs: sizes, keys, the client's specification."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloakwork.models.client_steps import no_samples
 
 
 def batch_facts(model: BatchModel) -> dict[str, Any]:
-    """Plain JSON, in the words that facts of programs use (`cloakwork.models.repository`); of one by look-ups what its program's do not say.
+    """Returns plain JSON, in the words that facts of programs use (`cloakwork.models.repository`); of one by look-ups what its program's do not say.
 
     What a service counts is queries, each of up to `samples_per_ciphertext` samples.
     """
@@ -52,6 +52,6 @@ def _levelled_facts(model: BatchModel) -> dict[str, Any]:
 
 
 def _query_seconds(model: BatchModel) -> float:
-    """Of the server, as foreseen: costs are of a sample among `model.samples`."""
-    queries = -(-model.samples // model.client.samples_at_once)
-    return model.plan.cost.server_ms / 1000 * model.samples / queries
+    """Returns the query seconds of the server, as foreseen: costs are of a sample among `model.batch`."""
+    queries = -(-model.batch // model.client.samples_at_once)
+    return model.plan.cost.server_ms / 1000 * model.batch / queries

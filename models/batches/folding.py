@@ -14,7 +14,7 @@ Model: TypeAlias = LinearModel | PowerModel | RadialModel
 
 
 def folded(steps: tuple[InputStep, ...], model: Model) -> tuple[tuple[InputStep, ...], Model]:
-    """Steps without those that the model takes in.
+    """Returns steps without those that the model takes in.
 
     Radial kernels take in none: their distances are those of scaled features. Powers take in no projection to fewer features than it is made
     from: products and the client's ciphertexts would be more.

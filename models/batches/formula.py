@@ -1,4 +1,4 @@
-"""What a server computes of every sample: integers, exactly. The same lines run on integers, on ciphertexts and on a forecast."""
+"""The server's formula for each sample, in exact integers. The same lines run on integers, on ciphertexts and on a forecast."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Held = TypeVar("Held")
 
 
 class Arithmetic(Protocol[Held]):
-    """What `LevelledEvaluator` and `LevelledForecast` have in common."""
+    """The protocol of `LevelledEvaluator` and `LevelledForecast`."""
 
     def add(self, a: Held, b: Held) -> Held: ...
     def add_plain(self, a: Held, messages: Indices) -> Held: ...
@@ -68,7 +68,7 @@ class Formula:
         return len(self.inner) if self.outer is None else len(self.outer)
 
     def largest(self, limit: int) -> int:
-        """No score is larger in absolute value, whatever integers within [-limit, limit] come; sums of a row's weights fit 64 bits."""
+        """Returns the largest absolute value of a score, whatever integers within [-limit, limit] come; sums of a row's weights fit 64 bits."""
         inner = np.abs(self.inner).sum(axis=1).astype(object) * limit + np.abs(self.constant.astype(object))
         if self.outer is None or self.added is None:
             return int(inner.max())
@@ -76,7 +76,7 @@ class Formula:
         return max(int(np.abs(row.astype(object)) @ powers + each) for row, each in zip(self.outer, added, strict=True))
 
     def scores(self, samples: Indices, limit: int) -> NDArray[Any]:
-        """[samples, outputs] of integers [samples, features] within the limit: int64, or Python's integers where these are too small."""
+        """Returns [samples, outputs] of integers [samples, features] within the limit: int64, or Python's integers where these are too small."""
         y = samples @ self.inner.T + self.constant
         if self.outer is None or self.added is None:
             return y
@@ -87,7 +87,7 @@ class Formula:
         return large
 
     def run(self, arithmetic: Arithmetic[Held], x: Held, constants: Callable[[NDArray[Any]], Indices]) -> Held:
-        """On a ciphertext for every feature.
+        """Runs the formula on a ciphertext for every feature.
 
         Args:
             x: fresh ones.
@@ -106,7 +106,7 @@ class Formula:
         return arithmetic.add_plain(total, constants(self.added))
 
     def without_zeros(self) -> Self:
-        """Without rows that nothing reads."""
+        """Returns the formula without rows that nothing reads."""
         if self.outer is None:
             return self
         used = np.flatnonzero((self.outer != 0).any(axis=0))
@@ -115,7 +115,7 @@ class Formula:
 
 
 def power(arithmetic: Arithmetic[Held], a: Held, degree: int) -> Held:
-    """a^degree by squares, the noise taken down before each product."""
+    """Returns a^degree by squares, the noise taken down before each product."""
     found: Held | None = None
     square = a
     while True:

@@ -54,12 +54,12 @@ class PowerModel:
         return math.comb(self.features + self.degree, self.degree) - 1
 
     def before(self, step: Standardise | Project) -> PowerModel:
-        """The same on what the step is made from."""
+        """Returns the same on what the step is made from."""
         inner = self.inner * step.scale if isinstance(step, Standardise) else self.inner @ step.matrix.T
         return replace(self, inner=inner, constant=self.constant - inner @ step.offset)
 
     def on_ranges(self, centre: Reals, half: Reals) -> PowerModel:
-        """The same of u, x = centre + half u. Rows reach from -1 to 1 for u in [-1, 1]."""
+        """Returns the same of u, x = centre + half u. Rows reach from -1 to 1 for u in [-1, 1]."""
         inner, constant = self.inner * half, self.constant + self.inner @ centre
         reach = np.abs(inner).sum(axis=1) + np.abs(constant)
         reach = np.where(reach > 0, reach, 1.0)
@@ -68,7 +68,7 @@ class PowerModel:
         )
 
     def scores(self, x: Reals) -> Reals:
-        """[samples, outputs]."""
+        """Returns [samples, outputs]."""
         found: Reals = (x @ self.inner.T + self.constant) ** self.degree @ self.dual.T + self.intercept
         return found
 
@@ -92,7 +92,7 @@ class PowerModel:
         return replace(self, inner=found[:, :-1], constant=found[:, -1], dual=dual)
 
     def expanded(self) -> tuple[Polynomials, LinearModel]:
-        """Products of features, which the client makes, and a linear model of them."""
+        """Returns products of features, which the client makes, and a linear model of them."""
         rows = np.concatenate([self.inner, self.constant[:, None]], axis=1)
         chosen = np.array(list(combinations_with_replacement(range(rows.shape[1]), self.degree)))
         powers = (chosen[:, :, None] == np.arange(rows.shape[1])).sum(axis=1)
@@ -138,7 +138,7 @@ class RadialModel:
         return int(self.vectors.shape[1])
 
     def scores(self, x: Reals) -> Reals:
-        """[samples, outputs]."""
+        """Returns [samples, outputs]."""
         distances = np.square(x).sum(axis=1)[:, None] + np.square(self.vectors).sum(axis=1) - 2 * x @ self.vectors.T
         found: Reals = np.exp(-self.gamma * np.maximum(distances, 0.0)) @ self.dual.T + self.intercept
         return found

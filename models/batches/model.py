@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,14 @@ from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.batches.batch_file import read_batch
 from cloakwork.models.batches.batch_format import write_batch
 from cloakwork.models.batches.client import BatchClient
-from cloakwork.models.batches.contents import Alternative, BatchContents, Way
+from cloakwork.models.batches.contents import Alternative, BatchContents, SamplePacking
 from cloakwork.models.batches.formula import Formula
-from cloakwork.models.batches.plan import Plan
+from cloakwork.models.batches.plan import BatchPlan
 from cloakwork.models.batches.scorer import BatchScorer
 from cloakwork.models.client_steps import Stage
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
+from cloakwork.models.fresh_keys import fresh_keys
 from cloakwork.models.modes import How, check_how
 from cloakwork.models.program.facts import OriginalFacts
 from cloakwork.models.report import bytes_line, four_lines, sample_p_fail_log2
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
 
 _NEVER = -1000.0
+_PACKINGS: Final[Mapping[SamplePacking, str]] = {"slots": "one sample a slot", "ciphertexts": "one ciphertext a sample"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,27 +41,27 @@ class BatchModel:
     """A model for batches of encrypted samples.
 
     Attributes:
-        client: of the levelled way; its steps and decisions are the other's too.
+        client: of levelled arithmetic; its steps and decisions are those of look-ups too.
         single: the program of one ciphertext a sample by look-ups' arithmetic; None where that is not what was chosen.
-        samples: for how many it was compiled.
-        considered: the chosen way first.
+        batch: samples that it was compiled to score at once.
+        considered: what was compared, the chosen alternative first.
         reason: of the choice.
         original: how it answers as the user's own model; None: that was not asked.
     """
 
     client: BatchClient
     formula: Formula
-    plan: Plan
+    plan: BatchPlan
     single: CompiledModel | None
-    samples: int
+    batch: int
     considered: tuple[Alternative, ...]
     reason: str
     original: OriginalFacts | None = None
 
     @property
-    def way(self) -> Way:
-        """Returns the packing of samples: the cheapest way of `considered`."""
-        return self.considered[0].way
+    def packing(self) -> SamplePacking:
+        """Returns how samples are packed: as the chosen alternative, the first of `considered`."""
+        return self.considered[0].packing
 
     @property
     def key_parameters(self) -> Sequence[Any]:
@@ -74,7 +76,7 @@ class BatchModel:
             self.formula,
             self.plan,
             program,
-            self.samples,
+            self.batch,
             self.considered,
             self.reason,
             self.original,
@@ -90,7 +92,7 @@ class BatchModel:
         return cls(*given, original=found.original)
 
     def scorer(self, keys: Sequence[LevelledEvaluationKeys] = (), threads: int = 1, device: str = "cpu") -> BatchScorer:
-        """The server, of the levelled way. Args: keys: of `BatchClient.evaluation_keys`."""
+        """Makes the server of levelled arithmetic. Args: keys: of `BatchClient.evaluation_keys`."""
         return BatchScorer(self.client, self.formula, keys, threads, device)
 
     def predict(
@@ -104,11 +106,11 @@ class BatchModel:
         device: str = "cpu",
         output: Stage = "labels",
     ) -> NDArray[Any]:
-        """Labels or values; with `output` "scores" or "probabilities".
+        """Returns labels or values; with `output` "scores" or "probabilities".
 
         Args:
             how: "clear" by the integers in clear; "simulate" the same, as nothing is approximate; "encrypted" encrypts, scores and decrypts.
-            key: for "encrypted": as many as `key_parameters`, or one.
+            key: for "encrypted": as many as `key_parameters`, or one; None: they are made.
             session: of a program with that key; None: one is made.
             device: that scores, "cpu", "cuda" or "cuda:N".
         """
@@ -125,9 +127,9 @@ class BatchModel:
         threads: int = 1,
         device: str = "cpu",
     ) -> Reals:
-        """[samples, scores], before decisions. Args: as of `predict`."""
+        """Returns [samples, scores], before decisions. Args: as of `predict`."""
         check_how(how)
-        keys = self._keys(key) if how == "encrypted" else ()
+        keys = self._keys(key, session) if how == "encrypted" else ()
         if self.single is not None:
             if not keys:
                 return np.asarray(self.single.predict(x))
@@ -138,13 +140,13 @@ class BatchModel:
         return self.client.scores(outputs, integers)
 
     def outputs(self, integers: Indices) -> NDArray[Any]:
-        """The server's integers [samples, outputs], in clear."""
+        """Returns the server's integers [samples, outputs], in clear."""
         return self.formula.scores(integers, self.client.limit)
 
     def encrypted_outputs(
         self, keys: Sequence[LevelledClientKey], integers: Indices, threads: int = 1, device: str = "cpu"
     ) -> NDArray[Any]:
-        """The same by ciphertexts."""
+        """Returns the same by ciphertexts."""
         scorer = self.scorer(self.client.evaluation_keys(keys), threads, device)
         parts = [
             self.client.outputs(keys, scorer.score(self.client.encrypt_integers(keys, part)), len(part))
@@ -152,9 +154,11 @@ class BatchModel:
         ]
         return np.concatenate(parts) if parts else np.zeros((0, self.formula.outputs), dtype=np.int64)
 
-    def _keys(self, key: Any) -> Sequence[Any]:
+    def _keys(self, key: Any, session: Session | None) -> Sequence[Any]:
         if key is None:
-            raise CompileError("key: expected one for how='encrypted', got none")
+            if session is not None:
+                raise CompileError("predict: got a session without its key, which decrypts the result; pass key=")
+            return fresh_keys(self.key_parameters)
         key = getattr(key, "parts", key)  # of a `cloakwork.Key`
         keys = tuple(key) if isinstance(key, Sequence) else (key,)
         if self.single is not None:
@@ -172,13 +176,13 @@ class BatchModel:
         chosen = self.considered[0]
         first = self.client.parameters[0]
         return {
-            "way": "one sample a slot" if chosen.way == "slots" else "one ciphertext a sample",
+            "packing": chosen.packing,
             "kind": chosen.kind,
             "reason": self.reason,
-            "samples": self.samples,
+            "batch": self.batch,
             "considered": [
                 {
-                    "way": "one sample a slot" if each.way == "slots" else "one ciphertext a sample",
+                    "packing": each.packing,
                     "kind": each.kind,
                     "agreement": each.agreement,
                     "milliseconds_a_sample": each.cost.total_ms,
@@ -212,7 +216,7 @@ class BatchModel:
         accuracy = (
             f"as your model: {100 * chosen.agreement:.1f} % agreement" if self.original is None else self.original.text
         )
-        seconds = f"seconds for one sample: {chosen.cost.server_ms / 1000:.3g} in batches of {self.samples} (forecast for one CPU thread)"
+        seconds = f"seconds for one sample: {chosen.cost.server_ms / 1000:.3g} in batches of {self.batch} (forecast for one CPU thread)"
         sizes = bytes_line(
             chosen.cost.up_bytes, chosen.cost.down_bytes, None if self.report()["evaluation_keys"] else 0
         )
@@ -220,12 +224,12 @@ class BatchModel:
 
     @property
     def details(self) -> str:
-        """The report as text: why this way, what the others would cost, and the failure probability. `str(model)` has four lines of it."""
+        """The report as text: why this packing, what the others would cost, and the failure probability. `str(model)` has four lines of it."""
         found = self.report()
         lines = [] if self.original is None else [self.original.text]
-        lines += [f"{found['way']}: {found['kind']}", found["reason"]]
+        lines += [f"{_PACKINGS[found['packing']]}: {found['kind']}", found["reason"]]
         lines += [
-            f"{each['way']}, {each['kind']}: {each['milliseconds_a_sample']:.3g} ms a sample (server {each['server_ms']:.3g}, client "
+            f"{_PACKINGS[each['packing']]}, {each['kind']}: {each['milliseconds_a_sample']:.3g} ms a sample (server {each['server_ms']:.3g}, client "
             f"{each['client_ms']:.3g}, transfer {each['transfer_ms']:.3g}), {each['up_bytes']:.0f} bytes up, {each['down_bytes']:.0f} down"
             for each in found["considered"]
         ]

@@ -28,8 +28,8 @@ COEFFICIENT_MODULI: Final = (((1 << 19) - 1,), (PLAINTEXT_LIMIT - 1,), (PLAINTEX
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a formula is computed.
+class BatchPlan:
+    """The plan of a formula's computation.
 
     Attributes:
         failure_log2: of a ciphertext of answers.
@@ -49,7 +49,7 @@ class Plan:
 
 @lru_cache(maxsize=16)
 def slot_moduli(size: int, count: int) -> tuple[int, ...]:
-    """The largest primes that slots take."""
+    """Returns the largest primes that slots take."""
     found: list[int] = []
     t = (PLAINTEXT_LIMIT - 2) // (2 * size) * (2 * size) + 1
     while len(found) < count:
@@ -63,7 +63,7 @@ def slot_room(moduli: int) -> int:
     return min(math.prod(slot_moduli(SETS[name].polynomial_size, moduli)) for name in _SETS)
 
 
-def best_plan(formula: Formula, limit: int, packing: Packing, samples: int) -> Plan | None:
+def best_plan(formula: Formula, limit: int, packing: Packing, samples: int) -> BatchPlan | None:
     """Finds the cheapest plan for this many samples; None where no set has room. Args: limit: of features' integers."""
     wanted = 2 * formula.largest(limit) + 1
     if packing == "slots":
@@ -78,7 +78,7 @@ def best_plan(formula: Formula, limit: int, packing: Packing, samples: int) -> P
 
 
 def answer_noise(formula: Formula, parameters: LevelledParameters, packing: Packing, levels: tuple[int, int]) -> Noise:
-    """The noise of answers, as foreseen. Args: levels: of queries and of answers. Raises: ParameterError: there is no room for it."""
+    """Returns the noise of answers, as foreseen. Args: levels: of queries and of answers. Raises: ParameterError: there is no room for it."""
     if packing == "query":
         found = _query_noise(formula, parameters, levels)
         if failure_log2(found, parameters, levels[1]) > FAILURE_LOG2:
@@ -95,7 +95,7 @@ def _query_noise(formula: Formula, parameters: LevelledParameters, levels: tuple
     return products_noise(parameters, levels, formula.features, norm1, norm2)
 
 
-def _batches(formula: Formula, moduli: tuple[int, ...] | int, samples: int) -> Iterator[Plan]:
+def _batches(formula: Formula, moduli: tuple[int, ...] | int, samples: int) -> Iterator[BatchPlan]:
     """The least level of every set that has room. Args: moduli: or, for slots, their number."""
     packing: Packing = "slots" if isinstance(moduli, int) else "coefficients"
     for name in _SETS:
@@ -113,12 +113,12 @@ def _batches(formula: Formula, moduli: tuple[int, ...] | int, samples: int) -> I
             failure = failure_log2(answer.noise, parameters[0], answer.level)
             counts = formula.features, formula.outputs
             cost = batch_cost(forecast.work, parameters, (level, answer.level), counts, samples, packing == "slots")
-            yield Plan(parameters, packing, level, answer.level, failure, cost)
+            yield BatchPlan(parameters, packing, level, answer.level, failure, cost)
             break
 
 
-def _queries(formula: Formula, moduli: tuple[int, ...], samples: int) -> Iterator[Plan]:
-    """One ciphertext a sample."""
+def _queries(formula: Formula, moduli: tuple[int, ...], samples: int) -> Iterator[BatchPlan]:
+    """Yields one ciphertext a sample."""
     for name, level, answer_level in (("bgv12", 2, 1), ("bgv12", 2, 2), ("bgv13", 3, 2), ("bgv13", 4, 2)):
         parameters = tuple(LevelledParameters.of(name, t) for t in moduli)
         if formula.features > parameters[0].polynomial_size:
@@ -127,5 +127,5 @@ def _queries(formula: Formula, moduli: tuple[int, ...], samples: int) -> Iterato
         failure = failure_log2(noise, parameters[0], answer_level)
         if failure <= FAILURE_LOG2:
             cost = query_cost(parameters, (level, answer_level), (formula.features, formula.outputs), samples)
-            yield Plan(parameters, "query", level, answer_level, failure, cost)
+            yield BatchPlan(parameters, "query", level, answer_level, failure, cost)
             return

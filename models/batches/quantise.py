@@ -35,7 +35,7 @@ class Quantised:
 
 
 def quantised_linear(effects: Effects, modulus: int, bits: int | None = None) -> Quantised | None:
-    """None where there is no room. Args: bits: of a feature, sign included; None: as many as are best."""
+    """Returns None where there is no room. Args: bits: of a feature, sign included; None: as many as are best."""
     found = quantise_for_modulus(effects, modulus, MOST_WEIGHT, bits)
     if found is None:
         return None
@@ -43,7 +43,7 @@ def quantised_linear(effects: Effects, modulus: int, bits: int | None = None) ->
 
 
 def quantised_power(model: PowerModel, samples: Reals, modulus: int) -> Quantised | None:
-    """Bits of features, rows and weights so that the samples' scores are off least; None where there is no room for any.
+    """Returns bits of features, rows and weights so that the samples' scores are off least; None where there is no room for any.
 
     Args:
         model: of u in [-1, 1], rows of reach 1 (`PowerModel.on_ranges`).

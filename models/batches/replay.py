@@ -17,7 +17,7 @@ from cloakwork.models.batches.scorer import BatchScorer
 def replay_batch(
     file: AuditFile, scorer: BatchScorer, key_ids: Sequence[bytes], progress: Progress = None
 ) -> Iterator[Replayed]:
-    """Each answer once more.
+    """Yields each answer once more.
 
     Args:
         key_ids: of the file's evaluation keys, for each plaintext modulus.

@@ -59,7 +59,7 @@ class BatchScorer:
         self._tables = [table.used_by(each) for table, each in zip(made, self._evaluators, strict=bool(made))]
 
     def score(self, queries: Queries, progress: Progress = None) -> list[LevelledCiphertexts]:
-        """The scores of one query's samples, a ciphertext for every output.
+        """Returns the scores of one query's samples, a ciphertext for every output.
 
         Args:
             queries: of every plaintext modulus.
@@ -107,7 +107,7 @@ def prepared_tables(
 
 
 def constants_of(parameters: LevelledParameters, packing: Packing) -> Callable[[NDArray[Any]], Indices]:
-    """Polynomials [batch, N] that add numbers [batch] to every sample of a ciphertext."""
+    """Returns polynomials [batch, N] that add numbers [batch] to every sample of a ciphertext."""
 
     def constants(numbers: NDArray[Any]) -> Indices:
         found = np.zeros((len(numbers), parameters.polynomial_size), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What samples show of a network's values, and where these end that samples do not show."""
+"""Calibration: ranges of a network's values that samples show, and estimates of the tails beyond."""
 
 from cloakwork.models.calibration.calibration import Calibration, observe
 

@@ -1,4 +1,4 @@
-"""What calibration data showed of a model, small enough to travel with it: a model of the zoo compiles without any data set."""
+"""Ranges that calibration data showed, small enough to travel with a model: one of the zoo compiles without any data set."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Calibration:
     inputs: tuple[tuple[float, float], ...] | None = None  # the range of each of several inputs
 
     def check(self, graph: Graph) -> None:
-        """CompileError when it was taken from another model, or from this one before the passes changed."""
+        """Raises CompileError when it was taken from another model, or from this one before the passes changed."""
         expected = [node.bias.shape for node in graph.linears]
         if [low.shape for low, _ in self.rows] != expected:
             raise CompileError(
@@ -42,7 +42,7 @@ class Calibration:
             )
 
     def on(self, before: Graph, after: Graph) -> Calibration:
-        """The same for a graph of the same layers, whose blocks a pass has split."""
+        """Returns the same for a graph of the same layers, whose blocks a pass has split."""
 
         def split(seen: tuple[tuple[Reals, Reals], ...]) -> tuple[tuple[Reals, Reals], ...]:
             return tuple((low[blocks], high[blocks]) for (low, high), blocks in zip(seen, old_blocks, strict=True))
@@ -68,7 +68,7 @@ class Calibration:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Calibration:
-        """SerializationError for anything that `to_json` does not write."""
+        """Raises SerializationError for anything that `to_json` does not write."""
         try:
             fields = typed.parsed_object(text)
             if fields["cloakwork_calibration"] != _VERSION:
@@ -121,7 +121,7 @@ def observe(graph: Graph, samples: ArrayLike) -> Calibration:
 
 
 class _Rows:
-    """Of one linear node: extremes and tails of every row, over samples and over the positions that share a block."""
+    """Rows of one linear node: extremes and tails of every row, over samples and over the positions that share a block."""
 
     def __init__(self, node: Linear) -> None:
         self._node = node
@@ -139,7 +139,7 @@ class _Rows:
                 kept[block] = largest(np.concatenate([kept[block], numbers]) if block in kept else numbers)
 
     def extremes(self) -> tuple[Reals, Reals]:
-        """[G, R]; a block without a position has range 0."""
+        """Returns [G, R]; a block without a position has range 0."""
         low, high = np.zeros_like(self._node.bias), np.zeros_like(self._node.bias)
         for block in self._blocks.tolist():
             low[block], high[block] = -self._bottom[block][0], self._top[block][0]

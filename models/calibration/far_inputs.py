@@ -1,4 +1,4 @@
-"""What answers reach for inputs far from all samples, which clients let through up to the ends of the input's range.
+"""Ranges of answers for inputs far from all samples, which clients let through up to the ends of the input's range.
 
 Terms of an answer that have to do with each other reach their ends together there: the squares of a reconstruction error do for whatever the
 autoencoder has not seen, far beyond the answers to any calibration sample. Values of look-ups are those of their tables, beyond ranges too.
@@ -25,14 +25,15 @@ _TIMES: Final = (1.5, 2.0, 4.0)  # as far from the mean as samples are
 
 
 def far_answers(graph: Graph, samples: Reals | None) -> tuple[Reals, Reals]:
-    """Least and largest values [numbers of the output]. Args: graph: with ranges, levelled; samples: [samples, ..], None: only corners."""
+    """Returns least and largest values [numbers of the output]. Args: graph: with ranges, levelled; samples: [samples, ..], None: only corners."""
     machine = _Tables(graph, far_inputs(graph, samples))
     answers = execute_graph(schedule(graph), machine).reshape(-1, graph.output.size)
     return answers.min(axis=0), answers.max(axis=0)
 
 
 def far_inputs(graph: Graph, samples: Reals | None) -> Reals:
-    """[inputs, numbers]: every number at either end of the range, by chance; samples moved away from their mean, as far as the range lets them."""
+    """Returns [inputs, numbers]: every number at either end of the range, by chance; samples moved away from their mean, as far as the range lets
+    them."""
     assert graph.lower is not None and graph.upper is not None
     own, random = wires(graph.input), np.random.default_rng(_SEED)
     low, high = graph.lower[own], graph.upper[own]
@@ -47,8 +48,8 @@ def far_inputs(graph: Graph, samples: Reals | None) -> Reals:
 
 
 def mixed_inputs(samples: Reals) -> Reals:
-    """[inputs, ..]: numbers of several samples together; and samples with some numbers at either end of what that number has. Each number is one of
-    the samples', and what they are together is unlike any."""
+    """Returns [inputs, ..]: numbers of several samples together; and samples with some numbers at either end of what that number has. Each number
+    is one of the samples', and what they are together is unlike any."""
     random = np.random.default_rng(_SEED)
     rows = samples[random.permutation(len(samples))[:_MIXED]]
     ends = np.where(random.random(rows.shape) < 0.5, samples.min(axis=0), samples.max(axis=0))
@@ -66,7 +67,7 @@ class _Tables(Clear):
 
 
 def _read(graph: Graph, node: Lookup, x: Reals) -> Reals:
-    """[inputs, look-ups]"""
+    """Returns [inputs, look-ups]"""
     assert graph.lower is not None and graph.upper is not None and node.shifts is None
     low, high = (np.append(ends, 0.0)[node.gather] for ends in (graph.lower, graph.upper))
     middle, width = (low + high) / 2, np.where(high > low, high - low, 1.0)

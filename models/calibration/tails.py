@@ -1,4 +1,4 @@
-"""Where a row's values end that a few hundred samples do not show: tails fitted beyond a high threshold.
+"""Estimates of where a row's values end beyond a few hundred samples: tails fitted beyond a high threshold.
 
 The excesses over a threshold are taken as generalised Pareto, fitted by their mean and variance.
 
@@ -23,14 +23,14 @@ _PRIOR = 60  # values that an exponential tail counts as, which few values are d
 
 
 def largest(values: Reals) -> Reals:
-    """The KEPT largest of each column of values [samples, R], in descending order [at most KEPT, R]."""
+    """Returns the KEPT largest of each column of values [samples, R], in descending order [at most KEPT, R]."""
     kept = min(KEPT, len(values))
     top = values if kept == len(values) else np.partition(values, len(values) - kept, axis=0)[-kept:]
     return np.asarray(-np.sort(-top, axis=0))
 
 
 def tail_end(top: Reals, count: int, width: Reals) -> Reals:
-    """[R]: what a value exceeds with a probability of BEYOND.
+    """Returns [R]: what a value exceeds with a probability of BEYOND.
 
     Args:
         top: [kept, R], the largest values in descending order, of `count`.

@@ -1,4 +1,4 @@
-"""What the client does before encryption and after decryption, as named steps that travel in JSON.
+"""Steps of the client before encryption and after decryption, named and stored as JSON.
 
 Input steps turn the user's table [samples, columns], or texts [samples], into the numbers that are encrypted; output steps turn decrypted
 numbers into scores, probabilities and labels; those that a network ends in (models/graph/last_steps.py) come first. A step is a frozen dataclass of

@@ -16,7 +16,7 @@ from cloakwork.models.errors import ShapeError
 
 @dataclass(frozen=True, eq=False)
 class Integers:
-    """To the nearest integer: the noise is gone."""
+    """Rounding to the nearest integer, which removes the noise."""
 
     stage: ClassVar[Stage] = "scores"
 
@@ -26,7 +26,7 @@ class Integers:
 
 @dataclass(frozen=True, eq=False)
 class Wrap:
-    """To the nearest integer, and that modulo `modulus` into [lowest[j], lowest[j] + modulus): a torus has no absolute integers."""
+    """Rounding to the nearest integer, and that modulo `modulus` into [lowest[j], lowest[j] + modulus): a torus has no absolute integers."""
 
     lowest: Indices
     modulus: int
@@ -198,7 +198,7 @@ class LabelGroups:
 
 @dataclass(frozen=True, eq=False)
 class Indicators:
-    """Of several labels that may hold together, 1 for those whose score is above the threshold, else 0: [samples, labels]."""
+    """Several labels that may hold together: 1 for those whose score is above the threshold, else 0: [samples, labels]."""
 
     threshold: float = 0.0
     stage: ClassVar[Stage] = "labels"
@@ -209,7 +209,7 @@ class Indicators:
 
 @dataclass(frozen=True, eq=False)
 class Outliers:
-    """-1 for samples whose score is below the offset, 1 for the others."""
+    """Outlier labels: -1 for samples whose score is below the offset, 1 for the others."""
 
     offset: float
     stage: ClassVar[Stage] = "labels"

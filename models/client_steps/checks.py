@@ -1,4 +1,4 @@
-"""What the constructors of the steps ask for: steps come from files of strangers too, so that every field is checked."""
+"""Checks of the steps' constructors: steps come from strangers' files too, so every field is checked."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def check_labels(labels: NDArray[Any]) -> None:
 
 
 def as_wide(x: Reals, columns: int) -> None:
-    """As many columns as the step was made for: numpy would spread one over many."""
+    """Checks that a table has as many columns as the step was made for: numpy would spread one over many."""
     demand(x.ndim == 2 and x.shape[1] == columns, f"a table of {columns} columns")

@@ -1,4 +1,4 @@
-"""What becomes of a table's columns before a model, collected column by column and written as few steps of the client.
+"""The flow of a table's columns before a model, collected column by column and written as few steps of the client.
 
 Importers of pipelines and of ONNX-ML graphs keep a `Recipe`, one `Column` for each column of a tensor. A column knows which column it comes from
 and what happens to it: fill of a missing value or the number of its category, then affine maps, then the indicator of a category. What does not
@@ -54,7 +54,7 @@ class Codes:
 
     @classmethod
     def of(cls, known: Sequence[Any], numbers: Iterable[float], unseen: float | str, size: int = 0) -> Codes:
-        """Args: known: as an encoder has them; numbers: NaN leaves a missing value. UnsupportedNode for other categories."""
+        """Numbers categories. Args: known: as an encoder has them; numbers: NaN leaves a missing value. UnsupportedNode for other categories."""
         values = [category.item() if isinstance(category, np.generic) else category for category in known]
         plain = tuple(None if is_missing(value) else value for value in values)
         strange = any(not isinstance(value, str | bool | int | float | None) for value in plain)
@@ -75,12 +75,12 @@ class Codes:
         return self.numbers == tuple(range(len(self.known)))
 
     def filled(self, value: float) -> Codes:
-        """With a number for missing ones."""
+        """Returns codes with a number for missing ones."""
         numbers = tuple(value if number is None else number for number in self.numbers)
         return replace(self, numbers=numbers, unseen=value if self.unseen is None else self.unseen)
 
     def of_filled(self, value: Category) -> Codes:
-        """For a column whose missing values become this category before."""
+        """Returns codes for a column whose missing values become this category before."""
         number: float | str | None = dict(zip(self.known, self.numbers, strict=True)).get(value, self.unseen)
         pairs: list[tuple[Category, float | None]] = [
             (c, n) for c, n in zip(self.known, self.numbers, strict=True) if c is not None
@@ -96,7 +96,7 @@ def _or_missing(number: float) -> float | None:
 
 @dataclass(frozen=True)
 class Affine:
-    """(x - offset) * factor, or divided by it."""
+    """An affine step: (x - offset) * factor, or divided by it."""
 
     offset: float
     factor: float
@@ -155,7 +155,7 @@ class ColumnFlow:
         self._admits_missing = False  # to steps that replace or tell them
 
     def start(self) -> Recipe:
-        """The user's columns."""
+        """Returns the user's columns."""
         return [Column(i) for i in range(self._count)]
 
     def is_given(self, column: Column) -> bool:
@@ -165,7 +165,7 @@ class ColumnFlow:
     # --- what can be done to columns; each returns the new recipe ---
 
     def affine(self, recipe: Recipe, offset: ArrayLike, scale: ArrayLike) -> Recipe:
-        """(x - offset) * scale, joined with such a map before."""
+        """Returns (x - offset) * scale, joined with such a map before."""
         recipe, offsets, scales = self._maps(recipe, offset, scale)
         result: Recipe = []
         for column, o, s in zip(recipe, offsets, scales, strict=True):
@@ -180,7 +180,7 @@ class ColumnFlow:
     def arithmetic(
         self, recipe: Recipe, offset: ArrayLike, factor: ArrayLike, how: Literal["times", "over"] = "times"
     ) -> Recipe:
-        """(x - offset) times or over the factor, rounded as it is written here: trees compare what was made so with values that were, too."""
+        """Returns (x - offset) times or over the factor, rounded as it is written here: trees compare what was made so with values that were, too."""
         recipe, offsets, factors = self._maps(recipe, offset, factor)
         maps = (Affine(o, f, how == "over") for o, f in zip(offsets, factors, strict=True))
         return [
@@ -201,7 +201,7 @@ class ColumnFlow:
         return recipe, offsets.tolist(), factors.tolist()
 
     def fill(self, recipe: Recipe, values: Sequence[Any] | ArrayLike) -> Recipe:
-        """Missing values become these; texts in columns that are encoded afterwards."""
+        """Replaces missing values by these; texts in columns that are encoded afterwards."""
         if any(column.affine for column in recipe):
             recipe = self.apply(recipe, (), len(recipe))
         given = np.broadcast_to(np.asarray(values, dtype=object).reshape(-1), len(recipe)).tolist()
@@ -213,14 +213,14 @@ class ColumnFlow:
         return column if column.fill is not None else replace(column, fill=value)
 
     def missing(self, recipe: Recipe) -> Recipe:
-        """1 where a value is missing, else 0."""
+        """Returns 1 where a value is missing, else 0."""
         self._admits_missing = True
         count = len(recipe)
         least = np.full(count, -np.finfo(np.float64).max)
         return self.apply(recipe, (Compare(np.arange(count), least, np.ones(count, np.int64), strict=True),), count)
 
     def encode(self, column: Column, codes: Codes) -> Column:
-        """The number of the column's category."""
+        """Returns the number of the column's category."""
         if not self.is_given(replace(column, fill=None)) or self._texts is not None:
             raise UnsupportedNode("encodes what another step has made; put it first")
         if column.fill is not None and None in codes.known:
@@ -231,11 +231,11 @@ class ColumnFlow:
         return replace(column, fill=None, codes=own)
 
     def normalise(self, recipe: Recipe, norm: str) -> Recipe:
-        """Each sample divided by its norm over these columns."""
+        """Returns each sample divided by its norm over these columns."""
         return self.apply(recipe, (Normalise(norm),), len(recipe), takes_missing=False)
 
     def apply(self, recipe: Recipe, steps: Sequence[InputStep], count: int, *, takes_missing: bool = True) -> Recipe:
-        """Steps on a table of these columns, which make `count` columns of it.
+        """Applies steps on a table of these columns, which make `count` columns of it.
 
         Args:
             takes_missing: whether they give missing values (NaN) for missing ones, or refuse them by themselves.
@@ -246,7 +246,7 @@ class ColumnFlow:
         return [Column(i) for i in range(self._width - count, self._width)]
 
     def product(self, recipe: Recipe) -> Recipe:
-        """The product of these columns, where one may come several times; products made one after the other are one step."""
+        """Returns the product of these columns, where one may come several times; products made one after the other are one step."""
         distinct = list(dict.fromkeys(recipe))
         powers = np.array([[recipe.count(column) for column in distinct]], dtype=np.int64)
         last = self._made[-1] if self._made else None
@@ -268,7 +268,7 @@ class ColumnFlow:
     # --- steps ---
 
     def finish(self, recipe: Recipe, missing: bool = False) -> tuple[InputStep, ...]:
-        """Args: missing: the model takes missing values, so that those which no step fills stay."""
+        """Writes the flow as steps. Args: missing: the model takes missing values, so that those which no step fills stay."""
         sources, tail = self._written(recipe)
         made = list(self._made)
         while made and np.array_equal(sources, np.arange(made[-1].first, made[-1].first + made[-1].count)):
@@ -289,7 +289,7 @@ class ColumnFlow:
         return (*made.steps[:-1], Present(), made.steps[-1]) if check else made.steps
 
     def _written(self, recipe: Recipe) -> tuple[Indices, tuple[InputStep, ...]]:
-        """The columns that are read, in their order, and fill, affine map and indicators of them; what does nothing is left out."""
+        """Returns the columns that are read, in their order, and fill, affine map and indicators of them; what does nothing is left out."""
         base = list(dict.fromkeys(column.base for column in recipe))
         self._read += [column for column in base if column.source < self._count]
         texts = [column.fill for column in base if isinstance(column.fill, str)]
@@ -357,7 +357,7 @@ def _may_miss(column: Column) -> bool:
 
 
 def _maps_of(base: Recipe) -> list[InputStep]:
-    """The affine maps of the columns, the first ones of all columns first."""
+    """Returns the affine maps of the columns, the first ones of all columns first."""
     steps: list[InputStep] = []
     for number in range(max((len(column.affine) for column in base), default=0)):
         maps = [column.affine[number] if number < len(column.affine) else Affine(0.0, 1.0) for column in base]
@@ -369,7 +369,7 @@ def _maps_of(base: Recipe) -> list[InputStep]:
 
 
 def _indicators(recipe: Recipe, base: Recipe) -> list[InputStep]:
-    """One-hot codes of the base columns that have indicators, and the columns in the recipe's order."""
+    """Returns one-hot codes of the base columns that have indicators, and the columns in the recipe's order."""
     hot = {column.base for column in recipe if column.indicator is not None}
     if any(column.base in hot for column in recipe if column.indicator is None):
         raise UnsupportedNode("a column is used encoded and as it is; give it to one part only")

@@ -31,7 +31,7 @@ class Impute:
 
 @dataclass(frozen=True, eq=False)
 class Complete(Refusing):
-    """These columns have no missing values; `names` are theirs."""
+    """A check that columns have no missing values; `names` are theirs."""
 
     names: tuple[str, ...]
     columns: Indices
@@ -52,7 +52,7 @@ class Complete(Refusing):
 
 @dataclass(frozen=True, eq=False)
 class Standardise:
-    """(x - offset) * scale, column by column."""
+    """Standardisation: (x - offset) * scale, column by column."""
 
     offset: Reals
     scale: Reals
@@ -67,7 +67,8 @@ class Standardise:
 
 @dataclass(frozen=True, eq=False)
 class Divide:
-    """(x - offset) / divisor, column by column: to the last bit what scalers of scikit-learn make, which trees compare with values so made."""
+    """Division: (x - offset) / divisor, column by column, to the last bit what scalers of scikit-learn make, which trees compare with values so
+    made."""
 
     offset: Reals
     divisor: Reals
@@ -201,7 +202,7 @@ def _outside(x: Reals, lower: Reals, upper: Reals) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """To whole numbers, halves to the even one."""
+    """Rounding to whole numbers, halves to the even one."""
 
     def __call__(self, x: Reals) -> Reals:
         return np.rint(x)

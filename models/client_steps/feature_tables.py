@@ -12,7 +12,7 @@ from cloakwork.models.errors import ShapeError, some
 
 
 def feature_table(x: Any, count: int, names: tuple[str, ...] | None, missing: bool, unfit: Unfit = REFUSED) -> Reals:
-    """[samples, count] in float64. Args: x: an array, or a table with named columns, which must be `names` in that order.
+    """Returns [samples, count] in float64. Args: x: an array, or a table with named columns, which must be `names` in that order.
 
     Raises:
         ShapeError: the wrong number or names of columns; text, infinities, or NaN where `missing` is false, if `unfit` refuses them.
@@ -36,7 +36,7 @@ def feature_table(x: Any, count: int, names: tuple[str, ...] | None, missing: bo
 
 
 def check_column_names(x: Any, names: tuple[str, ...] | None) -> None:
-    """Tables without names pass: their columns are taken in order."""
+    """Checks names of columns. Tables without names pass: their columns are taken in order."""
     columns = getattr(x, "columns", None)
     if columns is None or names is None:
         return

@@ -32,7 +32,7 @@ def _finite(x: Reals, step: str, unfit: Unfit) -> Reals:
 
 @dataclass(frozen=True, eq=False)
 class Project(Refusing):
-    """(x - offset) matrix, of [columns] to [outputs]: principal components, random projections."""
+    """Projection (x - offset) matrix of [columns] to [outputs]: principal components, random projections."""
 
     offset: Reals
     matrix: Reals  # [columns, outputs]
@@ -112,7 +112,7 @@ def _yeo_johnson(x: Reals, exponent: float) -> Reals:
 
 
 def _of_logarithm(logarithm: Reals, exponent: float) -> Reals:
-    """(e^(l exponent) - 1) / exponent, l where that is 0."""
+    """Returns (e^(l exponent) - 1) / exponent, l where that is 0."""
     if abs(exponent) < np.finfo(np.float64).eps:
         return logarithm
     result: Reals = np.expm1(exponent * logarithm) / exponent
@@ -121,8 +121,8 @@ def _of_logarithm(logarithm: Reals, exponent: float) -> Reals:
 
 @dataclass(frozen=True, eq=False)
 class Quantiles:
-    """Which share of the training data lies below a value: interpolated between its quantiles, as that share or as the normal distribution's
-    value for it. Missing values stay."""
+    """The quantile of a value, the share of the training data below it: interpolated between its quantiles, as that share or as the normal
+    distribution's value for it. Missing values stay."""
 
     quantiles: Reals  # [references, columns], ascending
     references: Reals  # shares
@@ -159,7 +159,7 @@ class Quantiles:
 
 
 def _normal_value(shares: Reals) -> Reals:
-    """The inverse of the normal distribution's cumulative function."""
+    """Returns the inverse of the normal distribution's cumulative function."""
     distinct, place = np.unique(shares, return_inverse=True)
     inverse = NormalDist().inv_cdf
     return np.array([inverse(float(share)) for share in distinct])[place]
@@ -169,7 +169,7 @@ ZERO_IS_MISSING: Final = "zero is missing"
 
 
 def _missing_for_zero(x: Reals) -> Reals:
-    """What is absent from a sparse matrix."""
+    """Returns what is absent from a sparse matrix."""
     return np.where(x == 0, np.nan, x)
 
 
@@ -264,7 +264,7 @@ class Splines(Refusing):
 
 
 def _spline_values(x: Reals, knots: Reals, piece: NDArray[np.int64], degree: int) -> Reals:
-    """[samples, degree + 1]: the splines that are not zero between knots `piece` and `piece` + 1."""
+    """Returns [samples, degree + 1]: the splines that are not zero between knots `piece` and `piece` + 1."""
     values = np.zeros((len(x), degree + 1))
     values[:, 0] = 1.0
     with np.errstate(all="ignore"):
@@ -281,7 +281,7 @@ def _spline_values(x: Reals, knots: Reals, piece: NDArray[np.int64], degree: int
 
 @dataclass(frozen=True, eq=False)
 class Binarise(Refusing):
-    """1 above the column's threshold, else 0."""
+    """Binarisation: 1 above the column's threshold, else 0."""
 
     threshold: Reals
 
@@ -296,7 +296,7 @@ class Binarise(Refusing):
 
 @dataclass(frozen=True, eq=False)
 class Present(Refusing):
-    """No missing values from here on."""
+    """A check that no values are missing from here on."""
 
     def __call__(self, x: Reals, unfit: Unfit = REFUSED) -> Reals:
         return without_missing(x, "the model", unfit)

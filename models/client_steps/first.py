@@ -37,7 +37,7 @@ class Columns(Refusing):
         return feature_table(x, self.count, self.names, self.missing, unfit)
 
     def in_precision(self, x: Any, unfit: Unfit = REFUSED) -> NDArray[np.float32] | Reals:
-        """The table in float32 where the user has it in that, all of its columns: transformers then compute in float32."""
+        """Returns the table in float32 where the user has it in that, all of its columns: transformers then compute in float32."""
         table = self(x, unfit)
         kinds = {str(kind) for kind in getattr(x, "dtypes", [getattr(x, "dtype", None)])}
         return table.astype(np.float32) if kinds == {"float32"} else table
@@ -118,7 +118,7 @@ class Categories(Refusing):
         return unfit.taken(numbers, unseen, _IGNORED, reason)
 
     def _other(self, i: int) -> float | str | None:
-        """The number of an unseen category of column `columns[i]`, or "refuse"."""
+        """Returns the number of an unseen category of column `columns[i]`, or "refuse"."""
         if self.others:
             return self.others[i]
         return REFUSE if self.unseen == REFUSE else _IGNORED

@@ -1,4 +1,4 @@
-"""What steps have in common that place columns on a public grid: the points of every column, and how many of them a value lies behind."""
+"""The base of steps that place columns on a public grid: the points of every column, and how many of them a value lies behind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GridColumns:
         demand(self.points.shape == (explicit,), "as many explicit points as grids without a step have")
 
     def grid(self, number: int) -> Reals:
-        """The points of feature `number` of the step."""
+        """Returns the points of feature `number` of the step."""
         count = int(self.count[number])
         if self.spacing[number] > 0:
             return np.asarray(self.low[number] + self.spacing[number] * np.arange(count))
@@ -44,10 +44,10 @@ class GridColumns:
         return self.points[first : first + count]
 
     def columns(self, x: Reals) -> Reals:
-        """As they are compared."""
+        """Returns columns as they are compared."""
         return x.astype(np.float32).astype(np.float64) if self.single else x
 
     def failing(self, number: int, column: Reals) -> Indices:
-        """[samples]: how many comparisons of column <= point (< when strict) fail. NaN comes after all points, so that every one does."""
+        """Returns [samples]: how many comparisons of column <= point (< when strict) fail. NaN comes after all points, so that every one does."""
         side = "right" if self.strict else "left"
         return np.searchsorted(self.grid(number), column, side=side)  # type: ignore[call-overload, no-any-return]

@@ -25,7 +25,7 @@ _ADDED: Final[dict[str, dict[str, Any]]] = {
 
 
 def steps_to_fields(steps: Sequence[InputStep | OutputStep]) -> list[dict[str, Any]]:
-    """For JSON: {"step": name, field: value, ..}; real numbers exactly. Last steps have another form: `tail_to_fields`."""
+    """Returns fields for JSON: {"step": name, field: value, ..}; real numbers exactly. Last steps have another form: `tail_to_fields`."""
     return [
         {"step": type(step).__name__, **{f.name: _plain(getattr(step, f.name)) for f in _fields(step)}}
         for step in steps
@@ -33,7 +33,7 @@ def steps_to_fields(steps: Sequence[InputStep | OutputStep]) -> list[dict[str, A
 
 
 def input_steps_from_fields(fields: Any) -> tuple[InputStep, ...]:
-    """ValueError or KeyError for anything that `steps_to_fields` does not write."""
+    """Raises ValueError or KeyError for anything that `steps_to_fields` does not write."""
     steps = tuple(_step(INPUT_STEPS, entry) for entry in typed.entries(fields, MOST_STEPS))
     if steps and not isinstance(steps[0], (*FIRST_STEPS, Tensors, Quantise, Rescale)):
         raise ValueError("a table's columns are checked in the first step")
@@ -48,14 +48,14 @@ def _check_later(steps: tuple[Any, ...]) -> None:
 
 
 def split_tail(steps: Sequence[OutputStep]) -> tuple[tuple[LastStep, ...], tuple[OutputStep, ...]]:
-    """The last steps of a network, which come first, and what follows them. ValueError where they are mixed."""
+    """Returns the last steps of a network, which come first, and what follows them. ValueError where they are mixed."""
     last = tuple(step for step in steps if isinstance(step, LAST_STEPS))
     demand(last == tuple(steps[: len(last)]), "last steps of the network before all others")
     return last, tuple(steps[len(last) :])
 
 
 def tail_to_fields(steps: Sequence[OutputStep], one: Callable[[LastStep], Any] = last_step_to_fields) -> dict[str, Any]:
-    """All that the client does after decryption. Args: one: how a last step is written."""
+    """Returns all that the client does after decryption. Args: one: how a last step is written."""
     last, others = split_tail(steps)
     return {"client_steps": list(map(one, last)), "output_steps": steps_to_fields(others)}
 
@@ -63,13 +63,13 @@ def tail_to_fields(steps: Sequence[OutputStep], one: Callable[[LastStep], Any] =
 def tail_from_fields(
     fields: Mapping[str, Any], one: Callable[[Any], LastStep] = last_step_from_fields
 ) -> tuple[OutputStep, ...]:
-    """ValueError, KeyError or TypeError for anything that `tail_to_fields` does not write. Args: one: how a last step is read."""
+    """Raises ValueError, KeyError or TypeError for anything that `tail_to_fields` does not write. Args: one: how a last step is read."""
     last = tuple(map(one, typed.entries(fields["client_steps"], MOST_LAST_STEPS)))
     return last + output_steps_from_fields(fields.get("output_steps", []))
 
 
 def output_steps_from_fields(fields: Any) -> tuple[OutputStep, ...]:
-    """Those that follow last steps. ValueError or KeyError for anything that `steps_to_fields` does not write."""
+    """Returns those that follow last steps. ValueError or KeyError for anything that `steps_to_fields` does not write."""
     steps = tuple(_step(ANSWER_STEPS, entry) for entry in typed.entries(fields, MOST_STEPS))
     stages = [STAGES.index(step.stage) for step in steps]
     demand(stages == sorted(stages), f"steps in the order {', '.join(STAGES)}")
@@ -105,7 +105,7 @@ def _step(kinds: dict[str, type], entry: Any, depth: int = 0) -> Any:
 
 
 def _value(value: Any, kind: str, name: str, depth: int) -> Any:
-    """A field of a dataclass from JSON by its annotation. Args: depth: of the step that it belongs to in steps that hold steps."""
+    """Returns a field of a dataclass from JSON by its annotation. Args: depth: of the step that it belongs to in steps that hold steps."""
     if kind == "Steps":
         demand(depth < _DEEPEST, f"steps nested at most {_DEEPEST} deep")
         inner = tuple(_step(INPUT_STEPS, entry, depth + 1) for entry in typed.entries(value, MOST_STEPS))

@@ -1,4 +1,4 @@
-"""Between which ends a client's steps put their columns, whatever the samples: a category or a word that no sample shows may come."""
+"""Ranges that a client's steps allow for their columns, whatever the samples: a category or a word that no sample shows may come."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OFTEN: Final = 0.99  # of the words that samples have: as often as these any ot
 
 
 def known_ranges(steps: Sequence[InputStep], samples: Any, width: int) -> tuple[Reals, Reals]:
-    """[width] each: the lowest and the highest number of a column after the steps; NaN where only samples can say them.
+    """Returns [width] each: the lowest and the highest number of a column after the steps; NaN where only samples can say them.
 
     Args:
         samples: for the first step. Of texts without a bound (counts) they say how often a word comes, of any word alike.
@@ -57,7 +57,7 @@ def known_ranges(steps: Sequence[InputStep], samples: Any, width: int) -> tuple[
 
 
 def widened(low: Reals, high: Reals, known: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-    """Ranges that samples show, those that are known in their place."""
+    """Returns ranges that samples show, those that are known in their place."""
     sure = ~np.isnan(known[0])
     return np.where(sure, known[0], low), np.where(sure, known[1], high)
 
@@ -90,7 +90,7 @@ def _of_categories(step: Categories) -> _Ends:
 
 
 def _after(step: InputStep, ends: _Ends) -> _Ends:
-    """The ends after a step; unknown after one that says nothing of them."""
+    """Returns the ends after a step; unknown after one that says nothing of them."""
     low, high = ends
     match step:
         case Complete() | Present():
@@ -149,5 +149,5 @@ def _one_hot(step: OneHot, ends: _Ends) -> _Ends:
 
 
 def _width_after(step: InputStep, width: int) -> int:
-    """How many columns a step makes of so many."""
+    """Returns how many columns a step makes of `width`."""
     return int(step(np.zeros((0, width))).shape[1])

@@ -22,25 +22,25 @@ _ABSENT: Final[Mapping[str, Any]] = {"keepdims": True, "count": 0, "largest": Tr
 
 
 def last_step_to_fields(step: LastStep) -> Any:
-    """A list, of functions an object."""
+    """Returns a list, of functions an object."""
     if isinstance(step, Functions):
         return _functions_to_fields(step)
     return [type(step).__name__, step.axis, *(getattr(step, name, value) for name, value in _ABSENT.items())]
 
 
 def last_step_from_fields(fields: Any) -> LastStep:
-    """ValueError or TypeError for anything that `last_step_to_fields` does not write; earlier releases wrote shorter lists."""
+    """Raises ValueError or TypeError for anything that `last_step_to_fields` does not write; earlier releases wrote shorter lists."""
     return _functions_from_fields(fields) if isinstance(fields, dict) else _along_axis(*typed.entries(fields))
 
 
 def last_step_to_record(step: LastStep) -> dict[str, Any]:
-    """An object, in any case."""
+    """Returns an object, in any case."""
     fields = last_step_to_fields(step)
     return fields if isinstance(fields, dict) else dict(zip(("operator", "axis", *_ABSENT), fields, strict=True))
 
 
 def last_step_from_record(record: Any) -> LastStep:
-    """ValueError, KeyError or TypeError for anything that `last_step_to_record` does not write."""
+    """Raises ValueError, KeyError or TypeError for anything that `last_step_to_record` does not write."""
     if "functions" in record:
         return _functions_from_fields(record)
     largest = record.get("largest", _ABSENT["largest"])
@@ -67,7 +67,7 @@ def _along_axis(operator: Any, axis: Any, keepdims: Any, count: Any = 0, largest
 
 
 def _functions_to_fields(step: Functions) -> dict[str, Any]:
-    """Infinite bounds as the largest number there is."""
+    """Returns infinite bounds as the largest number there is."""
     return {
         "functions": [
             [[s.operator, [float(np.nan_to_num(p[0])) for p in s.parameters], list(s.reads)] for s in steps]

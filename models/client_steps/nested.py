@@ -32,10 +32,10 @@ class Append:
         return self.joined(x, part)
 
     def part(self, x: Reals) -> Reals:
-        """The columns that the steps take."""
+        """Returns the columns that the steps take."""
         return x[:, self.columns]
 
     def joined(self, x: Reals, part: Reals) -> Reals:
-        """Args: part: what the steps made of `part`."""
+        """Joins columns to the table. Args: part: what the steps made of `part`."""
         demand(x.shape[1] + part.shape[1] <= MOST_COLUMNS, f"at most {MOST_COLUMNS} columns")
         return np.concatenate([x, part], axis=1)

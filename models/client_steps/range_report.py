@@ -16,7 +16,7 @@ _PACKAGE: Final = __name__.partition(".")[0] + "."
 
 
 class RangeReport:
-    """Which samples, how many values and which columns; never the values themselves."""
+    """A report of values outside their ranges: samples, counts and columns, never the values themselves."""
 
     def __init__(self) -> None:
         self._values = 0
@@ -24,7 +24,7 @@ class RangeReport:
         self._columns: dict[str, None] = {}  # a set in order
 
     def add(self, outside: NDArray[np.bool_], labels: tuple[str, ...] | None) -> None:
-        """Args: outside [samples, ..]; labels: of the columns of a table, None for what is no table."""
+        """Adds values outside their ranges. Args: outside [samples, ..]; labels: of the columns of a table, None for what is no table."""
         if not outside.any():
             return
         outside = np.atleast_1d(outside)
@@ -36,12 +36,13 @@ class RangeReport:
             self._columns.update(dict.fromkeys(labels[i] for i in np.flatnonzero(rows.any(axis=0))))
 
     def warn(self, what: str = "input", beyond: str = "the calibrated range") -> None:
-        """One CalibratedRangeWarning, at the user's line, when anything was added. Args: what: that is at fault; beyond: which range."""
+        """Gives one CalibratedRangeWarning, at the user's line, when anything was added. Args: what: that is at fault; beyond: which range."""
         count = f"{self._values} value{'s' * (self._values != 1)}"
         self.tell(f"values beyond {beyond}", "they count as its end", CalibratedRangeWarning, what, count)
 
     def tell(self, which: str, then: str, category: type[Warning], what: str = "input", count: str = "") -> None:
-        """One warning, when anything was added. Args: which: the values; then: what becomes of them; count: how many there are, if that is told."""
+        """Gives one warning, when anything was added. Args: which: the values; then: what becomes of them; count: how many there are, if that is
+        told."""
         if self._samples is None:
             return
         names = [f"'{name}'" for name in self._columns]

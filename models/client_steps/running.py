@@ -31,7 +31,8 @@ FROM_SCORES: Final = (Labels, LabelGroups, Indicators)
 def run_input_steps(
     steps: Sequence[InputStep], x: Any, report: RangeReport | None = None, unfit: Unfit = REFUSED
 ) -> Reals:
-    """Args: report: takes what lies beyond a calibrated range; unfit: what becomes of values that a step does not take."""
+    """Runs the steps before encryption. Args: report: takes what lies beyond a calibrated range; unfit: what becomes of values that a step does not
+    take."""
     with np.errstate(all="ignore"):  # what overflows is beyond every range; what becomes of NaN follows the steps
         for i, step in enumerate(steps):
             if report is not None and isinstance(step, Saturate | Quantise | Rescale):
@@ -44,7 +45,7 @@ def run_input_steps(
 
 
 def _after(step: InputStep, before: Sequence[InputStep], x: Any, unfit: Unfit) -> Any:
-    """What a step makes of x. Args: before: the steps that made x, which say what its columns are called."""
+    """Returns what a step makes of x. Args: before: the steps that made x, which say what its columns are called."""
     if isinstance(step, Append):
         part, path = step.part(x), (*before, Select(step.columns))
         for inner in step.steps:
@@ -92,7 +93,7 @@ def _labels_after(step: InputStep, labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def run_output_steps(steps: Sequence[OutputStep], values: Any, until: Stage = "labels") -> Any:
-    """Values [samples, ..] as the user wants them; of several outputs arrays by name. Stops before the first step of a later stage.
+    """Converts values [samples, ..] as the user wants them; of several outputs arrays by name. Stops before the first step of a later stage.
 
     Labels come from scores, so that saturated probabilities are no ties.
     """
@@ -113,12 +114,12 @@ def checks_input(steps: Sequence[InputStep]) -> bool:
 
 
 def named_inputs(steps: Sequence[InputStep]) -> Tensors | None:
-    """The step that takes several inputs by name; None where the model has one."""
+    """Returns the step that takes several inputs by name; None where the model has one."""
     return steps[0] if steps and isinstance(steps[0], Tensors) else None
 
 
 def named_outputs(steps: Sequence[OutputStep]) -> Named | None:
-    """The step that gives several outputs by name; None where the model has one."""
+    """Returns the step that gives several outputs by name; None where the model has one."""
     return steps[-1] if steps and isinstance(steps[-1], Named) else None
 
 

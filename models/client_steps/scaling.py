@@ -12,8 +12,8 @@ from cloakwork.models.client_steps.kinds import InputStep
 
 
 def split_scaling(steps: Sequence[InputStep]) -> tuple[tuple[InputStep, ...], Standardise | None]:
-    """The steps without means and scales that only one-hot codes, a choice of columns and checks follow, and these as the last step; None where
-    there are none, or one is zero."""
+    """Returns the steps without means and scales that only one-hot codes, a choice of columns and checks follow, and these as the last step; None
+    where there are none, or one is zero."""
     last = len(steps)
     while last > 0 and isinstance(steps[last - 1], OneHot | Select | Present):
         last -= 1
@@ -37,7 +37,7 @@ def _as_product(step: InputStep) -> Standardise | None:
 
 
 def _behind(scaling: Standardise, step: InputStep) -> Standardise | None:
-    """What does after the step what the scaling does before it; None: it scales the numbers of categories."""
+    """Returns what does after the step what the scaling does before it; None: it scales the numbers of categories."""
     if isinstance(step, Select):
         return Standardise(scaling.offset[step.columns], scaling.scale[step.columns])
     if not isinstance(step, OneHot):
@@ -50,5 +50,5 @@ def _behind(scaling: Standardise, step: InputStep) -> Standardise | None:
 
 
 def _composed(first: Standardise, second: Standardise) -> Standardise:
-    """((x - o1) s1 - o2) s2 = (x - (o1 + o2 / s1)) s1 s2."""
+    """Returns ((x - o1) s1 - o2) s2 = (x - (o1 + o2 / s1)) s1 s2."""
     return Standardise(first.offset + second.offset / first.scale, first.scale * second.scale)

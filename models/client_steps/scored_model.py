@@ -1,4 +1,4 @@
-"""What models of tables share, trees and linear models alike: scores, and what the client makes of them."""
+"""The base of models of tables, trees and linear models alike: scores, and the client's steps after them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class ScoredModel(ABC):
 
     @abstractmethod
     def scores(self, x: ArrayLike) -> Reals:
-        """[samples, outputs] for samples [samples, features]."""
+        """Returns [samples, outputs] for samples [samples, features]."""
 
     def evaluate(self, x: ArrayLike) -> NDArray[Any]:
-        """The prediction in clear: labels of classifiers, transformed values of others, [samples] where there is one output."""
+        """Returns the prediction in clear: labels of classifiers, transformed values of others, [samples] where there is one output."""
         return np.asarray(run_output_steps(self.output_steps, self.scores(x)))
 
     def probabilities(self, x: ArrayLike) -> Reals:

@@ -18,7 +18,7 @@ from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.client_steps.unfit import REFUSED, Refusing, Unfit, without_infinite
 from cloakwork.models.errors import ShapeError, some
 from cloakwork.models.fields import MOST_NUMBERS
-from cloakwork.models.graph.ir import Part
+from cloakwork.models.graph.ir import NamedTensor
 from cloakwork.models.graph.last_steps import LastStep
 
 MOST_TENSORS: Final = 1024
@@ -51,8 +51,8 @@ class Tensors(Refusing):
         )
 
     @classmethod
-    def of(cls, parts: Sequence[Part], unused: tuple[str, ...], steps: StepsOfEach | None = None) -> Tensors:
-        """Args: steps: of each input; None: none."""
+    def of(cls, parts: Sequence[NamedTensor], unused: tuple[str, ...], steps: StepsOfEach | None = None) -> Tensors:
+        """Joins inputs into one step. Args: steps: of each input; None: none."""
         shapes = tuple(part.shape for part in parts)
         return cls(tuple(part.name for part in parts), shapes, steps or tuple(() for _ in parts), unused)
 
@@ -74,7 +74,7 @@ class Tensors(Refusing):
         return np.concatenate(made, axis=1)
 
     def apart(self, x: Reals) -> tuple[Reals, ...]:
-        """The tensors of numbers [samples, numbers], before the steps."""
+        """Returns the tensors of numbers [samples, numbers], before the steps."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
         parts = np.split(x, ends, axis=1)
         return tuple(part.reshape(len(x), *shape) for part, shape in zip(parts, self.shapes, strict=True))
@@ -160,7 +160,7 @@ class Named:
             demand(all(step.fits(shape) for step in own), "last steps that fit their output")
 
     @classmethod
-    def of(cls, parts: Sequence[Part]) -> Named:
+    def of(cls, parts: Sequence[NamedTensor]) -> Named:
         return cls(
             tuple(part.name for part in parts),
             tuple(part.shape for part in parts),
@@ -202,7 +202,7 @@ def _labels_of(name: str, array: Reals) -> tuple[str, ...]:
 
 
 def _labels(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Of the numbers of a tensor: columns of a table by number, others by the tensor's name alone."""
+    """Returns the labels of the numbers of a tensor: columns of a table by number, others by the tensor's name alone."""
     if len(shape) == 1:
         return tuple(f"{name}[{column}]" for column in range(shape[0]))
     return (name,) * math.prod(shape)

@@ -104,7 +104,7 @@ class Texts(Refusing):
         return frozenset(self.stop)
 
     def _feature(self, piece: str) -> tuple[int, float]:
-        """Column and amount; -1 for what is not counted."""
+        """Returns column and amount; -1 for what is not counted."""
         if not self.hashed:
             return self._place.get(piece, -1), 1.0
         number = murmur_hash(piece.encode("utf-8", "replace"))
@@ -141,7 +141,7 @@ def _plain_text(text: str, lowercase: bool, accents: str) -> str:
 
 
 def murmur_hash(data: bytes) -> int:
-    """MurmurHash3 of 32 bits with seed 0, as a signed number. Source: [App11]."""
+    """Computes MurmurHash3 of 32 bits with seed 0, as a signed number. Source: [App11]."""
     mask, value = 0xFFFFFFFF, 0
     full = len(data) // 4 * 4
     for start in range(0, full, 4):

@@ -61,7 +61,7 @@ class Thermometer(GridColumns):
         return out
 
     def _pieces(self, number: int, failing: Indices) -> list[tuple[Indices, int]]:
-        """The digits of the number of failing comparisons, and the bits of each."""
+        """Returns the digits of the number of failing comparisons, and the bits of each."""
         digit, count = int(self.digit[number]), int(self.count[number])
         if digit == 0:
             return [(failing, count)]

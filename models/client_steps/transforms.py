@@ -1,4 +1,4 @@
-"""What follows the scores [samples, outputs] of a model of tables; done by the client after decryption."""
+"""Transforms of the scores [samples, outputs] of a model of tables, computed by the client after decryption."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ CLASS_TRANSFORMS: Final = (
 
 
 def class_threshold(name: str) -> float:
-    """The score above which one column means the second class: shares are compared with 1/2, raw sums with 0."""
+    """Returns the score above which one column means the second class: shares are compared with 1/2, raw sums with 0."""
     return 0.5 if name in ("none", "shares") else 0.0
 
 
@@ -77,14 +77,14 @@ LARGEST_NUMBER: Final = float(np.finfo(np.float64).max)
 
 
 def log_odds(probability: float) -> float:
-    """The score whose logistic function is a probability; the largest numbers for 0 and 1."""
+    """Returns the score whose logistic function is a probability; the largest numbers for 0 and 1."""
     if not 0 < probability < 1:
         return -LARGEST_NUMBER if probability <= 0 else LARGEST_NUMBER
     return math.log(probability / (1 - probability))
 
 
 def best_class(scores: Reals, threshold: float = 0.0) -> NDArray[np.int64]:
-    """The largest score, the first of equal ones; of one column whether it is above the threshold.
+    """Returns the largest score, the first of equal ones; of one column whether it is above the threshold.
 
     Scores, not probabilities: those are equal where a sigmoid saturates.
     """
@@ -94,7 +94,7 @@ def best_class(scores: Reals, threshold: float = 0.0) -> NDArray[np.int64]:
 
 
 def plain_labels(labels: Any) -> NDArray[Any]:
-    """Labels as integers, booleans, floats or text: what JSON can hold. CompileError for others, and for several kinds in one model."""
+    """Returns labels as integers, booleans, floats or text: what JSON can hold. CompileError for others, and for several kinds in one model."""
     array = np.asarray(labels)
     if array.dtype.kind in "OT":
         known = array.tolist()

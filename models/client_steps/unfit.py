@@ -1,4 +1,4 @@
-"""What becomes of values that a step does not take: refused, or replaced by the nearest that it takes.
+"""Values that a step does not take: refused, or replaced by the nearest that it takes.
 
 A request that is refused for its values tells the server something of them: it chose the steps, and sees whether a request arrives. So whoever
 encrypts for a server runs the steps with `Replaced`, which refuses nothing but shapes and types; the owner of a model runs them with `REFUSED`.
@@ -22,14 +22,14 @@ _TEXT: Final = ("S", "U", "T")  # kinds of arrays of texts
 
 
 class Unfit:
-    """Refuses."""
+    """A rule that refuses values."""
 
     def numbers(self, x: Any) -> Reals:
-        """[..] in float64. Raises: ShapeError."""
+        """Returns [..] in float64. Raises: ShapeError."""
         return real_numbers(x)
 
     def taken(self, x: NDArray[Any], bad: NDArray[np.bool_], instead: Any, reason: str) -> NDArray[Any]:
-        """x, where no value is bad.
+        """Returns x, where no value is bad.
 
         Args:
             x, bad: [samples, ..].
@@ -41,18 +41,19 @@ class Unfit:
         return x
 
     def at(self, labels: Callable[[Reals], Labels | None]) -> None:
-        """Args: labels: what to call the columns of an array that is looked at next; None: nothing."""
+        """Names the columns of the next array. Args: labels: what to call the columns of an array that is looked at next; None: nothing."""
 
 
 class Replaced(Unfit):
-    """Refuses no value: takes the nearest one in its place, or 0 for a missing one, and says where."""
+    """A rule that replaces values by the nearest valid one, or 0 for a missing one, and reports where."""
 
     def __init__(self) -> None:
         self._report = RangeReport()
         self._labels: Callable[[Reals], Labels | None] = lambda x: None
 
     def numbers(self, x: Any) -> Reals:
-        """Cells that are no numbers become NaN, whole numbers that are too large the largest. ShapeError: for arrays by their shape or type alone."""
+        """Replaces cells that are no numbers by NaN, whole numbers that are too large by the largest. ShapeError: for arrays by their shape or type
+        alone."""
         if getattr(getattr(x, "dtype", None), "kind", "") in _TEXT:
             raise ShapeError(
                 "input: expected numbers, got an array of texts; encode them as the model was trained with"
@@ -77,7 +78,7 @@ class Replaced(Unfit):
         self._labels = labels
 
     def warn(self) -> None:
-        """One ReplacedValuesWarning, at the user's line, when anything was replaced."""
+        """Gives one ReplacedValuesWarning, at the user's line, when anything was replaced."""
         self._report.tell(
             "values that the model does not take",
             "the nearest that it takes are sent in their place (0 for missing ones), because a refusal would tell the server of them",
@@ -93,7 +94,7 @@ REFUSED: Final = Unfit()
 
 
 def without_missing(x: Reals, step: str, unfit: Unfit) -> Reals:
-    """NaN counts as 0, or is refused as the transformer of scikit-learn refuses it. Args: step: what it is called in an error."""
+    """Replaces NaN by 0, or refuses it as the transformer of scikit-learn refuses it. Args: step: what it is called in an error."""
     bad = x != x
     if not bad.any():
         return x
@@ -103,13 +104,13 @@ def without_missing(x: Reals, step: str, unfit: Unfit) -> Reals:
 
 
 def without_infinite(x: Reals, reason: str, unfit: Unfit) -> Reals:
-    """Infinite numbers count as the largest ones. NaN passes."""
+    """Replaces infinite numbers by the largest ones. NaN passes."""
     bad = np.isinf(x)
     return unfit.taken(x, bad, np.clip(x, -LARGEST, LARGEST), reason) if bad.any() else x
 
 
 def finite(x: Reals, unfit: Unfit) -> Reals:
-    """The largest numbers in the place of infinite ones, 0 in that of missing ones."""
+    """Replaces infinite numbers by the largest ones and missing ones by 0."""
     reason = "input: expected finite numbers; replace missing values first"
     return unfit.taken(without_infinite(x, reason, unfit), np.isnan(x), 0.0, reason)
 

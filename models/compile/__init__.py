@@ -1,1 +1,1 @@
-"""From an imported graph to a program: what was asked for (options), how far it has come (compilation), and the ordered steps (pipeline)."""
+"""The compiler from an imported graph to a program: options, state (compilation), and the ordered steps (pipeline)."""

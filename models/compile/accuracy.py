@@ -1,4 +1,4 @@
-"""Whether an encrypted model decides as the clear one does: the compiler's check of its own work, on the calibration samples."""
+"""The compiler's check that an encrypted model agrees with the clear one on the calibration samples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cloakwork.models.criteria.verdicts import (
 )
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.graph.client_functions import Functions
-from cloakwork.models.graph.ir import Graph, Linear, Part, places, source_nodes, wires
+from cloakwork.models.graph.ir import Graph, Linear, NamedTensor, places, source_nodes, wires
 from cloakwork.models.graph.last_steps import ArgMax, Hardmax, L2Normalization, LogSoftmax, Softmax, TopK, TopKIndices
 from cloakwork.models.passes.beyond_ranges import reachable
 from cloakwork.models.passes.statistics import output_weights
@@ -62,7 +62,7 @@ Judge: TypeAlias = Callable[[Reals, Reals], Verdict]  # of outputs, and of the c
 
 @dataclass(frozen=True)
 class Check:
-    """How a simulated program compares with the clear model, output by output. Args: example: the first sample of the worst output that differs."""
+    """Comparison of a simulated program with the clear model, output by output. Args: example: the first sample of the worst output that differs."""
 
     outputs: dict[str, Verdict]  # by name; of one output under ""
     example: str = ""
@@ -74,7 +74,7 @@ class Check:
 
     @property
     def verdict(self) -> Verdict:
-        """On the worst output."""
+        """The verdict on the worst output."""
         return self.outputs[self.worst]
 
     @property
@@ -103,7 +103,7 @@ class Check:
         return all(verdict.leaves_no_doubt(accuracy) for verdict in self.outputs.values())
 
     def looks_accurate(self, accuracy: float) -> bool:
-        """On these samples, which are too few to show it."""
+        """Whether the program looks accurate on these samples, which are too few to show it."""
         return not self.holds(accuracy) and all(verdict.value >= accuracy for verdict in self.outputs.values())
 
     def is_far_from(self, accuracy: float) -> bool:
@@ -112,7 +112,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Losses:
-    """Where a program loses: `layers`, the relative error of every linear layer's results, and `outside`, the share of samples of which a value lay
+    """The losses of a program: `layers`, the relative error of every linear layer's results, and `outside`, the share of samples of which a value lay
     beyond a table, with its upper end at 95 %."""
 
     layers: dict[str, float]
@@ -148,19 +148,19 @@ class Head:
     unshown: int = 0
 
     def verdict(self, outputs: Reals, clear: Reals) -> Verdict:
-        """Args: outputs, clear: numbers of this output [samples, numbers], as they are decrypted."""
+        """Judges one output. Args: outputs, clear: numbers of this output [samples, numbers], as they are decrypted."""
         judge: dict[Task, Judge] = {
             "classification": self._decisions,
             "regression": lambda *values: closeness(*map(self.answers_of, values)),
             "embedding": lambda *values: cosine(*map(self.answers_of, values)),
         }
-        found = replace(judge[self.task](outputs, clear), unshown=self.unshown)
+        judged_verdict = replace(judge[self.task](outputs, clear), unshown=self.unshown)
         if self.is_said or self.task == "embedding":
-            return found
+            return judged_verdict
         other: Task = "classification" if self.task == "regression" else "regression"
         if other == "classification" and not (self._gives_shares or _may_be_logit(clear)):
-            return found
-        return replace(found, otherwise=judge[other](outputs, clear))
+            return judged_verdict
+        return replace(judged_verdict, otherwise=judge[other](outputs, clear))
 
     def _decisions(self, outputs: Reals, clear: Reals) -> Verdict:
         if self.answers is None or not self._gives_shares:
@@ -186,7 +186,7 @@ class Head:
         return int((same & (others != answers[:1]).any(axis=0)).sum())
 
     def shown(self, outputs: Reals) -> str:
-        """The numbers of one sample [numbers], for messages."""
+        """Returns the numbers of one sample [numbers], for messages."""
         answers = self.answers_of(outputs[None])[0]
         listed = ", ".join(f"{value:.3g}" for value in answers[:_SHOWN])
         return f"{listed}{', ..' if len(answers) > _SHOWN else ''}"
@@ -225,11 +225,13 @@ class Reference:
         unseen: NDArray[np.bool_] | None = None,
         most_lookups: int = _MOST_LOOKUPS,
     ) -> Reference:
-        """Args:
-        task: what the output is for, or each by its name; None: see `task_of`.
-        accuracy: that the samples are to show.
-        unseen: of the samples, those that ranges and roundings do not see; None: they see all.
-        most_lookups: of one check, if it has more than 200 samples.
+        """Makes the reference.
+
+        Args:
+            task: what the output is for, or each by its name; None: see `task_of`.
+            accuracy: that the samples are to show.
+            unseen: of the samples, those that ranges and roundings do not see; None: they see all.
+            most_lookups: of one check, if it has more than 200 samples.
         """
         tasks = _tasks(graph, task)
         held = np.zeros(len(samples), dtype=bool) if unseen is None else unseen
@@ -245,7 +247,7 @@ class Reference:
         outputs = interpret(graph, samples[every]).reshape(len(every), -1)
         checked, seen = (np.searchsorted(every, each) for each in (chosen, fitted))
         wider = cache(lambda: cls.of(graph, samples, task, accuracy, unseen, _MORE_LOOKUPS))
-        parts = graph.outputs or (Part("", graph.output.shape, graph.client_steps),)
+        parts = graph.outputs or (NamedTensor("", graph.output.shape, graph.client_steps),)
         possible = cache(lambda: _possible(graph, samples[every]))
         heads = tuple(
             _head(part, place, tasks.get(part.name), outputs[:, place], samples[every], possible)
@@ -263,7 +265,7 @@ class Reference:
         )
 
     def few(self) -> Reference | None:
-        """With fewer samples, enough to see what is hopeless; None when they are few already."""
+        """Returns the check with fewer samples, enough to see what is hopeless; None when they are few already."""
         if len(self.samples) <= 2 * _FEW:
             return None
         return replace(
@@ -289,7 +291,7 @@ class Reference:
 def check_accuracy(program: Program, reference: Reference) -> Check:
     """Simulates a program on the samples of a reference; one draw of the noise, always the same."""
     outputs, clear = simulated(program, reference.samples), reference.outputs
-    if program.facts.encrypted_argmax:
+    if program.facts.tell == "labels":
         (head,) = reference.heads
         found, wanted = np.rint(outputs[:, 0]).astype(np.int64), clear.argmax(axis=1)
         return Check({head.name: _parted(lambda own: labels_kept(found[own], wanted[own]), reference.unseen)})
@@ -302,7 +304,7 @@ def check_accuracy(program: Program, reference: Reference) -> Check:
 
 
 def simulated(program: Program, samples: Reals, noisy: bool = True) -> Reals:
-    """Numbers of all outputs [samples, numbers], as they are decrypted."""
+    """Returns numbers of all outputs [samples, numbers], as they are decrypted."""
     specification = ClientSpecification.of(program)
     scale, offset = specification.output_scale.reshape(-1), specification.output_offset.reshape(-1)
     outputs = simulate(program, specification.quiet_phases(samples), _SEED, noisy) / scale + offset
@@ -316,14 +318,14 @@ def _on_some(head: Head, outputs: Reals, clear: Reals, some: NDArray[np.bool_]) 
 
 def _parted(verdict_on: Callable[[NDArray[np.bool_]], Verdict], unseen: NDArray[np.bool_]) -> Verdict:
     """On all samples, and on the unseen ones by themselves if they are some of them."""
-    found = verdict_on(np.ones(len(unseen), dtype=bool))
+    on_all = verdict_on(np.ones(len(unseen), dtype=bool))
     if not unseen.any():
-        return found
-    return replace(found, unseen=len(unseen)) if unseen.all() else judged(found, verdict_on(unseen))
+        return on_all
+    return replace(on_all, unseen=len(unseen)) if unseen.all() else judged(on_all, verdict_on(unseen))
 
 
 def _example(check: Check, reference: Reference, outputs: Reals) -> str:
-    """The first sample whose decision differs, or that whose values differ most."""
+    """Returns the first sample whose decision differs, or that whose values differ most."""
     differs = check.verdict.differs
     if differs is None:
         return ""
@@ -333,23 +335,24 @@ def _example(check: Check, reference: Reference, outputs: Reals) -> str:
 
 
 def centred(program: Program, reference: Reference) -> Program:
-    """The program with the mean error of each output taken out of its bias: max-pools of noisy values, and functions that bend, are off on average.
+    """Returns the program with the mean error of each output taken out of its bias: max-pools of noisy values, and functions that bend, are off on
+    average.
 
     Noise is drawn differently from that of `check_accuracy`. Exact programs and shared rows stay as they are.
     """
     graph = program.graph
     assert graph.scale is not None and graph.offset is not None
-    wanted = graph.output.reshape(-1)
+    output_wires = graph.output.reshape(-1)
     nodes = _centred_nodes(graph, len(reference.heads))
-    if program.output_unit or not nodes or len(set(wanted)) < len(wanted):
+    if program.output_unit or not nodes or len(set(output_wires)) < len(output_wires):
         return program
     samples, clear = reference.fitted
     phases = ClientSpecification.of(program).quiet_phases(samples)
-    outputs = simulate(program, phases, _CENTRING_SEED) / graph.scale[wanted] + graph.offset[wanted]
+    outputs = simulate(program, phases, _CENTRING_SEED) / graph.scale[output_wires] + graph.offset[output_wires]
     named = named_outputs(program.output_steps)
     clear = clear if named is None else clear[:, np.unique(named.spread, return_index=True)[1]]
     error = np.zeros(graph.wire_count)
-    error[wanted] = np.median(outputs - clear, axis=0)  # whatever a few samples far outside bring
+    error[output_wires] = np.median(outputs - clear, axis=0)  # whatever a few samples far outside bring
     changed = list(graph.nodes)
     for position in nodes:
         node = changed[position]
@@ -361,16 +364,17 @@ def centred(program: Program, reference: Reference) -> Program:
 
 
 def _centred_nodes(graph: Graph, heads: int) -> list[int]:
-    """Positions of the linear nodes of one position that the output reads; none where one output reads several nodes, or rows that are shared."""
-    found = source_nodes(graph, graph.output)
-    if heads == 1 and len(found) > 1:
+    """Returns positions of the linear nodes of one position that the output reads; none where one output reads several nodes, or rows that are
+    shared."""
+    positions = source_nodes(graph, graph.output)
+    if heads == 1 and len(positions) > 1:
         return []
-    alone = [i for i in found if len(graph.nodes[i].gather) == 1]
-    return alone if heads > 1 or len(alone) == len(found) else []
+    alone = [i for i in positions if len(graph.nodes[i].gather) == 1]
+    return alone if heads > 1 or len(alone) == len(positions) else []
 
 
 def _tasks(graph: Graph, task: Task | Mapping[str, Task] | None) -> dict[str, Task]:
-    """What was said of outputs, by their names."""
+    """Returns what was said of outputs, by their names."""
     names = [part.name for part in graph.outputs] or [""]
     if task is None:
         return {}
@@ -389,7 +393,7 @@ def _tasks(graph: Graph, task: Task | Mapping[str, Task] | None) -> dict[str, Ta
 
 
 def _possible(graph: Graph, samples: Reals) -> Reals:
-    """[points, numbers]: values from end to end of what each number of the output may be, by interval arithmetic."""
+    """Returns [points, numbers]: values from end to end of what each number of the output may be, by interval arithmetic."""
     lower, upper = np.full(graph.wire_count, np.inf), np.full(graph.wire_count, -np.inf)
     lower[wires(graph.input)], upper[wires(graph.input)] = samples.min(), samples.max()
     low, high = (
@@ -400,7 +404,7 @@ def _possible(graph: Graph, samples: Reals) -> Reals:
 
 
 def _head(
-    part: Part, place: slice, said: Task | None, outputs: Reals, samples: Reals, possible: Callable[[], Reals]
+    part: NamedTensor, place: slice, said: Task | None, outputs: Reals, samples: Reals, possible: Callable[[], Reals]
 ) -> Head:
     """Args: possible: of `_possible`, of all parts."""
     functions = part.client_steps[0] if part.client_steps and isinstance(part.client_steps[0], Functions) else None
@@ -417,9 +421,9 @@ def _head(
     return head if task != "regression" else replace(head, unshown=head.constants(outputs, possible))
 
 
-def task_of(part: Part, outputs: Reals, samples: Reals) -> Task:
-    """Classification if the client decides or applies a logistic function that decides differently for some samples, or if the largest of several
-    numbers is not always the same one.
+def task_of(part: NamedTensor, outputs: Reals, samples: Reals) -> Task:
+    """Returns classification if the client decides or applies a logistic function that decides differently for some samples, or if the largest of
+    several numbers is not always the same one.
 
     Embedding if the numbers of each sample have the same length together. Regression otherwise, and for what mostly follows as many numbers of the
     input (a copy), and for one of several outputs that others are computed from: a representation.

@@ -26,7 +26,7 @@ _TOO_MUCH: Final = 5  # times the error that values may have, the same
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """What approximate programs are to keep to.
+    """Limits of the search for approximate programs.
 
     Args:
         least_bits: of the largest weight of every layer.
@@ -40,7 +40,8 @@ class Search:
 
 
 def search_of(c: Compilation) -> Search:
-    """Programs that are checked may have any noise under any set; others keep to a profile, and to the approximate sets."""
+    """Returns limits of the search: programs that are checked may have any noise under any set; others keep to a profile, and to the approximate
+    sets."""
     options, bits = c.options, c.options.weight_bits
     auto = c.options.precision == AUTO
     if c.reference is None:
@@ -60,14 +61,14 @@ def _hopeless(reference: Reference, accuracy: float) -> float:
 
 
 def _sets_of_kind(options: NetworkOptions) -> list[ParameterSet]:
-    """What the candidates have for approximate look-ups; without candidates the approximate sets alone."""
+    """Returns what the candidates have for approximate look-ups; without candidates the approximate sets alone."""
     if options.named_sets is not None:
         return approximate_sets(options.named_sets)
     return [params for params in options.offered if params.kind == "approximate"]
 
 
 def approximate_programs(c: Compilation) -> Iterator[Program]:
-    """Programs within the noise limits, the cheapest first."""
+    """Yields programs within the noise limits, the cheapest first."""
     search = search_of(c)
     for attempt in attempts(c.graph, search.limits, search.least_bits, search.sets, c.stats, search.most_error):
         program = Program(

@@ -1,4 +1,4 @@
-"""Whether answers beyond those of all samples are still beyond them: an anomaly whose score comes back among the ordinary ones is no more seen.
+"""A check that answers beyond those of all samples stay beyond them: an anomaly whose score comes back among the ordinary ones is no more seen.
 
 What a model computes between reaches far for inputs unlike the samples, even if each number of them is within its range. Rows beyond their tables
 read about the value of an end for some way, then come back; and what several of them make together is anything.
@@ -25,7 +25,7 @@ _SHARE: Final = 0.05  # of them
 
 @dataclass(frozen=True)
 class Beyond:
-    """How many answers lie beyond those of all samples, and how many of these the program gives among them."""
+    """Counts of answers beyond those of all samples, and of those that the program gives among them."""
 
     count: int
     back: int
@@ -54,10 +54,10 @@ def beyond_samples(program: Program, reference: Reference) -> Beyond:
         return Beyond(0, 0)
     inputs = mixed_inputs(reference.fitted[0])
     clear = interpret(reference.graph, inputs).reshape(len(inputs), -1)
-    found = simulated(program, inputs, noisy=False)
+    answers = simulated(program, inputs, noisy=False)
     ordinary = np.concatenate([reference.outputs, reference.fitted[1]])
     parts = [
-        _beyond(*(head.answers_of(values[:, head.place]) for values in (ordinary, clear, found))) for head in heads
+        _beyond(*(head.answers_of(values[:, head.place]) for values in (ordinary, clear, answers))) for head in heads
     ]
     return Beyond(sum(part.count for part in parts), sum(part.back for part in parts))
 

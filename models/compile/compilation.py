@@ -85,7 +85,7 @@ class Compilation:
         return run_output_steps((*self.graph.client_steps, *self.after), interpret(self.graph, self.entered(samples)))
 
     def entered(self, samples: Any) -> Reals:
-        """Samples as the graph takes them [samples, ..]."""
+        """Returns samples as the graph takes them [samples, ..]."""
         x = samples if any(isinstance(step, Tensors) for step in self.before) else real_numbers(samples)
         for step in self.before:
             x = step(x)
@@ -96,7 +96,7 @@ Transformation: TypeAlias = Callable[[Compilation], Compilation]
 
 
 @dataclass(frozen=True)
-class Step:
+class CompilerStep:
     """A named step of a pipeline.
 
     Args:

@@ -1,4 +1,5 @@
-"""What several outputs have in common is sent once: a label and the probabilities that it comes from are one set of scores."""
+"""Outputs without repetitions, so that what several have in common is sent once: a label and the probabilities that it comes from are one set of
+scores."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from cloakwork.models.program import Program
 
 
 def distinct_outputs(program: Program) -> Program:
-    """The program with every wire of its output once; itself where that is so, or where it has one output."""
+    """Returns the program with every wire of its output once; itself where that is so, or where it has one output."""
     named = named_outputs(program.output_steps)
     if named is None:
         return program

@@ -34,13 +34,13 @@ _COARSER: Final = (1, 2, 4, 8)  # times the step of scores that weight_bits ask 
 
 
 def exact_programs(c: Compilation) -> Iterator[Program]:
-    """Programs in more and more bits, where settings and weight_bits leave that open. NoParameterSetError when there is none.
+    """Yields programs in more and more bits, where settings and weight_bits leave that open. NoParameterSetError when there is none.
 
     Args:
         c: with ranges (bound_ranges).
     """
     refused: CompileError | None = None
-    found = False
+    has_program = False
     for input_bits, activation_bits, weight_bits in _choices(c.options):
         chosen = replace(c.options, input_bits=input_bits, activation_bits=activation_bits)
         try:
@@ -50,9 +50,9 @@ def exact_programs(c: Compilation) -> Iterator[Program]:
             if c.grid is not None:
                 break  # the model says its bits: finer ones of the rest need more room
             continue
-        found = True
+        has_program = True
         yield program
-    if not found:
+    if not has_program:
         assert refused is not None
         raise refused
 
@@ -93,7 +93,7 @@ def _exact_program(c: Compilation, settings: NetworkOptions, weight_bits: int) -
         output_unit=chosen.output_unit,
         facts=Facts(
             exact=_facts(found, limits.p_fail_log2, settings.activation_bits),
-            encrypted_argmax=labels,
+            tell="labels" if labels else "scores",
         ),
     )
     return distinct_outputs(program)
@@ -137,30 +137,34 @@ def _on_grid(c: Compilation, unit: float) -> bool:
 def _narrow(
     c: Compilation, unit: float, options: ExactOptions, calibrated: bool
 ) -> tuple[ExactGraph, Graph, ExactChoice]:
-    """Each look-up by itself."""
+    """Returns each look-up by itself."""
     assert c.limits.p_fail_log2 is not None
-    found = exact_integers(c.graph, unit, options, calibrated)
-    found = replace(found, graph=merge_equal(found.graph))
-    return found, found.graph, choose_exact(found, c.limits.p_fail_log2, options.approximate, c.options.offered)
+    integers = exact_integers(c.graph, unit, options, calibrated)
+    integers = replace(integers, graph=merge_equal(integers.graph))
+    return (
+        integers,
+        integers.graph,
+        choose_exact(integers, c.limits.p_fail_log2, options.approximate, c.options.offered),
+    )
 
 
 def _narrow_or_widened(
     c: Compilation, unit: float, options: ExactOptions, calibrated: bool
 ) -> tuple[ExactGraph, Graph, ExactChoice]:
-    """Each look-up by itself where a set serves that; else by comparisons, extremes beside their operands or apart, what costs less."""
+    """Returns each look-up by itself where a set serves that; else by comparisons, extremes beside their operands or apart, what costs less."""
     try:
         return _narrow(c, unit, options, calibrated)
     except NoParameterSetError as error:
         narrow = wide = error
-    found: list[tuple[ExactGraph, Graph, ExactChoice]] = []
+    candidates: list[tuple[ExactGraph, Graph, ExactChoice]] = []
     for apart in (False, True) if _has_parts(c.graph, options) else (False,):
         try:
-            found.append(_widened(c, unit, replace(options, apart=apart), calibrated))
+            candidates.append(_widened(c, unit, replace(options, apart=apart), calibrated))
         except NoParameterSetError as error:
             wide = error
-    if not found:
+    if not candidates:
         raise NoParameterSetError(f"{narrow}. By comparisons: {wide}") from wide
-    return min(found, key=lambda each: each[1].bootstraps * bootstrap_cost(each[2].parameters))
+    return min(candidates, key=lambda each: each[1].bootstraps * bootstrap_cost(each[2].parameters))
 
 
 def _has_parts(graph: Graph, options: ExactOptions) -> bool:
@@ -207,10 +211,10 @@ def _facts(found: ExactGraph, p_fail_log2_limit: float, activation_bits: int) ->
 
 
 def _input_quantiser(graph: Graph, bits: int) -> Quantise:
-    """The calibrated range of the input, zero included, in 2^bits - 1 steps."""
+    """Returns the calibrated range of the input, zero included, in 2^bits - 1 steps."""
     assert graph.lower is not None and graph.upper is not None
-    own = wires(graph.input)
-    low, high = min(0.0, float(graph.lower[own].min())), max(0.0, float(graph.upper[own].max()))
+    input_wires = wires(graph.input)
+    low, high = min(0.0, float(graph.lower[input_wires].min())), max(0.0, float(graph.upper[input_wires].max()))
     unit = max(high - low, 1e-9) / (2**bits - 1)
     lowest, highest = (float(np.floor(end / unit + 0.5)) * unit for end in (low, high))
     return Quantise(unit, lowest, highest, calibrated=True)

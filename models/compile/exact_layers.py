@@ -29,7 +29,7 @@ _NOISE: Final = 1.0  # per cent of the half torus, of approximate layers: sets t
 
 
 def layered_programs(c: Compilation) -> Iterator[Program]:
-    """Without an exact layer, with one, two, four and so on, and with all of them: the cheapest first.
+    """Yields programs without an exact layer, with one, two, four and so on, and with all of them: the cheapest first.
 
     Args:
         c: with ranges (bound_ranges).
@@ -42,16 +42,16 @@ def layered_programs(c: Compilation) -> Iterator[Program]:
         raise CompileError("expected a network of integers: a model whose input goes into a QuantizeLinear node")
     names = by_worth(c.graph, statistics(c.graph, c.fitted))
     refused: CompileError | None = None
-    found = False
+    has_program = False
     for count in _counts(len(names)):
         try:
             program = _program(c, names[count:])
         except (NoParameterSetError, PrecisionOverflowError) as error:
             refused = error
             continue
-        found = True
+        has_program = True
         yield program
-    if not found:
+    if not has_program:
         assert refused is not None
         raise refused
 

@@ -27,8 +27,8 @@ class Found:
 def first_accurate(
     programs: Iterator[Program], reference: Reference | None, accuracy: float, allow_loss: bool = False
 ) -> Found:
-    """The first program whose check leaves no doubt; else, of those that do not cost much more than the first that reaches the accuracy, the most
-    accurate.
+    """Returns the first program whose check leaves no doubt; else, of those that do not cost much more than the first that reaches the accuracy,
+    the most accurate.
 
     Args:
         programs: the cheapest first; at least one, or an error of their own.
@@ -76,7 +76,7 @@ def first_accurate(
 
 
 def _checked(program: Program, reference: Reference, accuracy: float) -> tuple[Program, Check]:
-    """The program, centred, and its check: on a few samples if these say enough; on more than usual if these could show the accuracy."""
+    """Returns the program, centred, and its check: on a few samples if these say enough; on more than usual if these could show the accuracy."""
     few = reference.few()
     if few is not None:
         check = check_accuracy(program, few)
@@ -93,7 +93,7 @@ def _with_facts(program: Program, check: Check, lost: Losses, accuracy: float) -
     """With what the check found; of several outputs by name too."""
     several = list(check.outputs) != [""]
     verdict = check.verdict
-    found = CheckFacts(
+    facts = CheckFacts(
         verdict.measure,
         verdict.value,
         verdict.samples,
@@ -105,7 +105,7 @@ def _with_facts(program: Program, check: Check, lost: Losses, accuracy: float) -
         verdict.at_least,
         verdict.unseen,
     )
-    return replace(program, facts=replace(program.facts, check=found))
+    return replace(program, facts=replace(program.facts, check=facts))
 
 
 def _facts(verdict: Verdict) -> VerdictFacts:

@@ -23,7 +23,7 @@ _EXACT = "exact"
 
 
 def with_exact_precision(options: NetworkOptions) -> NetworkOptions:
-    """Labels are decided on integers. CompileError for a precision of real numbers that was asked for."""
+    """Returns options with exact precision: labels are decided on integers. CompileError for a precision of real numbers that was asked for."""
     several = isinstance(options.precision, Mapping)
     if options.tell == "scores" or (not several and options.precision in EXACT_PROFILES):
         return options
@@ -35,7 +35,7 @@ def with_exact_precision(options: NetworkOptions) -> NetworkOptions:
 
 
 def check_argmax(c: Compilation, settings: NetworkOptions, approximate: Mapping[str, float]) -> None:
-    """CompileError for an output that is no row of scores, or options that leave its numbers inexact."""
+    """Raises CompileError for an output that is no row of scores, or options that leave its numbers inexact."""
     graph = c.graph
     if graph.outputs:
         raise CompileError("tell='labels': expected one output, the scores of all classes; choose it with outputs=")
@@ -57,12 +57,12 @@ def check_argmax(c: Compilation, settings: NetworkOptions, approximate: Mapping[
 
 
 def labels_of(c: Compilation) -> tuple[OutputStep, ...]:
-    """The number of the class, an integer."""
+    """Returns the number of the class, an integer."""
     return Integers(), Pick(np.arange(len(c.graph.output)))
 
 
 def threshold_of(after: tuple[OutputStep, ...]) -> float:
-    """Above which one score means the second class. CompileError where there are no classes."""
+    """Returns the threshold above which one score means the second class. CompileError where there are no classes."""
     last = after[-1] if after else None
     if not isinstance(last, Labels):
         raise CompileError("tell='labels': expected a classifier of one label; this model has none")
@@ -70,7 +70,7 @@ def threshold_of(after: tuple[OutputStep, ...]) -> float:
 
 
 def with_score_of_each(model: onnx.ModelProto, threshold: float) -> onnx.ModelProto:
-    """One score against a threshold as that of the second class, the first having 0; other models as they are."""
+    """Rewrites one score against a threshold as that of the second class, the first having 0; other models as they are."""
     if import_onnx(model).output.shape != (1,):
         return model
     result = onnx.ModelProto()
@@ -86,7 +86,7 @@ def with_score_of_each(model: onnx.ModelProto, threshold: float) -> onnx.ModelPr
 
 def after_network(program: Program, after: tuple[OutputStep, ...]) -> tuple[OutputStep, ...]:
     """Returns what the client of a table's network does: of a label its name alone. Args: after: of the scores, the labels last."""
-    if not program.facts.encrypted_argmax:
+    if program.facts.tell != "labels":
         return (*program.output_steps, *after)
     last = after[-1] if after else None
     return (Integers(), Pick(last.labels)) if isinstance(last, Labels) else program.output_steps

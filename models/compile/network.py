@@ -48,35 +48,37 @@ def compile_network(
 ) -> CompiledModel:
     """Compile a network. Args: given: samples, what was observed of them, or None; others as of `cloakwork.compile`."""
     try:
-        found = compiled(model, given, with_exact_precision(options), on_step)
+        compilation = compiled(model, given, with_exact_precision(options), on_step)
     except NoParameterSetError as error:
         if options.bodies == 1:
             raise
         raise NoParameterSetError(f"{error}; or leave bodies out: few sets have two") from error
-    assert found.program is not None
-    for short in (found.loss, found.doubt):
+    assert compilation.program is not None
+    for short in (compilation.loss, compilation.doubt):
         if short is not None:
             warnings.warn(short, AccuracyWarning, stacklevel=_CALLERS)
-    exact = found.program.facts.exact
-    if found.options.is_exact and exact is not None and exact.results_rounded is not None:
+    exact = compilation.program.facts.exact
+    if compilation.options.is_exact and exact is not None and exact.results_rounded is not None:
         names = ", ".join(f"'{name}'" for name in exact.results_rounded)
         text = (
             f"results of {names} are rounded to {exact.activation_bits} bits, as no quantiser of the model follows them or no set serves it there: "
             "outputs differ from the model's integers; quantise them in the model, or ask for more activation_bits"
         )
         warnings.warn(text, RoundedIntegersWarning, stacklevel=_CALLERS)
-    if found.narrowed is not None:
-        warnings.warn(found.narrowed, CalibratedRangeWarning, stacklevel=_CALLERS)
-    return CompiledModel.checked(_with_original(found.program) if found.judged else found.program, found.imported)
+    if compilation.narrowed is not None:
+        warnings.warn(compilation.narrowed, CalibratedRangeWarning, stacklevel=_CALLERS)
+    return CompiledModel.checked(
+        _with_original(compilation.program) if compilation.judged else compilation.program, compilation.imported
+    )
 
 
 def _with_original(program: Program) -> Program:
-    """What the check says holds against the user's file as well, which says what the graph says."""
+    """Returns what the check says holds against the user's file as well, which says what the graph says."""
     check = program.facts.check
     if check is None or check.at_least is None:
         return program
-    told = OriginalFacts(_TOLD[check.measure], check.value, check.at_least, check.samples)
-    return replace(program, facts=replace(program.facts, original=told))
+    facts = OriginalFacts(_TOLD[check.measure], check.value, check.at_least, check.samples)
+    return replace(program, facts=replace(program.facts, original=facts))
 
 
 _TOLD: Final[Mapping[Measure, Told]] = {

@@ -1,4 +1,4 @@
-"""What the options of `cloakwork.compile` mean for a network."""
+"""The options of `cloakwork.compile` for a network."""
 
 from __future__ import annotations
 
@@ -59,6 +59,6 @@ class NetworkOptions(Options):
 
     @property
     def offered_for_comparisons(self) -> list[ParameterSet]:
-        """As `offered`, by default with those of fine outputs; sets with two bodies have none."""
+        """Works as `offered`, by default with those of fine outputs; sets with two bodies have none."""
         named = self.named_sets is not None or self.bodies == 2
         return self.offered if named else [*self.offered, *map(parameter_set, COMPARISON_CANDIDATES)]

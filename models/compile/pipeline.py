@@ -1,4 +1,4 @@
-"""How a network becomes a program: an ordered list of named steps for approximate look-ups, and one for exact ones.
+"""The pipeline from a network to a program: an ordered list of named steps for approximate look-ups, and one for exact ones.
 
 python -m cloakwork.models.compile.pipeline      # the table of docs/explanation/compiler.md
 """
@@ -14,7 +14,7 @@ from typing import Any, Final
 import onnx
 
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.compile.compilation import Compilation, Step
+from cloakwork.models.compile.compilation import Compilation, CompilerStep
 from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.stages import (
     bound,
@@ -55,82 +55,84 @@ _MOST_LAYERED: Final = (
     4096  # numbers with look-ups of a network that is tried with exact layers, which takes minutes for so many
 )
 
-PREPARING: Final[tuple[Step, ...]] = (
-    Step(
+PREPARING: Final[tuple[CompilerStep, ...]] = (
+    CompilerStep(
         "leave_input_quantisers",
         leave_input_quantisers,
         "quantisers of the inputs are left to the client",
         {"quantise_ends": "finds quantisers at both ends", "several_inputs": "each of several inputs has its own"},
     ),
-    Step(
+    CompilerStep(
         "leave_last_functions",
         leave_last_functions,
         "the quantiser of the output is left to the client, and other functions of single numbers at the end",
         {"leave_functions": "short functions, before arg-max too"},
     ),
 )
-RESTRUCTURING: Final[tuple[Step, ...]] = (
-    Step(
+RESTRUCTURING: Final[tuple[CompilerStep, ...]] = (
+    CompilerStep(
         "fold_normalisation",
         rewriting(fold_normalisation),
         "affine functions (bias, batch normalisation, scaling) into the linear node before",
     ),
-    Step("fuse_functions", rewriting(fuse_functions), "whatever is a function of one wire into one look-up"),
-    Step(
+    CompilerStep("fuse_functions", rewriting(fuse_functions), "whatever is a function of one wire into one look-up"),
+    CompilerStep(
         "lower_products",
         lower,
         "products of several wires into look-ups of squares, choices in exact programs into one",
     ),
-    Step("fold_affine", rewriting(fold_affine), "affine functions that are left into the linear nodes after"),
-    Step(
+    CompilerStep("fold_affine", rewriting(fold_affine), "affine functions that are left into the linear nodes after"),
+    CompilerStep(
         "separate_levels",
         rewriting(separate_levels),
         "linear and look-up alternate: linear nodes are composed where wider rows cost less than bootstraps, elsewhere goes a look-up of the "
         "identity",
         {"compose": "one linear node for two"},
     ),
-    Step(
+    CompilerStep(
         "separate_outputs",
         rewriting(separate_outputs),
         "rows that the client decrypts and look-ups read too are computed twice, each at its own scale",
     ),
-    Step(
+    CompilerStep(
         "merge_equal",
         rewriting(merge_equal),
         "look-ups that give the same ciphertext are done once and their weights added up; again after quantisation",
     ),
 )
-RANGES: Final[tuple[Step, ...]] = (
-    Step(
+RANGES: Final[tuple[CompilerStep, ...]] = (
+    CompilerStep(
         "judge",
         judge,
         "the graph says what the user's file says, run by ONNX Runtime or onnx.reference on samples and at their edges",
     ),
-    Step("limit_noise", limit_noise, "how much noise every layer may have", {"noise_limits": "profiles, by layers"}),
-    Step(
+    CompilerStep(
+        "limit_noise", limit_noise, "how much noise every layer may have", {"noise_limits": "profiles, by layers"}
+    ),
+    CompilerStep(
         "calibrate",
         calibrate,
         "what samples show of every row, and what programs are checked against",
         {"quantised_ranges": "without samples: ranges from the model's own quantisers"},
     ),
-    Step(
+    CompilerStep(
         "bring_inputs_to_one_scale",
         bring_inputs_to_one_scale,
         "columns of very different size get an offset and a scale of their own, which the client applies",
         {"rescale_input": "columns of one input", "several_inputs": "each of several inputs to integers or to [-1, 1]"},
     ),
-    Step(
+    CompilerStep(
         "bound",
         bound,
         "the range of every wire: by tails fitted to samples, no more than interval arithmetic allows",
         {"bound_ranges": "of rows and of look-ups", "tails": "where a row's values end that samples do not show"},
     ),
 )
-APPROXIMATE: Final[tuple[Step, ...]] = (
+APPROXIMATE: Final[tuple[CompilerStep, ...]] = (
     *PREPARING,
     *RESTRUCTURING,
     *RANGES,
-    Step(
+    CompilerStep(
         "give_outputs_room",
         give_outputs_room,
         "outputs keep room beyond their range: no table holds them at its end",
@@ -138,7 +140,7 @@ APPROXIMATE: Final[tuple[Step, ...]] = (
             "far_inputs": "what answers reach for inputs far from all samples, where their terms are at their ends together"
         },
     ),
-    Step(
+    CompilerStep(
         "carry",
         carry,
         "the straight part of a function passes beside its look-up, where that takes most of the noise and little work",
@@ -147,13 +149,13 @@ APPROXIMATE: Final[tuple[Step, ...]] = (
             "beyond_ranges": "how much of a line may pass: values outside a range come out no worse for it",
         },
     ),
-    Step(
+    CompilerStep(
         "widen",
         widen,
         "ranges get room beyond them if their look-up would make nonsense of what lies there",
         {"widen_ranges": "roots, logarithms and quotients, which move fast at one end and hardly at the other"},
     ),
-    Step(
+    CompilerStep(
         "equalise",
         equalise,
         "results of look-ups get a centre and a factor each: one scale suits a layer, and values beyond the range read about the value of its end",
@@ -162,12 +164,12 @@ APPROXIMATE: Final[tuple[Step, ...]] = (
             "statistics": "moments of the samples, and the effect of every wire on the output",
         },
     ),
-    Step(
+    CompilerStep(
         "keep_the_better",
         keep_the_better,
         "of the graph with lines and the one without, that which less error is foreseen for",
     ),
-    Step(
+    CompilerStep(
         "choose_approximate",
         choose_approximate,
         "integer weights under one set after the other, the cheapest first, until a program is accurate enough",
@@ -183,11 +185,11 @@ APPROXIMATE: Final[tuple[Step, ...]] = (
         real=False,
     ),
 )
-EXACT: Final[tuple[Step, ...]] = (
+EXACT: Final[tuple[CompilerStep, ...]] = (
     *PREPARING,
     *RESTRUCTURING,
     *RANGES,
-    Step(
+    CompilerStep(
         "choose_exact",
         choose_exact_set,
         "integers in more and more bits under the cheapest exact set that has room for them, until a program is accurate enough",
@@ -198,11 +200,11 @@ EXACT: Final[tuple[Step, ...]] = (
         real=False,
     ),
 )
-BY_LAYERS: Final[tuple[Step, ...]] = (
+BY_LAYERS: Final[tuple[CompilerStep, ...]] = (
     *PREPARING,
     *RESTRUCTURING,
     *RANGES,
-    Step(
+    CompilerStep(
         "choose_layers",
         choose_layers,
         "of networks of integers, where no approximate program is accurate enough: as few layers exact as the accuracy asks for",
@@ -213,31 +215,33 @@ BY_LAYERS: Final[tuple[Step, ...]] = (
 
 
 def begin(model: onnx.ModelProto, given: Any, options: NetworkOptions, pools_first: bool | None = None) -> Compilation:
-    """Args:
-    given: calibration samples, a Calibration, or None.
-    pools_first: whether max-pools come before the monotone look-ups that they follow; None: in approximate programs.
+    """Begins a compilation.
+
+    Args:
+        given: calibration samples, a Calibration, or None.
+        pools_first: whether max-pools come before the monotone look-ups that they follow; None: in approximate programs.
     """
     first = not options.is_exact if pools_first is None else pools_first
     graph = import_onnx(model, pools_first=first, outputs=options.outputs, rounding=options.rounding)
     return Compilation(options, given, graph, graph, options.limits, model=model)
 
 
-def stages(begun: Compilation, steps: tuple[Step, ...]) -> Iterator[tuple[Step, Compilation]]:
-    """The compilation after one step after the other; every graph is checked."""
-    found = begun
+def stages(begun: Compilation, steps: tuple[CompilerStep, ...]) -> Iterator[tuple[CompilerStep, Compilation]]:
+    """Yields the compilation after one step after the other; every graph is checked."""
+    compilation = begun
     for step in steps:
-        before, found = found.graph, step.run(found)
-        if found.graph is not before:
-            check(found.graph)
-        yield step, found
+        before, compilation = compilation.graph, step.run(compilation)
+        if compilation.graph is not before:
+            check(compilation.graph)
+        yield step, compilation
 
 
 def restructure(graph: Graph) -> Graph:
-    """An imported graph after the steps that do not need data."""
-    found = Compilation(NetworkOptions(), None, graph, graph, NetworkOptions().limits)
-    for _, each in stages(found, RESTRUCTURING):
-        found = each
-    return found.graph
+    """Returns an imported graph after the steps that do not need data."""
+    compilation = Compilation(NetworkOptions(), None, graph, graph, NetworkOptions().limits)
+    for _, each in stages(compilation, RESTRUCTURING):
+        compilation = each
+    return compilation.graph
 
 
 def compiled(model: onnx.ModelProto, given: Any, options: NetworkOptions, on_step: OnStep | None = None) -> Compilation:
@@ -248,18 +252,18 @@ def compiled(model: onnx.ModelProto, given: Any, options: NetworkOptions, on_ste
     if not _has_layers_to_choose(begun):
         return _finished(begun, APPROXIMATE, on_step)
     try:
-        found = _finished(begun, APPROXIMATE, on_step)
+        approximate = _finished(begun, APPROXIMATE, on_step)
         refused: CompileError | None = None
     except (AccuracyError, NoParameterSetError, PrecisionOverflowError) as error:
         refused = error
-    if refused is None and found.loss is None:
-        return found
+    if refused is None and approximate.loss is None:
+        return approximate
     try:
         layered = replace(options, precision="exact", allow_loss=False)
         return _cheapest_order(model, begin(model, given, layered), BY_LAYERS, on_step)
     except CompileError:
         if refused is None:
-            return found
+            return approximate
         raise refused from None
 
 
@@ -272,7 +276,7 @@ def _has_layers_to_choose(begun: Compilation) -> bool:
 
 
 def _cheapest_order(
-    model: onnx.ModelProto, begun: Compilation, steps: tuple[Step, ...], on_step: OnStep | None
+    model: onnx.ModelProto, begun: Compilation, steps: tuple[CompilerStep, ...], on_step: OnStep | None
 ) -> Compilation:
     """Networks of integers with max-pools in either order."""
     if _requantises(begun.graph):
@@ -282,19 +286,19 @@ def _cheapest_order(
     return _finished(begun, steps, on_step)
 
 
-def _finished(begun: Compilation, steps: tuple[Step, ...], on_step: OnStep | None) -> Compilation:
-    found = begun
+def _finished(begun: Compilation, steps: tuple[CompilerStep, ...], on_step: OnStep | None) -> Compilation:
+    compilation = begun
     if on_step is not None:
-        on_step(IMPORT, found.graph)
+        on_step(IMPORT, compilation.graph)
     for step, each in stages(begun, steps):
-        found = each
+        compilation = each
         if on_step is not None:
-            on_step(step.name, found.graph)
-    return found
+            on_step(step.name, compilation.graph)
+    return compilation
 
 
 def _requantises(graph: Graph) -> bool:
-    """Whether it is a network of integers: max-pools then have so many bits before a look-up, and so many after it."""
+    """Whether it is a network of integers, whose max-pools have few bits before a look-up or after it."""
     return any(step.operator in QUANTISERS for node in graph.lookups for step in node.steps)
 
 
@@ -302,35 +306,35 @@ def _note(told: list[tuple[str, Graph]], name: str, graph: Graph) -> None:
     told.append((name, graph))
 
 
-def _cheaper(orders: Sequence[Compilation], steps: tuple[Step, ...], on_step: OnStep | None) -> Compilation:
-    """The cheaper of several that compute the same, first of those that round nothing of the model's integers, then of those that take all inputs;
-    `on_step` is told of its steps. What refuses the first, where all are refused."""
+def _cheaper(orders: Sequence[Compilation], steps: tuple[CompilerStep, ...], on_step: OnStep | None) -> Compilation:
+    """Returns the cheaper of several that compute the same, first of those that round nothing of the model's integers, then of those that take all
+    inputs; `on_step` is told of its steps. What refuses the first, where all are refused."""
     refused: CompileError | None = None
-    found: list[tuple[tuple[bool, bool, float], Compilation, list[tuple[str, Graph]]]] = []
+    candidates: list[tuple[tuple[bool, bool, float], Compilation, list[tuple[str, Graph]]]] = []
     for begun in orders:
-        told: list[tuple[str, Graph]] = []
+        done_steps: list[tuple[str, Graph]] = []
         try:
-            made = _finished(begun, steps, partial(_note, told))
+            compilation = _finished(begun, steps, partial(_note, done_steps))
         except CompileError as error:
             refused = refused or error
             continue
-        assert made.program is not None
-        cost = made.program.bootstraps * bootstrap_cost(made.program.parameters)
-        exact = made.program.facts.exact
+        assert compilation.program is not None
+        cost = compilation.program.bootstraps * bootstrap_cost(compilation.program.parameters)
+        exact = compilation.program.facts.exact
         rounds = exact is not None and exact.results_rounded is not None
-        found.append(((rounds, made.narrowed is not None, cost), made, told))
-    if not found:
+        candidates.append(((rounds, compilation.narrowed is not None, cost), compilation, done_steps))
+    if not candidates:
         assert refused is not None
         raise refused
-    _, made, told = min(found, key=lambda each: each[0])
+    _, compilation, done_steps = min(candidates, key=lambda each: each[0])
     if on_step is not None:
-        for name, graph in told:
+        for name, graph in done_steps:
             on_step(name, graph)
-    return made
+    return compilation
 
 
 def table() -> str:
-    """The steps in Markdown."""
+    """Returns the steps in Markdown."""
     rows = ["| step | does |", "|---|---|"]
     for step in (*APPROXIMATE, *(step for step in (*EXACT, *BY_LAYERS) if step not in APPROXIMATE)):
         rows.append(f"| `{step.name}` | {step.does} |")

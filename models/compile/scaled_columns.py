@@ -43,7 +43,8 @@ class ScaledColumns:
         given: FeatureRanges | None,
         rounded: bool,
     ) -> ScaledColumns:
-        """With means and scales right before the network, where they are, taken in by its first layer; columns then get ranges of their own.
+        """Returns the network with means and scales right before the network, where they are, taken in by its first layer; columns then get ranges
+        of their own.
 
         Args:
             steps: the first one checks the columns.
@@ -66,7 +67,7 @@ class ScaledColumns:
 
 
 def _known(steps: tuple[InputStep, ...], calibration: Any, samples: Reals) -> dict[int, tuple[float, float]]:
-    """Ranges of columns, by number, that do not hang on the samples."""
+    """Returns ranges of columns, by number, that do not hang on the samples."""
     low, high = known_ranges(steps, calibration, samples.shape[1])
     return {int(i): (float(low[i]), float(high[i])) for i in np.flatnonzero(~np.isnan(low))}
 

@@ -50,7 +50,7 @@ _FAR: Final = (0.5, 0.25)  # of a range's width, of room for inputs unlike the s
 
 
 def rewriting(rewrite: Callable[[Graph], Graph]) -> Transformation:
-    """A pass from graph to graph as a step."""
+    """Wraps a pass from graph to graph as a step."""
     return lambda c: replace(c, graph=rewrite(c.graph))
 
 
@@ -68,7 +68,7 @@ def leave_last_functions(c: Compilation) -> Compilation:
 
 
 def lower(c: Compilation) -> Compilation:
-    """Products; in exact programs choices as gates, which need to know how far apart the values are."""
+    """Lowers products; in exact programs choices as gates, which need to know how far apart the values are."""
     gated, needed = c.options.is_exact, c.options.is_exact and has_choices(c.graph)
     if needed and isinstance(c.given, Calibration):
         raise CompileError(
@@ -79,7 +79,7 @@ def lower(c: Compilation) -> Compilation:
 
 
 def judge(c: Compilation) -> Compilation:
-    """ImportFaultError where the graph says something else than the file that it comes from."""
+    """Raises ImportFaultError where the graph says something else than the file that it comes from."""
     if c.model is None or c.given is None or isinstance(c.given, Calibration):
         return c
     model, options = c.model, c.options
@@ -89,7 +89,7 @@ def judge(c: Compilation) -> Compilation:
 
 
 def _imported(part: onnx.ModelProto, options: NetworkOptions) -> Clear:
-    """A part of the file, imported by itself."""
+    """Returns a part of the file, imported by itself."""
     graph = import_onnx(part, pools_first=not options.is_exact, rounding=options.rounding)
     return lambda samples: clear_answers(graph, samples)
 
@@ -108,10 +108,10 @@ def calibrate(c: Compilation) -> Compilation:
     seen = _of_all_inputs(observe(c.graph, samples[~unseen]), c.graph, samples)
     if (first := _own_quantiser(c)) is not None:
         seen = replace(seen, input_range=(first.low, first.high))  # integers that no sample has are the model's too
-    found = replace(c, seen=seen, samples=samples, unseen=unseen)
+    observed = replace(c, seen=seen, samples=samples, unseen=unseen)
     if not accuracy:
-        return found
-    return replace(found, reference=Reference.of(c.graph, samples, c.options.task, accuracy, unseen))
+        return observed
+    return replace(observed, reference=Reference.of(c.graph, samples, c.options.task, accuracy, unseen))
 
 
 def _of_all_inputs(seen: Calibration, graph: Graph, samples: Reals) -> Calibration:
@@ -122,7 +122,7 @@ def _of_all_inputs(seen: Calibration, graph: Graph, samples: Reals) -> Calibrati
 
 
 def _own_quantiser(c: Compilation) -> Quantise | None:
-    """The model's, of its one input, in exact programs that take all that it lets through."""
+    """Returns the model's, of its one input, in exact programs that take all that it lets through."""
     first = c.before[0] if c.before else None
     as_is = c.options.accumulator_ranges == "calibrated"
     return first if c.options.is_exact and not as_is and isinstance(first, Quantise) else None
@@ -141,9 +141,16 @@ def bring_inputs_to_one_scale(c: Compilation) -> Compilation:
     first = c.before[0] if c.before else None
     ranges = InputRanges(_given_ranges(c), rounded=not (c.options.is_exact or c.seen.learned))
     if isinstance(first, Tensors):
-        made = rescale_inputs(c.graph, first, c.seen, c.samples, ranges)
-        samples = None if c.samples is None else made.step(made.step.apart(c.samples))
-        return replace(c, graph=made.graph, before=(made.step,), seen=made.calibration, grid=made.grid, samples=samples)
+        rescaled = rescale_inputs(c.graph, first, c.seen, c.samples, ranges)
+        samples = None if c.samples is None else rescaled.step(rescaled.step.apart(c.samples))
+        return replace(
+            c,
+            graph=rescaled.graph,
+            before=(rescaled.step,),
+            seen=rescaled.calibration,
+            grid=rescaled.grid,
+            samples=samples,
+        )
     if first is not None:
         return c
     graph, rescale = (c.graph, None) if c.samples is None else rescale_input(c.graph, c.samples, ranges)
@@ -187,7 +194,7 @@ def bound(c: Compilation) -> Compilation:
 
 
 def give_outputs_room(c: Compilation) -> Compilation:
-    """Statistics are of the graph with ranges: from here on."""
+    """Widens ranges of outputs; statistics are of the graph with ranges: from here on."""
     graph = _with_room(c, c.graph)
     return replace(c, graph=graph, stats=statistics(graph, c.fitted))
 
@@ -199,19 +206,19 @@ def _with_room(c: Compilation, bounded: Graph) -> Graph:
 
 
 def carry(c: Compilation) -> Compilation:
-    """Bounded again: rows that read lines have ranges of their own."""
+    """Carries lines and bounds the graph again: rows that read lines have ranges of their own."""
     assert c.stats is not None and c.graph.lower is not None and c.graph.upper is not None
     if c.fitted is None or (carried := carry_lines(c.graph, c.stats)) is None:
         return c
-    own = wires(c.graph.input)
-    entering = float(c.graph.lower[own].min()), float(c.graph.upper[own].max())
+    input_wires = wires(c.graph.input)
+    entering = float(c.graph.lower[input_wires].min()), float(c.graph.upper[input_wires].max())
     seen = replace(observe(carried, c.fitted), input_range=entering)
     bounded = _with_room(c, bound_ranges(carried, seen, c.options.margin))
     return replace(c, graph=bounded, stats=statistics(bounded, c.fitted), plain=(c.graph, c.stats))
 
 
 def widen(c: Compilation) -> Compilation:
-    """Ranges that were learned, or with a margin that was asked for, are taken as they are."""
+    """Widens ranges; those that were learned, or with a margin that was asked for, are taken as they are."""
     assert c.seen is not None and c.stats is not None
     if c.seen.learned or c.options.margin is not None:
         return c
@@ -222,11 +229,11 @@ def _widened(c: Compilation, wider: Callable[[Graph], Graph]) -> Compilation:
     """With other ranges of the graph, and of that without lines."""
 
     def widened(graph: Graph, stats: Statistics) -> tuple[Graph, Statistics]:
-        made = wider(graph)
-        if made is graph:
+        wide = wider(graph)
+        if wide is graph:
             return graph, stats
-        made = room_for_far_answers(made, c.samples)
-        return made, statistics(made, c.fitted)
+        wide = room_for_far_answers(wide, c.samples)
+        return wide, statistics(wide, c.fitted)
 
     assert c.stats is not None
     graph, stats = widened(c.graph, c.stats)
@@ -249,23 +256,24 @@ def keep_the_better(c: Compilation) -> Compilation:
 
 
 def choose_approximate(c: Compilation) -> Compilation:
-    """With ranges for inputs unlike the samples, if answers beyond the samples' come back without them and as accurate a program has them."""
-    found = _chosen(c, approximate_programs(c))
+    """Chooses approximate programs with ranges for inputs unlike the samples, if answers beyond the samples' come back without them and as accurate
+    a program has them."""
+    chosen = _chosen(c, approximate_programs(c))
     if c.reference is None or c.narrow is None:
-        return found
-    assert found.program is not None
-    beyond = beyond_samples(found.program, c.reference)
+        return chosen
+    assert chosen.program is not None
+    beyond = beyond_samples(chosen.program, c.reference)
     if beyond.comes_back:
-        found, beyond = _reaching_far(c.narrow, c.reference, found, beyond)
+        chosen, beyond = _reaching_far(c.narrow, c.reference, chosen, beyond)
     if not beyond.comes_back:
-        return found
-    return replace(found, doubt=beyond.text if found.doubt is None else f"{found.doubt}; {beyond.text}")
+        return chosen
+    return replace(chosen, doubt=beyond.text if chosen.doubt is None else f"{chosen.doubt}; {beyond.text}")
 
 
 def _reaching_far(
     narrow: Compilation, reference: Reference, found: Compilation, beyond: Beyond
 ) -> tuple[Compilation, Beyond]:
-    """The first that is as good, and of which fewer answers come back; else what there is. Args: narrow: as it was before `widen`."""
+    """Returns the first that is as good, and of which fewer answers come back; else what there is. Args: narrow: as it was before `widen`."""
     inputs = mixed_inputs(reference.fitted[0])
     for most in _FAR:
         far = keep_the_better(equalise(_widened(narrow, partial(_far_ranges, inputs=inputs, most=most))))
@@ -285,7 +293,7 @@ def _far_ranges(graph: Graph, inputs: Reals, most: float) -> Graph:
 
 
 def choose_exact_set(c: Compilation) -> Compilation:
-    """On all integers of the input's quantiser; where no set serves them, on those that samples have."""
+    """Chooses exact programs on all integers of the input's quantiser; where no set serves them, on those that samples have."""
     try:
         return _chosen(c, exact_programs(c))
     except (NoParameterSetError, PrecisionOverflowError) as refused:
@@ -323,5 +331,5 @@ def choose_layers(c: Compilation) -> Compilation:
 
 
 def _chosen(c: Compilation, programs: Iterator[Program]) -> Compilation:
-    found = first_accurate(programs, c.reference, c.options.accuracy, c.options.allow_loss)
-    return replace(c, graph=found.program.graph, program=found.program, loss=found.loss, doubt=found.doubt)
+    accurate = first_accurate(programs, c.reference, c.options.accuracy, c.options.allow_loss)
+    return replace(c, graph=accurate.program.graph, program=accurate.program, loss=accurate.loss, doubt=accurate.doubt)

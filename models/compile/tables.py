@@ -44,7 +44,7 @@ def imported_answers(
 
 
 def judged(compiled: CompiledModel, name: str, original: Original, accuracy: float) -> CompiledModel:
-    """The program with how it answers as the user's model does, with the noise of encryption.
+    """Compares and returns the program with how it answers as the user's model does, with the noise of encryption.
 
     Args:
         accuracy: see `settled`; networks have been checked before.

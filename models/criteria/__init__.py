@@ -1,1 +1,1 @@
-"""By what choices are made: the cheapest parameter set that fits, and how much noise every layer may have."""
+"""Criteria of the compiler's choices: the cheapest parameter set that fits, and how much noise every layer may have."""

@@ -10,7 +10,7 @@ from cloakwork.fhe_core.parameters import (
     ParameterSet,
     parameter_set,
     require_common_mask,
-    require_structured_keys,
+    require_structured,
 )
 
 Made = TypeVar("Made")
@@ -22,10 +22,10 @@ RAISED_SHARE: Final = 0.96
 def named_sets(
     candidates: Sequence[ParameterSet | str], structured: bool, common_mask: bool = False
 ) -> list[ParameterSet]:
-    """Sets, or their names, as sets; ParameterError for one with a structured secret, or a common mask, that was not asked for."""
+    """Returns sets, or their names, as sets; ParameterError for one with a structured secret, or a common mask, that was not asked for."""
     sets = [parameter_set(each if isinstance(each, str) else each.name) for each in candidates]
     for params in sets:
-        require_structured_keys(params, structured)
+        require_structured(params, structured)
         require_common_mask(params, common_mask)
     return sets
 
@@ -43,7 +43,7 @@ def choose_set(
     fits: Callable[[ParameterSet], Made | None],
     cost: Callable[[Made], float] | None = None,
 ) -> Made | None:
-    """The cheapest of what `fits` makes of the sets; None where none fits.
+    """Returns the cheapest of what `fits` makes of the sets; None where none fits.
 
     Args:
         cost: of what was made; None: the sets come cheapest first, and the first that fits is taken.
@@ -53,8 +53,8 @@ def choose_set(
 
 
 def bootstrap_cost(params: ParameterSet) -> float:
-    """Multiplications of one blind rotation, about: transforms of the digits and back, and the products with the key; of raised sets as many as take
-    its time."""
+    """Returns multiplications of one blind rotation, about: transforms of the digits and back, and the products with the key; of raised sets as
+    many as take its time."""
     columns = params.accumulator_components
     transforms = (params.row_count + columns) * params.polynomial_size * math.log2(params.polynomial_size) / 2
     keys = 1 if params.digit_bits else params.keys_per_step  # that a ciphertext multiplies with

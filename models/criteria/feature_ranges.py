@@ -60,7 +60,7 @@ def _number(key: Any, places: Mapping[str, int], count: int, option: str) -> int
 
 
 def ranges_by_number(given: FeatureRanges | None, names: Sequence[str]) -> dict[int, Range]:
-    """CompileError for an unknown feature, and for what is no range of two ascending finite numbers."""
+    """Raises CompileError for an unknown feature, and for what is no range of two ascending finite numbers."""
     return {number: _range(ends, names[number]) for number, ends in by_number(given or {}, names, OPTION).items()}
 
 
@@ -76,7 +76,8 @@ def _range(ends: Any, name: str) -> Range:
 
 
 def outwards(low: float, high: float, near: float = _NEAR) -> Range:
-    """To multiples of 1, 2 or 5 times a power of ten, at least twenty of them in the range. Args: near: part of such a step that is overlooked."""
+    """Rounds outwards to multiples of 1, 2 or 5 times a power of ten, at least twenty of them in the range. Args: near: part of such a step that is
+    overlooked."""
     if not LEAST_RANGE <= high - low < math.inf:
         return low, high
     part = (high - low) / _ROUND_ENDS

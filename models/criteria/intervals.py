@@ -1,4 +1,4 @@
-"""What so many samples say of a share."""
+"""Confidence intervals of a share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much noise every layer may have: profiles by name or number, for the whole model or layer by layer."""
+"""Noise limits of layers: profiles by name or number, for the whole model or layer by layer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Profile: TypeAlias = str | float
 
 @dataclass(frozen=True)
 class NoiseLimits:
-    """Per cent of the half torus, one standard deviation (or EXACT), at the look-up (or the client) that reads a linear layer."""
+    """Limits in per cent of the half torus, one standard deviation (or EXACT), at the look-up (or the client) that reads a linear layer."""
 
     default: float
     layers: Mapping[str, float] = field(default_factory=dict)
@@ -38,12 +38,12 @@ class NoiseLimits:
         return NoiseLimits(share * self.default, layers, self.p_fail_log2)
 
     def approximate(self, graph: Graph) -> dict[str, float]:
-        """Layers of a model with exact look-ups that need not be exact."""
+        """Returns layers of a model with exact look-ups that need not be exact."""
         return {node.origin: self.of(node) for node in graph.linears if self.of(node) != EXACT}
 
 
 def noise_limits(profile: Profile | Mapping[str, Profile]) -> NoiseLimits:
-    """A profile, or profiles by the names of layers with "*" for the others ("fast" when there is none).
+    """Returns a profile, or profiles by the names of layers with "*" for the others ("fast" when there is none).
 
     Raises:
         CompileError: a name that is none, or a number out of its range.
@@ -60,7 +60,7 @@ def _limit(profile: Profile) -> float:
 
 
 def on_layers(limits: NoiseLimits, graph: Graph) -> NoiseLimits:
-    """The same limits by the names of linear nodes; a look-up's name stands for the linear nodes that it reads, where it is no linear node's.
+    """Returns the same limits by the names of linear nodes; a look-up's name stands for the linear nodes that it reads, where it is no linear node's.
 
     Raises:
         CompileError: a name that the model does not have.

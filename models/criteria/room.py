@@ -16,7 +16,7 @@ _SLACK: Final = 1e-6  # for rounding
 
 
 def check_room(graph: Graph) -> None:
-    """PrecisionOverflowError: names the layer of a value that wraps for certain, its range and what fits. Args: graph: quantised."""
+    """Raises PrecisionOverflowError: names the layer of a value that wraps for certain, its range and what fits. Args: graph: quantised."""
     assert graph.lower is not None and graph.upper is not None and graph.scale is not None and graph.offset is not None
     middle_out = np.maximum(graph.upper - graph.offset, graph.offset - graph.lower) * graph.scale
     of_tables, of_answers = middle_out / _TABLE, (graph.upper - graph.lower) * graph.scale / _ANSWER
@@ -34,7 +34,7 @@ def check_room(graph: Graph) -> None:
 
 
 def _looked_up(graph: Graph) -> Reals:
-    """[wires]: whether a look-up reads it; not those of a whole circle."""
+    """Returns [wires]: whether a look-up reads it; not those of a whole circle."""
     read = np.zeros(graph.wire_count + 1, dtype=bool)
     for lookup in graph.lookups:
         read[lookup.gather] |= not lookup.is_table
@@ -42,7 +42,7 @@ def _looked_up(graph: Graph) -> Reals:
 
 
 def _answered(graph: Graph) -> Reals:
-    """[wires]: whether the client decrypts it."""
+    """Returns [wires]: whether the client decrypts it."""
     read = np.zeros(graph.wire_count + 1, dtype=bool)
     read[graph.output.reshape(-1)] = True
     return np.asarray(read[:-1])

@@ -1,4 +1,4 @@
-"""How many values a look-up tells apart under a set, how near the next one is, and whether numbers can be compared under it."""
+"""Slots of a set: how many values a look-up distinguishes, their distance, and whether numbers can be compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_CLASSES: Final = 64  # of an encrypted arg-max: all pairs are compared
 
 
 def check_p_fail_log2(p_fail_log2: float) -> None:
-    """CompileError for what is no log2 of a probability worth having: a search for values that may be wrong anyway never ends."""
+    """Raises CompileError for what is no log2 of a probability worth having: a search for values that may be wrong anyway never ends."""
     if not -math.inf < p_fail_log2 <= -1:
         raise CompileError(
             f"p_fail_log2: expected log2 of a probability, at most -1 (-128 is the default), got {p_fail_log2:g}"
@@ -28,7 +28,7 @@ def check_p_fail_log2(p_fail_log2: float) -> None:
 
 
 def check_classes(classes: int) -> None:
-    """CompileError for more classes than an encrypted arg-max takes."""
+    """Raises CompileError for more classes than an encrypted arg-max takes."""
     if classes > MOST_CLASSES:
         raise CompileError(
             f"tell='labels': expected at most {MOST_CLASSES} classes, got {classes}: every pair is compared; let the client decrypt the scores"
@@ -36,7 +36,7 @@ def check_classes(classes: int) -> None:
 
 
 def largest_slots(params: ParameterSet, p_fail_log2: float, norm: float = 0.0) -> int:
-    """The largest M at which a look-up fails with at most this probability, for rows of L2 norm `norm` on bootstrap outputs."""
+    """Returns the largest M at which a look-up fails with at most this probability, for rows of L2 norm `norm` on bootstrap outputs."""
     variance = noise.lookup_variance(params, norm)
     slots = 1
     while noise.p_fail_log2(1 / (4 * (slots + 1)), variance, noise.lookup_offset(params)) <= p_fail_log2:
@@ -45,7 +45,7 @@ def largest_slots(params: ParameterSet, p_fail_log2: float, norm: float = 0.0) -
 
 
 def noise_limit_percent(params: ParameterSet, margin: float, p_fail_log2: float) -> float:
-    """The standard deviation that a look-up may see, per cent of the half torus. Args: margin: from a value to where the next begins."""
+    """Returns the standard deviation that a look-up may see, per cent of the half torus. Args: margin: from a value to where the next begins."""
     low, high = 1e-9, 1.0
     offset = noise.lookup_offset(params)
     for _ in range(60):
@@ -56,7 +56,7 @@ def noise_limit_percent(params: ParameterSet, margin: float, p_fail_log2: float)
 
 
 def lookup_margins(made: Graph) -> dict[str, float]:
-    """The phase from a value of an index to where the next one begins, by the name of the linear node; outputs have none."""
+    """Returns the phase from a value of an index to where the next one begins, by the name of the linear node; outputs have none."""
     assert made.scale is not None
     return {node.origin: float(made.scale[wires(node)].min()) / 2 for node in made.linears if not is_output(made, node)}
 
@@ -100,6 +100,6 @@ def plan_highest_bits(
 
 
 def winner_p_fail_log2(params: ParameterSet, contest: Contest) -> float:
-    """log2 of the probability that the client decrypts another number than that of the winner."""
+    """Returns log2 of the probability that the client decrypts another number than that of the winner."""
     variance = contest.classes * noise.blind_rotation_variance(params) + noise.rerandomisation_variance(params)
     return noise.p_fail_log2(contest.output_unit / 2, variance)

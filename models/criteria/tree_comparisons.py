@@ -1,4 +1,4 @@
-"""Where the thresholds of trees are: "grid" and "server" keep them secret, "client" tells them."""
+"""The place of trees' thresholds: "grid" and "server" keep them secret, "client" discloses them."""
 
 from __future__ import annotations
 

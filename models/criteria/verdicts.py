@@ -1,4 +1,4 @@
-"""What "as good as the clear model" means for one output: by decisions, by values, or by the cosines of embeddings."""
+"""Measures of agreement with the clear model for one output: by decisions, by values, or by the cosines of embeddings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _UNSEEN, _MOST_UNSEEN, _HOLDING_SEED = 1 / 3, 500, 20261124
 
 @dataclass(frozen=True)
 class Verdict:
-    """On one output.
+    """The verdict on one output.
 
     Args:
         measure: "agreement", the share of samples with the same decision; "closeness", 1 - root mean square error / spread of the clear model's
@@ -85,7 +85,7 @@ class Verdict:
         return self.holds(accuracy) or (self.value >= accuracy and self.samples < self.samples_for(accuracy))
 
     def samples_for(self, accuracy: float) -> int:
-        """About how many samples would show it: of decisions, if a third of the allowed loss was found, else if the same error was."""
+        """Estimates about how many samples would show it: of decisions, if a third of the allowed loss was found, else if the same error was."""
         if self.measure == "agreement":
             return samples_for(accuracy)
         found, most, allowed = (1 - each for each in (self.value, self.at_least, accuracy))
@@ -139,7 +139,8 @@ def held_out(count: int) -> NDArray[np.bool_]:
 
 
 def judged(found: Verdict, unseen: Verdict) -> Verdict:
-    """On all samples, of which ranges and roundings have not seen some: the lower end is that of all, unless the unseen ones do worse for certain.
+    """Judges on all samples, of which ranges and roundings have not seen some: the lower end is that of all, unless the unseen ones do worse for
+    certain.
 
     "For certain" is a standard deviation here.
     """
@@ -176,7 +177,7 @@ def agreement(outputs: Reals, clear: Reals, decide: Decide) -> Verdict:
 
 
 def _with_errors_of_others(outputs: Reals, clear: Reals, decide: Decide) -> NDArray[np.int64]:
-    """[decisions, samples, draws]: as there would be if samples had the errors of others; few of a rare class say more of it then."""
+    """Returns [decisions, samples, draws]: as there would be if samples had the errors of others; few of a rare class say more of it then."""
     draws = max(1, min(_DRAWS, len(clear), _MOST_NUMBERS // clear.size))
     errors = (outputs - clear)[np.linspace(0, len(clear) - 1, draws).astype(np.int64)]
     mixed = (clear[:, None] + errors[None]).reshape(-1, clear.shape[1])
@@ -235,7 +236,7 @@ def closeness(outputs: Reals, clear: Reals) -> Verdict:
 
 
 def root_mean_square(lost: Reals) -> tuple[float, float]:
-    """The worst root mean square of squared errors [samples, numbers], and the upper end of its confidence interval."""
+    """Returns the worst root mean square of squared errors [samples, numbers], and the upper end of its confidence interval."""
     mean = lost.mean(axis=0)
     upper = mean + ONE_SIDED * lost.std(axis=0) / math.sqrt(len(lost))
     return math.sqrt(float(mean.max())), math.sqrt(float(upper.max()))
@@ -292,7 +293,7 @@ def _cosines(embeddings: Reals) -> Reals:
 
 
 def decisions(outputs: Reals, clear: Reals) -> NDArray[np.int64]:
-    """[samples, 1]: the largest number; of one number whether it is above 0, or 0.5 for probabilities."""
+    """Returns [samples, 1]: the largest number; of one number whether it is above 0, or 0.5 for probabilities."""
     if outputs.shape[1] > 1:
         return np.asarray(outputs.argmax(axis=1)[:, None])
     middle = 0.0 if float(clear.min()) < 0 else _LABEL

@@ -1,4 +1,4 @@
-"""How long a program takes: its work in counts, times the rates of a machine.
+"""Forecasts of a program's time: its work in counts, times the rates of a machine.
 
 work      what the runtime does for some samples, counted on the program
 rates     seconds of one of each on a machine under a parameter set; with the work, the forecast

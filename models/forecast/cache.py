@@ -20,7 +20,7 @@ def machine_folder() -> Path:
 
 
 def save_profile(profile: MachineProfile) -> Path:
-    """Under the name of its machine, in place of an earlier measurement."""
+    """Saves a profile under the name of its machine, in place of an earlier measurement."""
     folder = machine_folder()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / profile.machine.file_name
@@ -45,7 +45,7 @@ def measured_profiles() -> tuple[list[MachineProfile], list[str]]:
 
 
 def stored_profiles() -> dict[str, MachineProfile]:
-    """By name: machines that cloakwork was measured on, for those that were not."""
+    """Returns stored profiles by name: machines that cloakwork was measured on, for those that were not."""
     text = files("cloakwork.models.forecast").joinpath("stored.json").read_text(encoding="utf-8")
     return {name: MachineProfile.from_fields(each) for name, each in loads(text).items()}
 

@@ -1,4 +1,4 @@
-"""Which machine this is, as far as the time of a program depends on it."""
+"""Identification of this machine, as far as the time of a program depends on it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Machine:
 
     @classmethod
     def here(cls, device: str, threads: int = 1) -> Machine:
-        """Args: threads: of the CPU back end; a GPU's host takes all cores.
+        """Describes this machine. Args: threads: of the CPU back end; a GPU's host takes all cores.
 
         Raises:
             DeviceError: there is no such GPU.
@@ -50,7 +50,7 @@ class Machine:
 
     @property
     def label(self) -> str:
-        """As reports name it: cpu-1-thread, cpu-4-threads, cuda:0."""
+        """The name in reports: cpu-1-thread, cpu-4-threads, cuda:0."""
         return f"cpu-{self.threads}-thread{'s' if self.threads > 1 else ''}" if self.device == "cpu" else self.device
 
     @property
@@ -63,7 +63,7 @@ class Machine:
 
     @classmethod
     def from_fields(cls, found: dict[str, Any]) -> Machine:
-        """ValueError or KeyError for what is not one."""
+        """Raises ValueError or KeyError for what is not one."""
         texts = {key: fields.text(found[key]) for key in ("cloakwork", "device", "name", "cpu", "omp_num_threads")}
         if any(len(text) > _MOST_TEXT or not text.isprintable() for text in texts.values()):
             raise ValueError(f"expected printable names of at most {_MOST_TEXT} characters")
@@ -74,7 +74,7 @@ class Machine:
 
 @cache
 def cpu_name() -> str:
-    """Model and instruction set: "AMD EPYC (family 26, model 2, stepping 1), avx512"."""
+    """Returns model and instruction set: "AMD EPYC (family 26, model 2, stepping 1), avx512"."""
     found = _cpu_fields()
     name = found.pop("model name", "") or platform.processor() or platform.machine() or "unknown CPU"
     numbers = ", ".join(f"{key.removeprefix('cpu ')} {value}" for key, value in found.items())
@@ -83,7 +83,7 @@ def cpu_name() -> str:
 
 
 def _cpu_fields() -> dict[str, str]:
-    """Of the first processor, in a fixed order."""
+    """Returns the cpu fields of the first processor, in a fixed order."""
     try:
         text = _CPUINFO.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
     except OSError:

@@ -47,7 +47,7 @@ _SUMS_BYTES = 1 << 23  # of the probe of sums: memory that is new to the process
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the probes: large enough for the machine to be busy, small enough for its memory and for patience."""
+    """Sizes of the probes: large enough for the machine to be busy, small enough for its memory and for patience."""
 
     lookups: tuple[int, ...]
     answers: tuple[int, ...]
@@ -75,7 +75,7 @@ class Probe:
 def measure_set(
     session: Session, report: Report | None = None, *, rounds: int = ROUNDS, sizes: Sizes | None = None
 ) -> SetRates:
-    """The rates of the session's machine under its parameter set.
+    """Measures the rates of the session's machine under its parameter set.
 
     Args:
         session: whose device, threads and set are measured; any evaluation keys of the set.
@@ -94,7 +94,7 @@ def measure_set(
 
 
 def linear_probes(params: ParameterSet, device: str, sizes: Sizes) -> dict[str, Probe]:
-    """By the rate that each is for."""
+    """Returns probes by the rate that each is for."""
     size, positions, columns, rows = params.polynomial_size, sizes.positions, sizes.columns, sizes.rows
     each = 128 * params.large_words * word_bytes(params)
     packed = {
@@ -120,7 +120,7 @@ def lookup_probes(params: ParameterSet, sizes: Sizes) -> dict[str, Probe]:
 
 
 def solve(params: ParameterSet, device: str, sizes: Sizes, times: Mapping[str, float]) -> SetRates:
-    """Rates from the seconds of every probe."""
+    """Returns rates from the seconds of every probe."""
     rates = _linear_rates(
         {name: (probe.work(device), times[name]) for name, probe in linear_probes(params, device, sizes).items()}
     )
@@ -153,7 +153,7 @@ def _runner(probe: Probe, session: Session) -> Callable[[], object]:
 
 
 def _answer_runs(session: Session, sizes: Sizes) -> dict[str, Callable[[], object]]:
-    """What happens to outputs before they leave: as new ciphertexts every time, which do not know their noise yet."""
+    """Returns what happens to outputs before they leave: as new ciphertexts every time, which do not know their noise yet."""
     program = probes.dense(session.parameters, 1, 1)
     runtime = Runtime(program, session)
     runs: dict[str, Callable[[], object]] = {}

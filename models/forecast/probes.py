@@ -21,12 +21,12 @@ _STORE = 64  # ciphertexts that a later product reads again and again, as a laye
 
 
 def dense(params: ParameterSet, columns: int, rows: int) -> Program:
-    """A matrix on the input."""
+    """Returns a matrix on the input."""
     return _program(params, [_input(columns), _linear(columns, np.arange(columns)[None], rows)], columns)
 
 
 def chain(params: ParameterSet, count: int) -> Program:
-    """So many products of one number, one after the other."""
+    """Builds a chain of products of one number, one after the other."""
     nodes: list[Node] = [_input(1)]
     nodes += [_linear(wire, np.array([[wire - 1]]), 1) for wire in range(1, count + 2)]
     return _program(params, nodes, count + 1)
@@ -40,13 +40,13 @@ def layer(params: ParameterSet, positions: int, columns: int, rows: int, returne
 
 
 def unpacked(params: ParameterSet, columns: int) -> Program:
-    """An input of which every ciphertext is extracted, because a product reads it together with others."""
+    """Returns an input of which every ciphertext is extracted, because a product reads it together with others."""
     first = _linear(columns, np.zeros((1, 1), dtype=np.int64), 1)
     return _program(params, [_input(columns), first, _linear(columns + 1, np.array([[0, columns]]), 1)], columns + 1)
 
 
 def lookups(params: ParameterSet, count: int) -> Program:
-    """So many look-ups of one table in one batch."""
+    """Builds look-ups of one table in one batch."""
     first = _linear(1, np.zeros((1, 1), dtype=np.int64), 1)
     batch = Lookup(2, np.full(count, 1), (Step("Relu"),), np.zeros(count, dtype=np.int64), "probe")
     return _program(params, [_input(1), first, batch, _linear(2 + count, np.array([[2]]), 1)], 2 + count)

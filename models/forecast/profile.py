@@ -24,7 +24,7 @@ _LONGEST: Final = 1e6  # seconds of anything
 
 @dataclass(frozen=True)
 class MachineProfile:
-    """What was measured on a machine, by the names of parameter sets; at least one."""
+    """Measurements of a machine, by the names of parameter sets; at least one."""
 
     machine: Machine
     measured: str  # when, ISO 8601
@@ -72,7 +72,7 @@ class MachineProfile:
 
     @classmethod
     def from_fields(cls, found: dict[str, Any]) -> MachineProfile:
-        """ValueError or KeyError for what is not one."""
+        """Raises ValueError or KeyError for what is not one."""
         if found["format"] != FORMAT:
             raise ValueError(f"expected format {FORMAT}, got {str(found['format'])[:20]}")
         datetime.fromisoformat(_text(found["measured"]))
@@ -97,7 +97,7 @@ def _rates_to_fields(rates: SetRates) -> dict[str, Any]:
 
 
 def _rates(name: str, found: dict[str, Any]) -> SetRates | None:
-    """None for a set that this release does not have, or has with other numbers."""
+    """Returns None for a set that this release does not have, or has with other numbers."""
     seconds = _object(found["seconds"])
     if not seconds.keys() <= {*LINEAR, *MOVED}:
         raise ValueError("expected the seconds of known kinds of work")

@@ -14,7 +14,7 @@ from cloakwork.fhe_core.public_key import LANES
 from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.forecast.work import Work
 
-Part = Literal["fixed", "look-ups", "linear layers", "transfers and answers"]
+WorkPart = Literal["fixed", "look-ups", "linear layers", "transfers and answers"]
 
 LINEAR: Final = ("transforms", "products", "sums", "gathered", "written", "multiplications")
 MOVED: Final = ("polynomials", "extracted", "returned")
@@ -22,7 +22,7 @@ MOVED: Final = ("polynomials", "extracted", "returned")
 
 @dataclass(frozen=True)
 class SetRates:
-    """Of a parameter set. Curves are {ciphertexts of a call: seconds}, at least one point."""
+    """Rates of a parameter set. Curves are {ciphertexts of a call: seconds}, at least one point."""
 
     parameter_set: str
     run: float  # what every call of the runtime takes, whatever is in it
@@ -37,8 +37,8 @@ class SetRates:
         """Whether linear layers and transfers are in it, and not look-ups alone."""
         return all(name in self.seconds for name in (*LINEAR, *MOVED)) and bool(self.answers)
 
-    def parts(self, work: Work) -> dict[Part, float]:
-        """Seconds of the parts of a call."""
+    def parts(self, work: Work) -> dict[WorkPart, float]:
+        """Returns seconds of the parts of a call."""
 
         def total(names: tuple[str, ...]) -> float:
             return sum(self.seconds.get(name, 0.0) * work.count(name) for name in names)
@@ -53,7 +53,7 @@ class SetRates:
         }
 
     def scaled(self, source: ParameterSet, target: ParameterSet) -> SetRates:
-        """For another set: look-ups by their counted operations, the rest by the size of ciphertexts."""
+        """Scales rates for another set: look-ups by their counted operations, the rest by the size of ciphertexts."""
         ratio = bootstrap_cost(target) / bootstrap_cost(source)
         products = _transform_cost(target) / _transform_cost(source)
         words = target.limb_count / source.limb_count
@@ -73,8 +73,8 @@ class SetRates:
 
 
 def on_curve(curve: Mapping[int, float], count: int) -> float:
-    """Between two measured batches on the line through them; beyond the largest, several of it; never less than a smaller batch takes. Of an empty
-    curve no time."""
+    """Interpolates between two measured batches on the line through them; beyond the largest, several of it; never less than a smaller batch takes.
+    Of an empty curve no time."""
     if count == 0 or not curve:
         return 0.0
     batches = sorted(curve)
@@ -85,8 +85,8 @@ def on_curve(curve: Mapping[int, float], count: int) -> float:
 
 
 def nearest_set(params: ParameterSet, measured: Mapping[str, ParameterSet]) -> str:
-    """The measured set that scales best: of the same ring, of as many limbs, of the same noise (sampling it takes time), of similar cost; in this
-    order."""
+    """Returns the measured set that scales best: of the same ring, of as many limbs, of the same noise (sampling it takes time), of similar cost;
+    in this order."""
     cost = bootstrap_cost(params)
 
     def distance(name: str) -> tuple[bool, bool, bool, bool, float]:
@@ -108,6 +108,6 @@ def ring(params: ParameterSet) -> tuple[int, int, int]:
 
 
 def _transform_cost(params: ParameterSet) -> float:
-    """Of a GLWE ciphertext's product with one polynomial."""
+    """Returns the transform cost of a GLWE ciphertext's product with one polynomial."""
     size = params.polynomial_size
     return params.component_count * params.limb_count * size * math.log2(size)

@@ -1,4 +1,4 @@
-"""What the runtime does for a number of samples, counted on the program's schedule."""
+"""Work of the runtime for a number of samples, counted on the program's schedule."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class Work:
     switched: int = 0  # of them, those that are sent in fewer bits
 
     def count(self, name: str) -> int:
-        """By the name of a field that is a number."""
+        """Returns a count by the name of a field that is a number."""
         found: int = getattr(self, name)
         return found
 
     @property
     def linear(self) -> Work:
-        """Without look-ups, and without what follows the outputs."""
+        """Work without look-ups, and without what follows the outputs."""
         return Work(**{**vars(self), "lookups": (), "answers": 0, "switched": 0})
 
 
 def work_of(program: Program, samples: int, device: str) -> Work:
-    """For `samples` in one call (with lanes: rows of ciphertexts). Args: device: "cpu", where the input may stay packed, or a GPU."""
+    """Counts the work for `samples` in one call (with lanes: rows of ciphertexts). Args: device: "cpu", where the input may stay packed, or a GPU."""
     graph, schedule, params = program.graph, program.schedule, program.parameters
     words = params.large_words
     packed = packed_products(schedule) if device == "cpu" else []
@@ -87,7 +87,7 @@ def _most_columns(taken: Extract) -> int:
 
 
 def batch_samples(program: Program, device: str) -> int:
-    """Samples of a full batch, of which forecasts are made: beyond it a sample takes as long."""
+    """Returns samples of a full batch, of which forecasts are made: beyond it a sample takes as long."""
     largest = max(program.schedule.bootstraps_per_level, default=0)
     if device == "cpu":
         return 64

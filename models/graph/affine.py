@@ -1,4 +1,4 @@
-"""What is asked of a node: whether it is affine, how its blocks split, who reads it, whether it is an output."""
+"""Properties of nodes: whether one is affine, how its blocks split, who reads it, whether it is an output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_WEIGHTS = 1 << 24
 
 
 def affine_of(node: Node) -> tuple[Reals, Reals] | None:
-    """Scale and offset of each element when the node is a look-up of affine steps alone."""
+    """Returns scale and offset of each element when the node is a look-up of affine steps alone."""
     if not isinstance(node, Lookup) or any(step.operator not in ("Affine", "Identity") for step in node.steps):
         return None
     scale, offset = np.ones(node.size), np.zeros(node.size)
@@ -24,7 +24,7 @@ def affine_of(node: Node) -> tuple[Reals, Reals] | None:
 
 
 def regroup(node: Linear, *details: Reals) -> tuple[Indices, Indices] | None:
-    """Blocks split until `details` [P, ..] are constant in each: old block and first position of each new one, new block of each position.
+    """Splits blocks until `details` [P, ..] are constant in each: old block and first position of each new one, new block of each position.
 
     None when that takes more than MAX_WEIGHTS weights.
     """
@@ -36,13 +36,13 @@ def regroup(node: Linear, *details: Reals) -> tuple[Indices, Indices] | None:
 
 
 def readers(graph: Graph, node: Node) -> list[Node]:
-    """Nodes that read any wire of this one."""
+    """Returns nodes that read any wire of this one."""
     first, last = node.first_wire, node.first_wire + node.size
     return [other for other in graph.nodes if bool(((other.gather >= first) & (other.gather < last)).any())]
 
 
 def reader_counts(graph: Graph) -> Indices:
-    """[nodes]: how many nodes read each, the output counting as one more."""
+    """Returns [nodes]: how many nodes read each, the output counting as one more."""
     owner, counts = graph.owners(), np.zeros(len(graph.nodes), dtype=np.int64)
     for gather in (*(node.gather for node in graph.nodes), graph.output):
         read = np.unique(owner[gather])

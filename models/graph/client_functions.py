@@ -28,7 +28,7 @@ class Functions:
     stage: ClassVar[Literal["scores"]] = "scores"
 
     def __call__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """x [samples, *shape]."""
+        """Returns x [samples, *shape]."""
         flat = np.array(x, dtype=np.float64).reshape(len(x), -1)  # a copy
         for number, steps in enumerate(self.functions):
             chosen = np.flatnonzero(self.which.reshape(-1) == number)
@@ -41,12 +41,12 @@ class Functions:
 
     @property
     def title(self) -> str:
-        """For reports."""
+        """A title for reports."""
         return " or ".join(map(formula, self.functions))
 
 
 def too_much(functions: Sequence[Sequence[Step]]) -> str | None:
-    """Why functions [steps] with one entry in each parameter are not the client's; None when they are."""
+    """Says why functions [steps] with one entry in each parameter are not the client's; None when they are."""
     numbers = [parameter for steps in functions for step in steps for parameter in step.parameters]
     if not 1 <= len(functions) <= MOST_FUNCTIONS or len(numbers) > MOST_NUMBERS:
         return f"at most {MOST_FUNCTIONS} functions with {MOST_NUMBERS} parameters"

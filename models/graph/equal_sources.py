@@ -1,4 +1,4 @@
-"""Which wires of a levelled graph hold the same ciphertext, and which rows the same combination.
+"""Equal sources: wires of a levelled graph that hold the same ciphertext, and rows with the same combination.
 
 Look-ups count as equal when they are the same function of the same integer combination q of wires, up to the signs of both and a rotation:
 
@@ -64,8 +64,10 @@ _KNOWN: Final[WeakKeyDictionary[Graph, Sources]] = WeakKeyDictionary()
 
 
 def find_sources(graph: Graph) -> Sources:
-    """Args:
-    graph: before quantisation (equal means written the same) or after. The same graph, the same answer: it is searched once.
+    """Finds equal sources.
+
+    Args:
+        graph: before quantisation (equal means written the same) or after. The same graph, the same answer: it is searched once.
     """
     if graph not in _KNOWN:
         _KNOWN[graph] = _Search(graph).run()
@@ -73,7 +75,7 @@ def find_sources(graph: Graph) -> Sources:
 
 
 class _Search:
-    """Goes through the nodes in order; every wire gets a hash, equal ones the same (or the negated) one."""
+    """A search through the nodes in order; every wire gets a hash, equal ones the same (or the negated) one."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -165,7 +167,7 @@ class _Seen:
         return np.flatnonzero(left).tolist()
 
     def like(self, key: int) -> _Alike:
-        """Those that read the same, to be added to."""
+        """Returns those that read the same, to be added to."""
         made = self._made.setdefault(key, _Alike())
         if key in self._alone:
             element, i = self._alone.pop(key)
@@ -183,7 +185,7 @@ class _Alike:
         self._places: list[int] = []
 
     def twin(self, element: _Element, on_torus: bool) -> tuple[_Element, int] | None:
-        """The first equal or opposite one and the sign; else the element is one of them from now on."""
+        """Returns the first equal or opposite one and the sign; else the element is one of them from now on."""
         if self.first is not None:
             first, self.first = self.first, None
             self._add(first, first.mark(on_torus))
@@ -215,7 +217,7 @@ class _Element:
     _values: Reals | None = None
 
     def relation(self, other: _Element, on_torus: bool) -> int:
-        """1 or -1 when the functions are equal or opposite, 0 when they are neither."""
+        """Returns 1 or -1 when the functions are equal or opposite, 0 when they are neither."""
         a, b = self.values, other.values
         if a.shape != b.shape:
             return 0
@@ -253,7 +255,7 @@ def _as_written(node: Lookup) -> _Values:
 
 
 def _samples(graph: Graph, node: Lookup) -> _Values:
-    """The result's phase for q on half a turn; the other half gives the negated ones."""
+    """Returns the result's phase for q on half a turn; the other half gives the negated ones."""
     made, index = phase_functions(graph, node)
     points = (np.arange(_POINTS) + 0.5) / (2 * _POINTS) - 0.25
 
@@ -268,8 +270,8 @@ def _samples(graph: Graph, node: Lookup) -> _Values:
 
 
 def _scrambled(weights: NDArray[Any]) -> NDArray[np.uint64]:
-    """Odd numbers modulo 2^64 that stand for the weights, with their signs, and 0 for 0: products with odd numbers lose no bit of a hash, where
-    those with 2^49 would leave 15. Source: [SLF14] the finaliser of SplitMix64; ours makes the result odd."""
+    """Returns odd numbers modulo 2^64 that stand for the weights, with their signs, and 0 for 0: products with odd numbers lose no bit of a hash,
+    where those with 2^49 would leave 15. Source: [SLF14] the finaliser of SplitMix64; ours makes the result odd."""
     bits = np.abs(weights.astype(np.float64)).view(np.uint64).copy()
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
@@ -279,7 +281,7 @@ def _scrambled(weights: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def _constants(graph: Graph, node: Linear) -> Reals:
-    """[G, R]: phases of the rows' constants, biases before quantisation."""
+    """Returns [G, R]: phases of the rows' constants, biases before quantisation."""
     return node.bias if graph.scale is None else phase_bias(graph, node)
 
 

@@ -29,7 +29,7 @@ def _softplus(x: Reals) -> Reals:
 
 
 def _table(x: Reals, entries: Reals) -> Reals:
-    """entries [E, slots] at x [.., E], whole numbers modulo the slots."""
+    """Returns entries [E, slots] at x [.., E], whole numbers modulo the slots."""
     slot = np.floor(x + 0.5).astype(np.int64) % entries.shape[-1]
     result: Reals = entries[np.arange(len(entries)), slot]
     return result
@@ -42,7 +42,7 @@ def _gate(x: Reals, offset: Reals, opens: Reals, bound: Reals) -> Reals:
 
 
 def _requantize(x: Reals, unit: Reals, multiplier: Reals, zero: Reals, low: Reals, high: Reals) -> Reals:
-    """What integer kernels make of the accumulator x / unit, an integer: one product in float32, rounded half to even, saturated."""
+    """Returns what integer kernels make of the accumulator x / unit, an integer: one product in float32, rounded half to even, saturated."""
     product = np.rint(x / unit).astype(np.float32) * multiplier.astype(np.float32)
     result: Reals = np.clip(np.rint(product).astype(np.float64) + zero, low, high)
     return result
@@ -66,7 +66,7 @@ def _gelu_tanh(x: Reals) -> Reals:
 
 
 def _weighted_sum(*arguments: Reals) -> Reals:
-    """w1 x1 + w2 x2 + .. + b of x1, x2, .., w1, w2, .., b."""
+    """Returns w1 x1 + w2 x2 + .. + b of x1, x2, .., w1, w2, .., b."""
     count = len(arguments) // 2
     total = arguments[0] * arguments[count]
     for x, weight in zip(arguments[1:count], arguments[count + 1 : -1], strict=True):
@@ -212,7 +212,7 @@ NEVER_NEGATIVE: Final = frozenset({"Abs", "Excess", "Exp", "HardSigmoid", "Relu"
 
 
 def direction(name: str, *parameters: Reals) -> Reals:
-    """1 where a function of one number never falls, -1 where it never rises, 0 where neither is certain; for each entry of its parameters."""
+    """Returns 1 where a function of one number never falls, -1 where it never rises, 0 where neither is certain; for each entry of its parameters."""
     known = _DIRECTIONS.get(name)
     return np.zeros(1) if known is None else np.atleast_1d(np.asarray(known(*parameters), dtype=np.float64))
 

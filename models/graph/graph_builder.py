@@ -22,8 +22,8 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Facts:
-    """How wires are encrypted: phase = (value - offset) * scale; numbers, or one for each wire."""
+class WireEncoding:
+    """The encoding of wires: phase = (value - offset) * scale; numbers, or one for each wire."""
 
     scale: ArrayLike
     lower: ArrayLike
@@ -39,11 +39,11 @@ class GraphBuilder:
     facts: list[Reals] = field(default_factory=list)  # [4, wires] of each node: lower, upper, scale, offset
     wire_count: int = 0
 
-    def input(self, count: int, facts: Facts, origin: str) -> Indices:
+    def input(self, count: int, facts: WireEncoding, origin: str) -> Indices:
         return self._append(Input(0, (count,), origin), facts)
 
-    def linear(self, rows: Sequence[Row], facts: Facts, origin: str) -> Indices:
-        """A position for each row; equal rows share a block."""
+    def linear(self, rows: Sequence[Row], facts: WireEncoding, origin: str) -> Indices:
+        """Returns a position for each row; equal rows share a block."""
         width = max(1, max(len(row.weights) for row in rows))
         gather = np.full((len(rows), width), ZERO_WIRE, dtype=np.int64)
         weights = np.zeros((len(rows), width + 3))
@@ -60,37 +60,37 @@ class GraphBuilder:
         return self._append(Linear(self.wire_count, gather, _flat(block), integers, bias, origin), facts)
 
     def sums(
-        self, gather: Sequence[Sequence[int]], weights: Sequence[int], constant: float, facts: Facts, origin: str
+        self, gather: Sequence[Sequence[int]], weights: Sequence[int], constant: float, facts: WireEncoding, origin: str
     ) -> Indices:
-        """A position for each row of wires, all under one block of weights; ZERO_WIRE where a row has nothing to weigh."""
+        """Returns a position for each row of wires, all under one block of weights; ZERO_WIRE where a row has nothing to weigh."""
         wires, block = np.array(gather, dtype=np.int64), np.zeros(len(gather), dtype=np.int64)
         integers = np.array([[weights]], dtype=np.int64)
         return self._append(Linear(self.wire_count, wires, block, integers, np.array([[constant]]), origin), facts)
 
     def lookup(
-        self, gather: Indices, tables: Reals, facts: Facts, origin: str, shifts: Sequence[int] | None = None
+        self, gather: Indices, tables: Reals, facts: WireEncoding, origin: str, shifts: Sequence[int] | None = None
     ) -> Indices:
-        """One table [2M] for each gathered wire; equal ones are kept once."""
+        """Returns one table [2M] for each gathered wire; equal ones are kept once."""
         distinct, function = np.unique(tables, axis=0, return_inverse=True)
         chosen = None if shifts is None else np.array(shifts, dtype=np.int64)
         node = Lookup(self.wire_count, gather, (Step("Table", (distinct,)),), _flat(function), origin, chosen)
         return self._append(node, facts)
 
-    def search(self, gather: Indices, tables: Reals, tolerance: float, facts: Facts, origin: str) -> Indices:
-        """One table [2M] for each gathered wire, of which entries that many slots away are right as well."""
+    def search(self, gather: Indices, tables: Reals, tolerance: float, facts: WireEncoding, origin: str) -> Indices:
+        """Returns one table [2M] for each gathered wire, of which entries that many slots away are right as well."""
         distinct, function = np.unique(tables, axis=0, return_inverse=True)
         step = Step("Search", (distinct, np.full(len(distinct), tolerance)))
         return self._append(Lookup(self.wire_count, gather, (step,), _flat(function), origin), facts)
 
-    def add(self, node: Node, facts: Facts) -> Indices:
-        """A node as it is, at wires of its own; it reads wires that are there."""
+    def add(self, node: Node, facts: WireEncoding) -> Indices:
+        """Returns a node as it is, at wires of its own; it reads wires that are there."""
         return self._append(replace(node, first_wire=self.wire_count), facts)
 
     def graph(self, output: Indices) -> Graph:
         lower, upper, scale, offset = np.concatenate(self.facts, axis=1)
         return check_levelled(Graph(tuple(self.nodes), output, lower=lower, upper=upper, scale=scale, offset=offset))
 
-    def _append(self, node: Node, facts: Facts) -> Indices:
+    def _append(self, node: Node, facts: WireEncoding) -> Indices:
         first, count = self.wire_count, node.size
         self.nodes.append(node)
         parts = (facts.lower, facts.upper, facts.scale, facts.offset)

@@ -129,7 +129,7 @@ Node: TypeAlias = Input | Linear | Lookup | Product
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class NamedTensor:
     """One of several inputs or outputs: a named tensor whose numbers follow, in C order, those of the parts before it."""
 
     name: str
@@ -142,7 +142,7 @@ class Part:
         return math.prod(self.shape)
 
 
-def places(parts: Sequence[Part]) -> list[slice]:
+def places(parts: Sequence[NamedTensor]) -> list[slice]:
     """Returns where the numbers of each part lie in those of all."""
     ends = np.cumsum([part.size for part in parts]).tolist()
     return [slice(end - part.size, end) for part, end in zip(parts, ends, strict=True)]
@@ -157,8 +157,8 @@ class Graph:
     upper: Reals | None = None
     scale: Reals | None = None  # [wires], after quantise_weights
     offset: Reals | None = None
-    inputs: tuple[Part, ...] = ()  # of the input [numbers], where the model has several; not kept in files
-    outputs: tuple[Part, ...] = ()  # likewise
+    inputs: tuple[NamedTensor, ...] = ()  # of the input [numbers], where the model has several; not kept in files
+    outputs: tuple[NamedTensor, ...] = ()  # likewise
     unused: tuple[str, ...] = ()  # inputs of the model that no output depends on
 
     @cached_property
@@ -184,7 +184,7 @@ class Graph:
         return sum(node.bootstraps for node in self.lookups)
 
     def owners(self) -> Indices:
-        """[wires + 1]: the position in `nodes` of each wire's node; -1 for unused wires and, last, for the zero wire. Read-only."""
+        """Returns [wires + 1]: the position in `nodes` of each wire's node; -1 for unused wires and, last, for the zero wire. Read-only."""
         return self._owners
 
     @cached_property
@@ -205,7 +205,7 @@ def wire_numbers(node: Node) -> Indices:
 
 
 def phase_bias(graph: Graph, node: Linear) -> Reals:
-    """[G, R] of a quantised graph: the fraction of the torus that a row adds, (bias - offset) * scale; equal for all positions of a block."""
+    """Returns [G, R] of a quantised graph: the fraction of the torus that a row adds, (bias - offset) * scale; equal for all positions of a block."""
     assert graph.scale is not None and graph.offset is not None
     shape = (len(node.gather), node.weights.shape[1])
     scale, offset = np.ones_like(node.bias), np.zeros_like(node.bias)
@@ -216,7 +216,7 @@ def phase_bias(graph: Graph, node: Linear) -> Reals:
 
 
 def wrong_distance(graph: Graph, lookup: Lookup) -> Reals:
-    """[E], of an exact look-up of a quantised graph: the phase, a fraction of the torus, from a value to where the next one begins."""
+    """Returns [E], of an exact look-up of a quantised graph: the phase, a fraction of the torus, from a value to where the next one begins."""
     assert graph.scale is not None
     distance: Reals = lookup.spacing * graph.scale[lookup.gather] / 2
     return distance
@@ -314,7 +314,7 @@ def _check_lookup(node: Lookup) -> None:
 
 
 def check_levelled(graph: Graph) -> Graph:
-    """After separate_levels: look-ups read linears; linears read the input and look-ups; the output reads linears."""
+    """Checks a graph after separate_levels: look-ups read linears; linears read the input and look-ups; the output reads linears."""
     check(graph)
     kinds = np.array([type(node).__name__ for node in graph.nodes])
     owner = graph.owners()
@@ -343,7 +343,7 @@ def _require(condition: bool, node: Node, rule: str) -> None:
 
 
 def source_nodes(graph: Graph, gather: Indices, owner: Indices | None = None) -> Sequence[int]:
-    """Positions in `nodes` of what a gather reads."""
+    """Returns positions in `nodes` of what a gather reads."""
     owner = graph.owners() if owner is None else owner
     result: list[int] = np.unique(owner[gather[gather >= 0]]).tolist()
     return result

@@ -1,4 +1,5 @@
-"""What a network ends in, done by the client to the decrypted output: softmax, arg-max and the like along an axis, or functions of single numbers.
+"""Last steps of a network, computed by the client on the decrypted output: softmax, arg-max and the like along an axis, or functions of single
+numbers.
 
 They are output steps as those of client_steps/answers.py are, which follow them, and run with them (client_steps/running.py). Here,
 because a graph holds them: an imported model says what comes last.
@@ -17,7 +18,7 @@ from cloakwork.models.graph.client_functions import Functions
 
 
 def softmax(x: Reals, axis: int) -> Reals:
-    """exp(x) / sum exp(x), without overflow."""
+    """Returns exp(x) / sum exp(x), without overflow."""
     powers = np.exp(x - x.max(axis=axis, keepdims=True))
     result: Reals = powers / powers.sum(axis=axis, keepdims=True)
     return result
@@ -25,7 +26,7 @@ def softmax(x: Reals, axis: int) -> Reals:
 
 @dataclass(frozen=True, eq=False)
 class _AlongAxis:
-    """Of values [samples, ..] along an axis that is not the first."""
+    """A function of values [samples, ..] along an axis that is not the first."""
 
     axis: int
     stage: ClassVar[Literal["scores"]] = "scores"
@@ -37,7 +38,7 @@ class _AlongAxis:
 
     @property
     def title(self) -> str:
-        """For reports."""
+        """A title for reports."""
         return type(self).__name__
 
 
@@ -55,7 +56,7 @@ class LogSoftmax(_AlongAxis):
 
 
 class Hardmax(_AlongAxis):
-    """1 for the largest, the first of equal ones, 0 for the others."""
+    """Hardmax: 1 for the largest, the first of equal ones, 0 for the others."""
 
     def __call__(self, x: NDArray[Any]) -> Reals:
         values = np.asarray(x, dtype=np.float64)
@@ -78,7 +79,7 @@ class L2Normalization(_AlongAxis):
 
 @dataclass(frozen=True, eq=False)
 class ArgMax(_AlongAxis):
-    """Where the largest is, the first of equal ones; NaN counts as largest."""
+    """The position of the largest, the first of equal ones; NaN counts as largest."""
 
     keepdims: bool = True
 
@@ -88,7 +89,7 @@ class ArgMax(_AlongAxis):
 
 @dataclass(frozen=True, eq=False)
 class ArgMin(_AlongAxis):
-    """Where the least is, the first of equal ones; NaN counts as least."""
+    """The position of the least, the first of equal ones; NaN counts as least."""
 
     keepdims: bool = True
 

@@ -1,4 +1,4 @@
-"""What look-ups of a chain are for, by their origins: what the compiler puts in place of one look-up of the model is named after it.
+"""The parts of a chain of look-ups, by their origins: what the compiler puts in place of one look-up of the model is named after it.
 
 An origin is `NAME, PART (DETAIL)`, so that files say it too, and reports count look-ups by name and part.
 """
@@ -13,8 +13,8 @@ from typing import Final
 from cloakwork.models.graph.ir import Graph
 
 
-class Part(Enum):
-    """Of a chain; what is none is a look-up of the model by itself."""
+class LookupRole(Enum):
+    """A part of a chain; None is a look-up of the model itself."""
 
     CLAMP = "clamp"  # of a search for digits: what lies where no thresholds are
     COARSE = "coarse digit"
@@ -27,11 +27,11 @@ class Part(Enum):
 
 
 DIRECT: Final = "direct"
-_ORIGIN: Final = re.compile(rf"(.*), ({'|'.join(part.value for part in Part)}) \([^()]*\)", re.DOTALL)
+_ORIGIN: Final = re.compile(rf"(.*), ({'|'.join(part.value for part in LookupRole)}) \([^()]*\)", re.DOTALL)
 
 
-def part_origin(name: str, part: Part, detail: str) -> str:
-    """Args: name: the origin of the look-up of the model; detail: without brackets."""
+def part_origin(name: str, part: LookupRole, detail: str) -> str:
+    """Names the origin of a part. Args: name: the origin of the look-up of the model; detail: without brackets."""
     return f"{name}, {part.value} ({detail})"
 
 

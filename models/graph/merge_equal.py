@@ -1,4 +1,4 @@
-"""Does equal look-ups once.
+"""A pass that computes equal look-ups once.
 
 Evaluation is deterministic: look-ups with the same input and the same table give the same words, noise included, so that m of them in a sum
 bring m standard deviations of noise, not sqrt(m). Done once, with their weights added up, they cost one bootstrap, and every noise figure over
@@ -20,7 +20,7 @@ from cloakwork.models.graph.shrink import shrunk
 
 
 def merge_equal(graph: Graph) -> Graph:
-    """The graph with equal look-ups done once and without what nothing reads then; itself when there are none.
+    """Returns the graph with equal look-ups done once and without what nothing reads then; itself when there are none.
 
     Args:
         graph: levelled (separate_levels), before or after quantisation.
@@ -41,7 +41,7 @@ def merge_equal(graph: Graph) -> Graph:
 
 
 def _read_sources(node: Linear, sources: Sources) -> Linear:
-    """Every weight on a wire as one on its source; weights on the same source are added up."""
+    """Returns every weight on a wire as one on its source; weights on the same source are added up."""
     renamed = np.append(sources.wire, ZERO_WIRE)[node.gather]
     if not bool((renamed != node.gather).any()):
         return node
@@ -66,7 +66,7 @@ def _signed(node: Linear, signs: Indices) -> Linear:
 
 
 def _split(node: Linear, details: Reals) -> tuple[Linear, Indices]:
-    """Blocks whose positions agree in `details` [P, K], and the first position of each."""
+    """Returns blocks whose positions agree in `details` [P, K], and the first position of each."""
     groups = regroup(node, details)
     if groups is None:
         raise CompileError(
@@ -102,7 +102,7 @@ def _repeats(gather: Indices) -> bool:
 
 
 def _first_columns(gather: Indices) -> Indices:
-    """[P, K]: the first column that reads the same wire; its own for the zero wire."""
+    """Returns [P, K]: the first column that reads the same wire; its own for the zero wire."""
     order = np.argsort(gather, axis=1, kind="stable")
     ordered = np.take_along_axis(gather, order, axis=1)
     starts = np.ones_like(ordered, dtype=bool)

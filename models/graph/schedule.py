@@ -34,7 +34,7 @@ _MANY: Final = 1 << 10  # .. of inputs of more numbers than this: smaller ones a
 
 
 class Layout:
-    """In which value every wire is, and in which of its columns: [wires + 1] each, -1 for wires without a value and, last, for the zero wire."""
+    """The value and column that hold each wire: [wires + 1] each, -1 for wires without a value and, last, for the zero wire."""
 
     def __init__(self, wire_count: int) -> None:
         self.value: Indices = np.full(wire_count + 1, -1, dtype=np.int64)
@@ -42,11 +42,11 @@ class Layout:
         self.widths: list[int] = []  # by value
 
     def place(self, nodes: Sequence[Linear | Lookup | Product]) -> int:
-        """The number of a new value that holds the wires of these nodes, one node after the other."""
+        """Returns the number of a new value that holds the wires of these nodes, one node after the other."""
         return self.place_wires(np.concatenate([wire_numbers(node) for node in nodes]))
 
     def place_wires(self, chosen: Indices) -> int:
-        """The number of a new value that holds these wires."""
+        """Returns the number of a new value that holds these wires."""
         value = len(self.widths)
         self.value[chosen] = value
         self.column[chosen] = np.arange(len(chosen))
@@ -56,7 +56,7 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Gather:
-    """What an instruction reads."""
+    """The wires that an instruction reads."""
 
     wires: Indices  # [..], -1: the zero wire
     layout: Layout = field(repr=False)
@@ -141,7 +141,7 @@ class Multiply:
 
 @dataclass(frozen=True, eq=False)
 class LookUp:
-    """Either any number of nodes without shifts, or one with them."""
+    """An instruction for look-ups: any number of nodes without shifts, or one with them."""
 
     nodes: tuple[Lookup, ...]
     reads: Gather  # [E], of the nodes one after the other
@@ -205,12 +205,12 @@ class Schedule:
         return max(most, held + self.output.flat.copied)
 
     def readers(self, value: int) -> list[Reader]:
-        """Instructions that read a value; the output is none."""
+        """Returns instructions that read a value; the output is none."""
         return [step for step in self.steps if not isinstance(step, Extract | Drop) and value in step.reads.values]
 
 
 def _put_together(step: Reader) -> int:
-    """Columns that are written so that an instruction can read them; products gather within the engine."""
+    """Returns columns that are written so that an instruction can read them; products gather within the engine."""
     if isinstance(step, LookUp):
         return step.reads.copied
     return step.reads.width * (len(step.reads.values) != 1)
@@ -220,8 +220,8 @@ def _put_together(step: Reader) -> int:
 
 
 def schedule(graph: Graph, most_lookups: int | None = None) -> Schedule:
-    """Args: most_lookups: of a batch, about: levels of more come in tiles, each of them products of some positions and the look-ups that read
-    these; None: levels as they are."""
+    """Orders a graph's work. Args: most_lookups: of a batch, about: levels of more come in tiles, each of them products of some positions and the
+    look-ups that read these; None: levels as they are."""
     layout = Layout(graph.wire_count)
     steps = list(_in_order(graph, layout, most_lookups))
     output = Gather(graph.output, layout)
@@ -229,7 +229,7 @@ def schedule(graph: Graph, most_lookups: int | None = None) -> Schedule:
 
 
 def _in_order(graph: Graph, layout: Layout, most_lookups: int | None) -> Iterator[Extract | Reader]:
-    """The input, then level by level what comes before look-ups and the look-ups."""
+    """Yields the input, then level by level what comes before look-ups and the look-ups."""
     columns = _read_columns(graph)
     yield Extract(graph.input, columns, layout.place_wires(graph.input.first_wire + columns))
     for number, level in enumerate(_levels(graph)):
@@ -249,7 +249,7 @@ def _in_order(graph: Graph, layout: Layout, most_lookups: int | None) -> Iterato
 
 
 def _read_columns(graph: Graph) -> Indices:
-    """The numbers of the input that are worth extracting: those that something reads, where they are few, else all."""
+    """Returns the numbers of the input that are worth extracting: those that something reads, where they are few, else all."""
     size, first = graph.input.size, graph.input.first_wire
     read = np.zeros(graph.wire_count + 1, dtype=bool)
     for node in graph.nodes[1:]:

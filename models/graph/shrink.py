@@ -12,7 +12,7 @@ from cloakwork.models.graph.ir import Input, Lookup, Node, Product
 
 
 def shrunk(node: Node, read: NDArray[np.bool_]) -> tuple[Node | None, Indices]:
-    """The node with what is read of it, and the old numbers of its wires; None when nothing is."""
+    """Returns the node with what is read of it, and the old numbers of its wires; None when nothing is."""
     own = np.arange(node.first_wire, node.first_wire + node.size, dtype=np.int64)
     if isinstance(node, Input):
         return node, own

@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
-from cloakwork.models.graph.lookup_parts import Part, part_origin
+from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
+from cloakwork.models.graph.lookup_parts import LookupRole, part_origin
 
 SIGNS: Final = "signs"
 MOST_WINDOW_BITS: Final = 6
@@ -27,7 +27,7 @@ MOST_WINDOW_BITS: Final = 6
 
 @dataclass(frozen=True)
 class SignPlan:
-    """How the highest bits of an integer of `bits` bits are found."""
+    """The plan that finds the highest bits of an integer of `bits` bits."""
 
     bits: int
     windows: tuple[int, ...]  # bits of each that is subtracted, the lowest first; the last one holds the sign
@@ -44,7 +44,7 @@ class SignPlan:
 
 
 def plan_signs(bits: int, fits: Callable[[int, int], bool], kept: int = 1) -> SignPlan | None:
-    """With the fewest look-ups; None where the noise leaves no room.
+    """Plans signs with the fewest look-ups; None where the noise leaves no room.
 
     Args:
         fits: whether a window of so many bits can be read where 2^k is the factor on the units: fits(width, k).
@@ -67,9 +67,9 @@ def plan_signs(bits: int, fits: Callable[[int, int], bool], kept: int = 1) -> Si
     return None if found is None else SignPlan(bits, found[1])
 
 
-def circle(slots: int) -> Facts:
+def circle(slots: int) -> WireEncoding:
     """Returns how an index of 2 slots values is encrypted."""
-    return Facts(1 / (2 * slots), 0.0, 2.0 * slots - 1, (slots - 1) / 2)
+    return WireEncoding(1 / (2 * slots), 0.0, 2.0 * slots - 1, (slots - 1) / 2)
 
 
 @dataclass(frozen=True)
@@ -84,20 +84,20 @@ class _Window:
 
 
 def _subtracted(builder: GraphBuilder, rows: list[Row], plan: SignPlan, name: str) -> tuple[list[Row], list[_Window]]:
-    """Rows without the bits below the last window, and the windows before it."""
-    place, unit, lower = 0, 2.0**-plan.bits, (name, Part.LOWER)
+    """Returns rows without the bits below the last window, and the windows before it."""
+    place, unit, lower = 0, 2.0**-plan.bits, (name, LookupRole.LOWER)
     windows: list[_Window] = []
     for width in plan.windows[:-1]:
         half, weight = 1 << (width - 1), 1 << place
         # The highest bit t, whose weight is half * weight, as (t - 1/2) of that.
         top = np.repeat([-0.5, 0.5], half) * half * weight
-        bits = _looked_up(builder, rows, plan, (place, width), top, Facts(unit, top.min(), top.max()), lower)
+        bits = _looked_up(builder, rows, plan, (place, width), top, WireEncoding(unit, top.min(), top.max()), lower)
         rows = [_without(row, wire, half * weight / 2) for row, wire in zip(rows, bits.tolist(), strict=True)]
         windows.append(_Window(place, width, rows, bits, half * weight / 2))
         if width > 1:
             low = np.arange(half) * float(weight)
             table = np.concatenate([low, -low])
-            facts = Facts(unit, -low.max(), low.max())
+            facts = WireEncoding(unit, -low.max(), low.max())
             digits = _looked_up(builder, rows, plan, (place, width), table, facts, lower)
             rows = [_without(row, wire, 0.0) for row, wire in zip(rows, digits.tolist(), strict=True)]
         place += width
@@ -105,9 +105,9 @@ def _subtracted(builder: GraphBuilder, rows: list[Row], plan: SignPlan, name: st
 
 
 def highest_bits(
-    builder: GraphBuilder, rows: list[Row], plan: SignPlan, tables: Reals, facts: Facts, name: str = SIGNS
+    builder: GraphBuilder, rows: list[Row], plan: SignPlan, tables: Reals, facts: WireEncoding, name: str = SIGNS
 ) -> Indices:
-    """A look-up of the last window of every row, the bits below being gone.
+    """Adds a look-up of the last window of every row, the bits below being gone.
 
     Args:
         rows: constants in units of 2^-bits of the torus.
@@ -115,7 +115,7 @@ def highest_bits(
         facts: of the results.
     """
     left, _ = _subtracted(builder, rows, plan, name)
-    return _looked_up(builder, left, plan, (plan.place, plan.windows[-1]), tables, facts, (name, Part.HIGHEST))
+    return _looked_up(builder, left, plan, (plan.place, plan.windows[-1]), tables, facts, (name, LookupRole.HIGHEST))
 
 
 def excess_parts(
@@ -134,7 +134,7 @@ def excess_parts(
     left, windows = _subtracted(builder, rows, plan, name)
     width, quarter = plan.windows[-1], 2.0 ** (plan.bits - 2)
     sign = np.repeat([0.125, -0.125], 1 << (width - 1))
-    facts, part = Facts(1.0, -0.125, 0.125), (name, Part.HIGHEST)
+    facts, part = WireEncoding(1.0, -0.125, 0.125), (name, LookupRole.HIGHEST)
     signs = _looked_up(builder, left, plan, (plan.place, width), sign, facts, part).tolist()
     pieces = _pieces(left, windows, plan)
     if alone:
@@ -162,7 +162,7 @@ def chosen_parts(
         values: low, and the phase for 1.
     """
     sign = np.array([-0.125, 0.125])
-    facts, part = Facts(1.0, -0.125, 0.125), (name, Part.CONDITION)
+    facts, part = WireEncoding(1.0, -0.125, 0.125), (name, LookupRole.CONDITION)
     signs = _looked_up(builder, bits, plan, (0, 1), sign, facts, part).tolist()
     pieces = _pieces(*_subtracted(builder, rows, plan, name), plan)
     turned, plain = ([turn] * len(pieces) for turn in (signs, None))
@@ -202,15 +202,15 @@ def _halves(
     values: tuple[float, float],
     name: str,
 ) -> list[Indices]:
-    """Half of every piece, negated by its turns. Args: values: what is added to the last piece, and the phase for 1."""
+    """Returns half of every piece, negated by its turns. Args: values: what is added to the last piece, and the phase for 1."""
     added, unit = values
     found: list[Indices] = []
     for piece, turn in zip(pieces, turns, strict=True):
         table = np.arange(1 << (piece.end - piece.lowest - 1)) * 2.0**piece.lowest
         half = (table + (added if piece is pieces[-1] else 0.0)) * unit / 2
         reach = float(np.abs(half).max())
-        window, facts = (piece.lowest, piece.end - piece.lowest), Facts(1.0, -reach, reach)
-        tables, part = np.concatenate([half, -half]), (name, Part.PIECE)
+        window, facts = (piece.lowest, piece.end - piece.lowest), WireEncoding(1.0, -reach, reach)
+        tables, part = np.concatenate([half, -half]), (name, LookupRole.PIECE)
         found.append(_looked_up(builder, piece.rows, plan, window, tables, facts, part, turn))
     return found
 
@@ -221,11 +221,11 @@ def _looked_up(
     plan: SignPlan,
     window: tuple[int, int],
     table: Reals,
-    facts: Facts,
-    part: tuple[str, Part],
+    facts: WireEncoding,
+    part: tuple[str, LookupRole],
     signs: Sequence[int] | None = None,
 ) -> Indices:
-    """A function of some bits of every row, those below being gone.
+    """Returns a function of some bits of every row, those below being gone.
 
     Args:
         window: the lowest bit, and how many.

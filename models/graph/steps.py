@@ -34,25 +34,25 @@ class Step:
     reads: tuple[int, ...] = _BEFORE  # how many results back each operand lies
 
     def __call__(self, operands: Sequence[NDArray[np.float64]], function: NDArray[np.int64]) -> NDArray[np.float64]:
-        """operands [.., E] each with function numbers [E]."""
+        """Returns operands [.., E] each with function numbers [E]."""
         parameters = (_of_functions(parameter, function) for parameter in self.parameters)
         y: NDArray[np.float64] = FUNCTIONS[self.operator](*operands, *parameters)
         return y
 
     def select(self, function: NDArray[np.int64]) -> Step:
-        """The step whose function i is function[i] of this one."""
+        """Returns the step whose function i is function[i] of this one."""
         return Step(self.operator, tuple(parameter[function] for parameter in self.parameters), self.reads)
 
 
 def _of_functions(parameter: NDArray[np.float64], function: NDArray[np.int64]) -> NDArray[np.float64]:
-    """[E, ..] of function numbers [E]; of a table that all have in common one view."""
+    """Returns [E, ..] of function numbers [E]; of a table that all have in common one view."""
     if parameter.ndim > 1 and len(function) and bool((function == function[0]).all()):
         return np.broadcast_to(parameter[function[0]], (len(function), *parameter.shape[1:]))
     return parameter[function]
 
 
 def apply_steps(steps: Sequence[Step], x: NDArray[np.float64], function: NDArray[np.int64]) -> NDArray[np.float64]:
-    """x [.., E] with function numbers [E]. Columns go in parts where a program keeps many results."""
+    """Applies steps to x [.., E] with function numbers [E]. Columns go in parts where a program keeps many results."""
     with np.errstate(all="ignore"):  # a table is evaluated on values that the model may never see
         if is_chain(steps):
             return _applied(steps, x, function)
@@ -83,7 +83,7 @@ def is_chain(steps: Sequence[Step]) -> bool:
 
 
 def directions(steps: Sequence[Step]) -> NDArray[np.float64]:
-    """For each function (or one entry for all): 1 where it never falls, -1 where it never rises, 0 where neither is certain."""
+    """Returns directions for each function (or one entry for all): 1 where it never falls, -1 where it never rises, 0 where neither is certain."""
     result = np.ones(1)
     for step in steps if is_chain(steps) else ():
         result = result * direction(step.operator, *step.parameters)
@@ -101,7 +101,7 @@ def never_negative(steps: Sequence[Step]) -> bool:
 
 
 def _last_readers(steps: Sequence[Step]) -> list[int]:
-    """The last step that reads each result; the number of steps for the last result, which is the answer."""
+    """Returns the last step that reads each result; the number of steps for the last result, which is the answer."""
     last = [-1] * len(steps) + [len(steps)]
     for i, step in enumerate(steps):
         for back in step.reads:
@@ -125,7 +125,7 @@ def broken_rule(steps: Sequence[Step]) -> str | None:
 
 
 def _most_kept(steps: Sequence[Step]) -> int:
-    """Results that are there at once, the one that is being made not counted."""
+    """Returns results that are there at once, the one that is being made not counted."""
     last, ends, kept, most = _last_readers(steps), [0] * (len(steps) + 1), 0, 0
     for end in last:
         ends[end] += end >= 0
@@ -141,7 +141,7 @@ _LONGEST: Final = 160
 
 
 def formula(steps: Sequence[Step]) -> str:
-    """The program for people: "x * Sigmoid(x)"; operators alone, as functions may differ in their parameters."""
+    """Returns the program for people: "x * Sigmoid(x)"; operators alone, as functions may differ in their parameters."""
     terms = ["x"]
     for i, step in enumerate(steps):
         operands = [terms[i + 1 - back] for back in step.reads]

@@ -21,7 +21,7 @@ _WHOLE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class BatchTables:
-    """What a batch of look-ups needs beside what it reads."""
+    """Tables of a batch of look-ups."""
 
     tables: LookupTables  # of its level, the distinct ones
     index: Indices  # [E], which of them each look-up uses
@@ -29,7 +29,7 @@ class BatchTables:
 
 
 def batch_tables(graph: Graph, schedule: Schedule, params: ParameterSet) -> dict[int, BatchTables]:
-    """By the value that a `LookUp` writes."""
+    """Builds tables by the value that a `LookUp` writes."""
     found: dict[int, BatchTables] = {}
     for level in schedule.levels:
         tables, index = _level_tables(graph, [node for step in level for node in step.nodes], params)
@@ -40,7 +40,7 @@ def batch_tables(graph: Graph, schedule: Schedule, params: ParameterSet) -> dict
 
 
 def _level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet) -> tuple[LookupTables, Indices]:
-    """One table per distinct function of phases, and which of them each look-up uses, in order."""
+    """Returns one table per distinct function of phases, and which of them each look-up uses, in order."""
     functions: list[PhaseFunction] = []
     index: list[Indices] = []
     known: dict[
@@ -58,7 +58,7 @@ def _level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet)
 
 
 def shift_coefficients(graph: Graph, node: Lookup, params: ParameterSet) -> Indices | None:
-    """The coefficients [J] to extract for a look-up's shifts: a shift of the argument by 1 / (scale 2 nu N) is one coefficient."""
+    """Returns the coefficients [J] to extract for a look-up's shifts: a shift of the argument by 1 / (scale 2 nu N) is one coefficient."""
     if node.shifts is None:
         return None
     assert graph.scale is not None
@@ -72,13 +72,15 @@ def shift_coefficients(graph: Graph, node: Lookup, params: ParameterSet) -> Indi
 
 
 def phase_functions(graph: Graph, node: Lookup) -> tuple[list[PhaseFunction], Indices]:
-    """phase -> value -> f(value) -> phase, and which of them each look-up uses; values beyond the calibrated range count as its end."""
+    """Returns functions phase -> value -> f(value) -> phase, and which of them each look-up uses; values beyond the calibrated range count as its
+    end."""
     rows, index = function_rows(graph, node)
     return [_phase_function(node, row) for row in rows], index
 
 
 def function_rows(graph: Graph, node: Lookup) -> tuple[Reals, Indices]:
-    """The distinct functions of phases as rows: the function of values, then scale, offset and range of what is read, and the result's scale."""
+    """Returns the distinct functions of phases as rows: the function of values, then scale, offset and range of what is read, and the result's
+    scale."""
     assert graph.scale is not None and graph.offset is not None and graph.lower is not None and graph.upper is not None
     facts = [graph.scale, graph.offset, graph.lower, graph.upper]
     own = graph.scale[wires(node)].reshape(len(node.gather), -1)[:, 0]

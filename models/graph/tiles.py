@@ -55,7 +55,7 @@ def _end(node: Linear | Lookup) -> int:
 
 
 def _cut(node: Linear, count: int) -> Iterator[tuple[int, Linear]]:
-    """The parts of a node, and in which tile each is."""
+    """Yields the parts of a node, and in which tile each is."""
     positions, rows = len(node.gather), node.weights.shape[1]
     if positions == 1:
         for number, (first, end) in _bounds(rows, count):
@@ -68,7 +68,7 @@ def _cut(node: Linear, count: int) -> Iterator[tuple[int, Linear]]:
 
 
 def _bounds(size: int, count: int) -> Iterator[tuple[int, tuple[int, int]]]:
-    """First and end of each part of so many things, without the empty ones, by its tile."""
+    """Yields first and end of each part of `count` things, without the empty ones, by its tile."""
     for number in range(count):
         first, end = size * number // count, size * (number + 1) // count
         if first < end:
@@ -76,7 +76,7 @@ def _bounds(size: int, count: int) -> Iterator[tuple[int, tuple[int, int]]]:
 
 
 def _elements(node: Lookup, chosen: NDArray[np.bool_]) -> list[Lookup]:
-    """Look-ups of the elements that are chosen, one for each run of them: a node has wires that follow each other."""
+    """Returns look-ups of the elements that are chosen, one for each run of them: a node has wires that follow each other."""
     inside: Indices = np.flatnonzero(chosen)
     if not len(inside):
         return []

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from cloakwork.models.arrays import Indices
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
 from cloakwork.models.graph.signs import SignPlan, circle, highest_bits
 
 WINNER: Final = "winner"
@@ -40,12 +40,12 @@ class Contest:
         return 2.0 ** -(self.classes.bit_length() + 1)
 
     def output(self, builder: GraphBuilder, scores: Sequence[Row]) -> Indices:
-        """The number of the class that wins over every other; the first of equal ones."""
+        """Returns the number of the class that wins over every other; the first of equal ones."""
         rows = [_difference(scores[a], scores[b], float(self.leads[a, b])) for a, b in self.pairs]
         sign = np.repeat(
             [0.5, -0.5], 1 << (self.plan.windows[-1] - 1)
         )  # 1/2 where a row is at least 0, in slots of look-ups that count
-        ahead = highest_bits(builder, rows, self.plan, sign, Facts(1 / (2 * self.slots), -0.5, 0.5))
+        ahead = highest_bits(builder, rows, self.plan, sign, WireEncoding(1 / (2 * self.slots), -0.5, 0.5))
         won: list[list[tuple[int, int]]] = [[] for _ in range(self.classes)]  # (wire, sign)
         for (a, b), wire in zip(self.pairs, ahead.tolist(), strict=True):
             won[a].append((wire, 1))
@@ -57,10 +57,10 @@ class Contest:
         for number, own in enumerate(won):
             table[number, len(own)] = number
         table[:, self.slots :] = -table[:, : self.slots]
-        facts = Facts(self.output_unit, -float(self.classes), float(self.classes))
+        facts = WireEncoding(self.output_unit, -float(self.classes), float(self.classes))
         numbers = builder.lookup(indices, table, facts, WINNER)
         row = Row(dict.fromkeys(numbers.tolist(), 1), 0.0)
-        return builder.linear([row], Facts(self.output_unit, 0.0, self.classes - 1.0), WINNER)
+        return builder.linear([row], WireEncoding(self.output_unit, 0.0, self.classes - 1.0), WINNER)
 
     def _all_of_some(self, builder: GraphBuilder, won: list[list[tuple[int, int]]]) -> list[list[tuple[int, int]]]:
         """Whether all bits of a part hold, in place of these bits."""
@@ -71,11 +71,11 @@ class Contest:
         for number, own in enumerate(parts):
             table[number, len(own)] = 0.5
         table[:, self.slots :] = -table[:, : self.slots]
-        wires = iter(builder.lookup(indices, table, Facts(1 / (2 * self.slots), -0.5, 0.5), WINNER).tolist())
+        wires = iter(builder.lookup(indices, table, WireEncoding(1 / (2 * self.slots), -0.5, 0.5), WINNER).tolist())
         return [[(next(wires), 1) for _ in range(0, len(own), most)] for own in won]
 
     def _counted(self, builder: GraphBuilder, parts: Sequence[Sequence[tuple[int, int]]]) -> Indices:
-        """How many of the bits hold: each is 1/2 or -1/2."""
+        """Returns how many of the bits hold: each is 1/2 or -1/2."""
         rows = [Row(dict(own), len(own) / 2) for own in parts]
         return builder.linear(rows, circle(self.slots), WINNER)
 

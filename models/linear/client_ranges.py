@@ -19,7 +19,7 @@ def client_ranges(
     margin: float,
     known: tuple[Reals, Reals] | None = None,
 ) -> tuple[Reals, Reals]:
-    """[features] each: as given, else as known, else what the samples show, widened by the margin and rounded outwards to round numbers.
+    """Returns [features] each: as given, else as known, else what the samples show, widened by the margin and rounded outwards to round numbers.
 
     Args:
         samples: [samples, features]; None: all ranges are given.
@@ -61,7 +61,7 @@ def _check(samples: Reals, count: int) -> None:
 
 
 def _of_samples(samples: Reals, margin: float) -> tuple[Reals, Reals]:
-    """What is always 0 gets the median range of the others, around 0."""
+    """Returns what is always 0 gets the median range of the others, around 0."""
     low, high = samples.min(axis=0), samples.max(axis=0)
     half = high / 2 - low / 2
     aside = half * margin

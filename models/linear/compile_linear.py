@@ -1,4 +1,4 @@
-"""`compile_linear`: a linear model on encrypted features, without bootstraps and with an exact result.
+"""`compile_linear` compiles a linear model on encrypted features, without bootstraps and with an exact result.
 
 The client makes integers of the features, the server adds integer multiples of them, the client decrypts exact integers and makes scores of
 them. What is lost is the rounding of features and weights alone, some 12 bits each; encryption adds nothing.
@@ -122,12 +122,12 @@ def compile_linear(
     made = replace(program, input_steps=(*steps, *last), output_steps=after)
     facts = Facts(linear=_facts(model, quantised))
     if labels_only:
-        facts = Facts(linear=_facts_of_labels(model, quantised, made), encrypted_argmax=True)
+        facts = Facts(linear=_facts_of_labels(model, quantised, made), tell="labels")
     return CompiledModel.checked(replace(made, facts=facts))
 
 
 def _chosen_set(options: Options) -> ParameterSet:
-    """The set that is named, or the usual one. ParameterError for one that was not asked for."""
+    """Returns the set that is named, or the usual one. ParameterError for one that was not asked for."""
     usual = ARGMAX_CANDIDATES[0] if options.tell == "labels" else STRUCTURED_SET if options.structured else DEFAULT_SET
     sets = named_sets((usual,) if options.sets is None else options.sets, options.structured)
     if len(sets) != 1:
@@ -136,7 +136,7 @@ def _chosen_set(options: Options) -> ParameterSet:
 
 
 def _warn_of_samples(rescale: Rescale, features: Reals, names: Sequence[str]) -> str:
-    """One CalibratedRangeWarning where calibration samples lie outside of ranges that were given; the same as part of a message."""
+    """Returns one CalibratedRangeWarning where calibration samples lie outside of ranges that were given; the same as part of a message."""
     beyond, report = rescale.outside(features), RangeReport()
     report.add(beyond, tuple(names))
     report.warn(OPTION, "the range that was given")
@@ -153,7 +153,7 @@ def _bits(quantised: LinearQuantisation) -> str:
 
 
 def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], made: str, accuracy: float) -> None:
-    """CompileError where the quantised model is another than the one in clear; where any accuracy will do, an AccuracyWarning.
+    """Raises CompileError where the quantised model is another than the one in clear; where any accuracy will do, an AccuracyWarning.
 
     Args:
         made: how, for the message.

@@ -54,13 +54,13 @@ class LinearModel(ScoredModel):
         return int(self.coefficients.shape[0])
 
     def on_unscaled(self, step: Standardise) -> LinearModel:
-        """The same model on what the step is made from: its offsets and scales become part of the coefficients and the intercept."""
+        """Returns the same model on what the step is made from: its offsets and scales become part of the coefficients and the intercept."""
         _demand(step.scale.shape == (self.features,), f"offsets and scales of {self.features} columns before it")
         coefficients = self.coefficients * step.scale
         return replace(self, coefficients=coefficients, intercept=self.intercept - coefficients @ step.offset)
 
     def scores(self, x: ArrayLike) -> Reals:
-        """[samples, outputs] for samples [samples, features]."""
+        """Returns [samples, outputs] for samples [samples, features]."""
         table = feature_table(x, self.features, self.feature_names, missing=False)
         result: Reals = table @ self.coefficients.T + self.intercept
         return result

@@ -12,7 +12,7 @@ from cloakwork.models.program import Program
 
 
 def linear_program(quantised: LinearQuantisation, params: ParameterSet, origin: str) -> Program:
-    """Integers q [features] -> sums and what is added to them [outputs], both at `step` of the torus for a unit."""
+    """Returns a program of integers q [features] -> sums and what is added to them [outputs], both at `step` of the torus for a unit."""
     outputs, features = quantised.weights.shape
     node = Linear(
         features,

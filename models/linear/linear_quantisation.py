@@ -48,7 +48,7 @@ class Effects:
     compared: bool = False
 
     def check(self) -> None:
-        """CompileError for effects that are not finite, or too large or small to be squared."""
+        """Raises CompileError for effects that are not finite, or too large or small to be squared."""
         with np.errstate(all="ignore"):
             sums = np.abs(self.of_features).sum(axis=1) + np.abs(self.at_centre)
         if not ((sums == 0) | ((sums >= LEAST_EFFECT) & (sums <= LARGEST_EFFECT))).all():
@@ -58,14 +58,14 @@ class Effects:
             )
 
     def peaks(self) -> Reals:
-        """[outputs]: the largest effect of a feature; of a model that is constant the score."""
+        """Returns [outputs]: the largest effect of a feature; of a model that is constant the score."""
         largest = self._of_all(np.abs(self.of_features).max(axis=1))
         constant = self._of_all(np.abs(self.at_centre))
         found = np.where(largest > LEAST_EFFECT, largest, constant)
         return np.where(found > LEAST_EFFECT, found, 1.0)
 
     def told(self) -> Reals:
-        """[outputs]: what the client adds, multiples of a power of two no smaller than what all features change; 0 where the server does."""
+        """Returns [outputs]: what the client adds, multiples of a power of two no smaller than what all features change; 0 where the server does."""
         reach = self._of_all(np.abs(self.of_features).sum(axis=1))
         varies = reach > LEAST_EFFECT
         unit = np.exp2(np.ceil(np.log2(np.where(varies, reach, 1.0))))
@@ -77,7 +77,7 @@ class Effects:
 
 @dataclass(frozen=True, eq=False)
 class LinearQuantisation:
-    """What `quantise_linear` chose."""
+    """The integers that `quantise_linear` chose."""
 
     weights: Indices  # [outputs, features]
     added: Indices  # [outputs], to the sums
@@ -147,7 +147,7 @@ def quantise_for_signs(effects: Effects, difference_bits: int, bits: int | None 
 def quantise_for_modulus(
     effects: Effects, modulus: int, most_weight: int, bits: int | None = None
 ) -> LinearQuantisation | None:
-    """Sums within half of a modulus, exact in a scheme that counts by it; None without room for LEAST_BITS bits.
+    """Returns sums within half of a modulus, exact in a scheme that counts by it; None without room for LEAST_BITS bits.
 
     Args:
         most_weight: absolute weights of an output add up to less.
@@ -183,7 +183,7 @@ def _integers(effects: Effects, at_centre: Reals, levels: int, largest: int) -> 
 def _fit(
     effects: Effects, params: ParameterSet, p_fail_log2: float, levels: int, largest: int
 ) -> LinearQuantisation | None:
-    """None when the sums do not fit the torus."""
+    """Returns None when the sums do not fit the torus."""
     told = effects.told()
     gain, weights, added = _integers(effects, effects.at_centre - told, levels, largest)
     norm = max(1.0, float(np.sqrt(np.square(weights.astype(np.float64)).sum(axis=1)).max()))
@@ -199,7 +199,7 @@ def _fit(
 
 
 def _round_steps(room: float) -> list[float]:
-    """The largest numbers of one, two, .. significant bits that are not above it, and itself."""
+    """Returns the largest numbers of one, two, .. significant bits that are not above it, and itself."""
     fraction, exponent = math.frexp(room)
     return [
         *(math.ldexp(math.floor(math.ldexp(fraction, bits)), exponent - bits) for bits in range(1, _STEP_BITS + 1)),
@@ -208,7 +208,7 @@ def _round_steps(room: float) -> list[float]:
 
 
 def _error(effects: Reals, found: LinearQuantisation) -> float:
-    """Largest standard deviation of a score's rounding error relative to the model's largest effect, samples uniform in their ranges."""
+    """Returns largest standard deviation of a score's rounding error relative to the model's largest effect, samples uniform in their ranges."""
     scale = max(float(np.abs(effects).max()), LEAST_EFFECT)
     in_weights = np.square((effects - found.weights / found.gain[:, None]) / scale).sum(axis=1) / 3
     in_features = np.square(effects / scale).sum(axis=1) / 12 / found.levels**2

@@ -13,7 +13,7 @@ from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices
 from cloakwork.models.criteria.slots import check_classes, lookup_margins, noise_limit_percent, plan_contest
 from cloakwork.models.errors import NoParameterSetError
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.graph.winner import Contest
 from cloakwork.models.linear.linear_quantisation import Effects, LinearQuantisation, quantise_for_signs
@@ -29,7 +29,7 @@ class LinearLabels:
 
 
 def effects_of_labels(effects: Effects, threshold: float) -> Effects:
-    """One score for each class, the largest wins. One score against a threshold is that of the second class, the first having 0.
+    """Returns one score for each class, the largest wins. One score against a threshold is that of the second class, the first having 0.
 
     What all classes have in common changes no label, so that it is left out of the constants. One that is too small to be reached has no more than
     that says.
@@ -43,7 +43,7 @@ def effects_of_labels(effects: Effects, threshold: float) -> Effects:
 
 
 def linear_labels(effects: Effects, params: ParameterSet, p_fail_log2: float, bits: int | None) -> LinearLabels:
-    """Scores as fine as the set has room for.
+    """Returns scores as fine as the set has room for.
 
     Raises:
         CompileError: more than 64 classes.
@@ -74,7 +74,9 @@ def linear_labels(effects: Effects, params: ParameterSet, p_fail_log2: float, bi
 
 def _program(quantised: LinearQuantisation, contest: Contest, params: ParameterSet, p_fail_log2: float) -> Program:
     builder, levels = GraphBuilder(), float(quantised.levels)
-    wires = builder.input(quantised.weights.shape[1], Facts(quantised.step, -levels, levels), "features").tolist()
+    wires = builder.input(
+        quantised.weights.shape[1], WireEncoding(quantised.step, -levels, levels), "features"
+    ).tolist()
     rows = [
         Row({wire: weight for wire, weight in zip(wires, own, strict=True) if weight}, float(added))
         for own, added in zip(quantised.weights.tolist(), quantised.added.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""How a quantised table decides, compared with unrounded distances, for rows of its own."""
+"""Agreement of a quantised table with unrounded distances, on its own rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JUDGED_ROWS: Final = 400
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Some rows against all others.
+    """Agreement of some rows with all others.
 
     Attributes:
         rows: numbers of them, [judged].
@@ -32,7 +32,7 @@ class Judged:
     agreement: float
 
     def recall(self, cells: Cells, table: NDArray[np.int16]) -> float:
-        """The share of their nearest rows that lie in the cells that each asks for."""
+        """Returns the share of their nearest rows that lie in the cells that each asks for."""
         if self.nearest.size == 0:
             return 1.0
         scored = [
@@ -42,7 +42,7 @@ class Judged:
 
 
 def judged(client: NeighbourClient, rows: ScaledRows, made: Quantised, progress: Progress) -> Judged:
-    """Each of 400 rows at most against all others, by integers and by what they round."""
+    """Compares each of 400 rows at most against all others, by integers and by what they round."""
     if len(rows) <= client.n_neighbors:
         return Judged(np.empty(0, dtype=np.int64), np.empty((0, client.n_neighbors), dtype=np.int64), 1.0)
     numbers = np.unique(np.linspace(0, len(rows) - 1, JUDGED_ROWS).astype(int))

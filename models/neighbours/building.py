@@ -1,4 +1,4 @@
-"""From a table to integers, a set with room for their scores, and cells."""
+"""The construction of an index: integers of a table, a set with room for their scores, and cells."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LEAST_RECALL: Final = 0.9  # likewise
 
 @dataclass(frozen=True, kw_only=True)
 class IndexOptions:
-    """What `NeighbourIndex.build` was asked for."""
+    """Options of `NeighbourIndex.build`."""
 
     n_neighbors: int
     weights: Weights
@@ -52,7 +52,7 @@ class IndexOptions:
     probes: int | None
 
     def check(self, values: NDArray[Any], targets: NDArray[Any]) -> None:
-        """Raises: CompileError: other shapes than [rows, features] and [rows], or a wish out of its range."""
+        """Checks the options against a table. Raises: CompileError: other shapes than [rows, features] and [rows], or a wish out of its range."""
         if values.dtype.kind not in "biuf":
             raise CompileError(f"table: expected numbers, got {values.dtype}")
         if values.ndim != 2 or 0 in values.shape or targets.shape != values.shape[:1]:
@@ -81,7 +81,7 @@ class IndexOptions:
             self.probes_for(len(values))
 
     def ways(self, rows: int) -> tuple[bool, ...]:
-        """Without cells or in cells, as they are to be tried."""
+        """Yields cell counts to try: cells or in cells, as they are to be tried."""
         if self.cells != "auto":
             return (self.cells is not None,)
         return (True, False) if full_answer_bytes("bgv12", rows, 1) > MOST_BYTES else (False, True)

@@ -64,12 +64,12 @@ class Cells:
         return int(np.sort(self.sizes[used])[:places].sum())
 
     def rows(self, cell: int) -> Integers:
-        """Numbers of a cell's rows, in the order in which they are scored."""
+        """Returns numbers of a cell's rows, in the order in which they are scored."""
         end = self._ends[cell]
         return self._order[end - self.sizes[cell] : end]
 
     def places(self, query: Integers) -> Integers:
-        """The cells nearest to a query [features] in the places of its answer, [probes]."""
+        """Returns the cells nearest to a query [features] in the places of its answer, [probes]."""
         far = np.square(self._reals).sum(axis=1) - 2 * (self._reals @ query.astype(np.float64))
         order = np.argsort(far, kind="stable")
         return self.layout.place(order[self.sizes[order] > 0].tolist())
@@ -82,7 +82,7 @@ class Cells:
         return asked[self.cell_of]
 
     def spread(self, answer: Integers, query: Integers) -> Integers:
-        """A decrypted answer [N] as scores of all rows, `UNSEEN` where it has none: [rows]."""
+        """Spreads a decrypted answer [N] as scores of all rows, `UNSEEN` where it has none: [rows]."""
         places = self.places(query)
         found = np.full(len(self.cell_of), UNSEEN, dtype=np.int64)
         for cell, scores in zip(places, self.layout.scores(answer, places), strict=True):
@@ -106,7 +106,7 @@ class Cells:
     # --- files ---
 
     def fields(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the fields for JSON."""
         levels = self.levels
         return {
             "blocks": self.layout.blocks,
@@ -120,7 +120,7 @@ class Cells:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], parameters: LevelledParameters, features: int) -> Cells:
-        """Raises: KeyError, TypeError, ValueError, FheError: not what `fields` gave."""
+        """Parses cells. Raises: KeyError, TypeError, ValueError, FheError: not what `fields` gave."""
         query, product, joined, answer = map(int, fields["levels"])
         query_bits, answer_bits = map(int, fields["dropped_bits"])
         return cls(

@@ -34,7 +34,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class NeighbourClient:
-    """What a client needs beside its key; public.
+    """The client's specification of an index: all that it needs beside its key; public.
 
     A query q becomes integers x = rint((q - centre) / step), clipped to [-limit, limit]. The server answers with a score for every row w,
     2 <w, x> - |w|^2 of euclidean distances and <w, x> of cosines: the larger, the nearer.
@@ -78,7 +78,7 @@ class NeighbourClient:
     # --- queries ---
 
     def integers(self, samples: ArrayLike, *, refuse: bool = False) -> Integers:
-        """[samples, features] as the server's table is quantised.
+        """Returns [samples, features] as the server's table is quantised.
 
         Args:
             refuse: numbers that are not finite, as the owner of the index wants it, who sends nothing: a server would learn of them.
@@ -113,17 +113,39 @@ class NeighbourClient:
         found: Integers = np.clip(exact, -self.limit, self.limit).astype(np.int64)
         return found
 
-    def encrypt(self, key: LevelledClientKey, sample: ArrayLike) -> SeededLevelledCiphertexts:
-        """Encrypt one query [features], to be sent."""
-        return self.encrypt_integers(getattr(key, "only", key), self.integers(np.asarray(sample)[None])[0])
+    def encrypt(self, key: Any, x: Any) -> Any:
+        """Encrypt one query [features] to be sent, or a list of them for [queries, features].
 
-    def decrypt(self, key: LevelledClientKey, answer: LevelledCiphertexts, sample: ArrayLike) -> Any:
-        """Decrypt the answer to one query: its label or value. Args: sample: the query [features], whose cells were asked."""
-        query = self.integers(np.asarray(sample)[None])
-        return self.decide(self.scores(getattr(key, "only", key), answer, query[0])[None], query)[0]
+        Args:
+            key: a `cloakwork.Key`, or the engine's key.
+        """
+        queries = self.integers(np.atleast_2d(np.asarray(x)))
+        encrypted = [self.encrypt_integers(getattr(key, "only", key), each) for each in queries]
+        return encrypted[0] if np.ndim(x) == 1 else encrypted
+
+    def decrypt(self, key: Any, answer: Any, x: Any = None) -> Any:
+        """Decrypt the answer to one query: its label or value; of several queries a list of answers to an array of labels [queries].
+
+        Args:
+            key: as of `encrypt`.
+            answer: of a server, or its bytes.
+            x: the queries, whose cells were asked.
+
+        Raises:
+            CompileError: no queries, or an answer of another size.
+        """
+        if x is None:
+            raise CompileError("decrypt: expected the queries that were encrypted, got none")
+        queries = self.integers(np.atleast_2d(np.asarray(x)))
+        answers = [answer] if np.ndim(x) == 1 else answer
+        read = [LevelledCiphertexts.from_bytes(each) if isinstance(each, bytes) else each for each in answers]
+        pairs = zip(read, queries, strict=True)
+        scores = np.stack([self.scores(getattr(key, "only", key), each, query) for each, query in pairs])
+        labels = self.decide(scores, queries)
+        return labels[0] if np.ndim(x) == 1 else labels
 
     def encrypt_integers(self, key: LevelledClientKey, integers: Integers) -> SeededLevelledCiphertexts:
-        """One of `integers`."""
+        """Encrypts one of `integers`."""
         if self.cells is None:
             return key.encrypt_seeded(packed_query(self.parameters, integers), self.level)
         packed = self.cells.layout.query(integers, self.cells.places(integers))
@@ -147,23 +169,24 @@ class NeighbourClient:
             SerializationError: masks that no evaluation gives.
         """
         check_masks(answer)
-        decrypted = key.decrypt(answer, signed=True)
-        if self.cells is None:
-            return rows_of(decrypted, self.rows) + self.score_offset
-        if query is None or query.shape != self.centre.shape:
+        if self.cells is not None and (query is None or query.shape != self.centre.shape):
             raise CompileError("query: expected the integers of the query, whose cells the answer is of")
-        if len(decrypted) != 1:
-            raise CompileError(f"answer: expected one ciphertext, got {len(decrypted)}")
+        if len(answer) != self.answer_ciphertexts:
+            count = "one ciphertext" if self.answer_ciphertexts == 1 else f"{self.answer_ciphertexts} ciphertexts"
+            raise CompileError(f"answer: expected {count}, got {len(answer)}")
+        decrypted = key.decrypt(answer, signed=True)
+        if self.cells is None or query is None:
+            return rows_of(decrypted, self.rows) + self.score_offset
         found = self.cells.spread(decrypted[0], query)
         return np.where(found == UNSEEN, found, found + self.score_offset)
 
     def nearest(self, scores: Integers) -> Integers:
-        """Numbers of the nearest rows [.., n_neighbors], the nearest first; of equally near ones the first."""
+        """Returns numbers of the nearest rows [.., n_neighbors], the nearest first; of equally near ones the first."""
         found = [nearest_rows(row, self.n_neighbors) for row in scores.reshape(-1, scores.shape[-1])]
         return np.array(found, dtype=np.int64).reshape(*scores.shape[:-1], self.n_neighbors)
 
     def decide(self, scores: Integers, queries: Integers) -> NDArray[Any]:
-        """Labels by the largest sum of weights (of equal ones the first), or weighted means of values.
+        """Returns labels by the largest sum of weights (of equal ones the first), or weighted means of values.
 
         Args:
             scores: [samples, rows].
@@ -198,8 +221,12 @@ class NeighbourClient:
     # --- files ---
 
     def to_json(self) -> str:
-        """The specification as a text, which `from_json` reads: what the index's server gives its clients."""
-        fields = {
+        """Returns the specification as a text, which `from_json` reads: what the index's server gives its clients."""
+        return json.dumps(self.to_fields())
+
+    def to_fields(self) -> dict[str, Any]:
+        """Returns the fields of `to_json`."""
+        return {
             "format": FORMAT if self.cells is None else FORMAT_OF_CELLS,
             "set": self.parameters.set.name,
             "plaintext_modulus": self.parameters.plaintext_modulus,
@@ -216,13 +243,20 @@ class NeighbourClient:
             "weights": self.weights,
             "score_offset": self.score_offset,
         } | ({} if self.cells is None else {"cells": self.cells.fields()})
-        return json.dumps(fields)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> NeighbourClient:
-        """Raises: CompileError: not what `to_json` wrote."""
+        """Parses a specification. Raises: CompileError: not what `to_json` wrote."""
         try:
             fields = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise CompileError(f"neighbours: expected a client's specification of this release, {error}") from None
+        return cls.from_fields(fields)
+
+    @classmethod
+    def from_fields(cls, fields: Any) -> NeighbourClient:
+        """Raises: CompileError: not what `to_fields` returned."""
+        try:
             if fields["format"] not in (FORMAT, FORMAT_OF_CELLS):
                 raise ValueError("another format")
             parameters = LevelledParameters.of(str(fields["set"]), int(fields["plaintext_modulus"]))
@@ -282,7 +316,7 @@ class NeighbourClient:
 
 
 def nearest_rows(scores: NDArray[Any], count: int) -> Integers:
-    """Numbers of the largest, the largest first, of equal ones the first. Args: scores: [rows]."""
+    """Returns numbers of the largest, the largest first, of equal ones the first. Args: scores: [rows]."""
     least = np.partition(scores, -count)[-count]
     candidates = np.flatnonzero(scores >= least)
     order = np.argsort(-scores[candidates], kind="stable")
@@ -291,7 +325,7 @@ def nearest_rows(scores: NDArray[Any], count: int) -> Integers:
 
 
 def scaled(values: Reals, centre: Reals, metric: Metric) -> Reals:
-    """Before division by the step: about the centre, or of length 1 (and zero where all is zero)."""
+    """Returns samples before division by the step: about the centre, or of length 1 (and zero where all is zero)."""
     if metric == "euclidean":
         return values - centre
     peaks = np.abs(values).max(

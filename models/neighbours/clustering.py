@@ -1,4 +1,4 @@
-"""Rows of a table in cells of rows near each other, none with more than so many: k-means with a limit.
+"""Rows of a table in cells of rows near each other, none with more than a limit: k-means.
 
 Centroids are Lloyd's, of a sample; then every row goes to the nearest that has room, where rows that would lose most by another cell come first
 (each is offered to its next cell when one that loses more comes). Centroids become the means of their cells, and rows go to cells again.
@@ -29,7 +29,7 @@ _DISTANCES_AT_ONCE: Final = 1 << 22
 
 
 def clustered(integers: SmallIntegers, cells: int, capacity: int, progress: Progress = None) -> Integers:
-    """The cell of every row, [rows].
+    """Returns the cell of every row, [rows].
 
     Args:
         integers: [rows, features].
@@ -63,13 +63,13 @@ def means(integers: SmallIntegers, cell_of: Integers, others: Distances) -> Dist
 
 
 def _sample(integers: SmallIntegers, count: int) -> Distances:
-    """[count, features], each row once."""
+    """Returns [count, features], each row once."""
     chosen = np.random.default_rng(_SEED).choice(len(integers), count, replace=False)
     return integers[chosen].astype(np.float32)
 
 
 def _lloyd(sample: Distances, cells: int, total: int, progress: Progress) -> Distances:
-    """Centroids of a sample, from `_spread_out` ones on."""
+    """Returns centroids of a sample, from `_spread_out` ones on."""
     centroids = _spread_out(sample[: cells * _STARTS_OF_A_CELL], cells)
     numbers = np.zeros(len(sample), dtype=np.int64)
     for iteration in range(_ITERATIONS):
@@ -83,7 +83,7 @@ def _lloyd(sample: Distances, cells: int, total: int, progress: Progress) -> Dis
 
 
 def _spread_out(rows: Distances, cells: int) -> Distances:
-    """Rows, each taken with a chance as the square of its distance from those before: k-means++. [cells, features]"""
+    """Returns rows, each taken with a chance as the square of its distance from those before: k-means++. [cells, features]"""
     rng = np.random.default_rng(_SEED)
     chosen = np.empty((cells, rows.shape[1]), dtype=np.float32)
     far = np.full(len(rows), np.inf)
@@ -97,7 +97,7 @@ def _spread_out(rows: Distances, cells: int) -> Distances:
 
 
 def _far(rows: Distances, centroids: Distances) -> Distances:
-    """Squared distances less the rows' own squares, [rows, cells]."""
+    """Returns squared distances less the rows' own squares, [rows, cells]."""
     found: Distances = np.square(centroids).sum(axis=1) - 2 * (rows @ centroids.T)
     return found
 
@@ -141,7 +141,7 @@ def _candidates(
 
 
 def _accepted(candidates: Integers, far: Distances, free: Integers) -> Integers:
-    """The cell of every row, -1 where all of its candidates are full of rows that would lose more, [rows]."""
+    """Returns the cell of every row, -1 where all of its candidates are full of rows that would lose more, [rows]."""
     rows, count = candidates.shape
     # What a row loses by its next candidate; by those after the last, more than by any other.
     loss = np.diff(far, axis=1, append=np.float32(np.inf))
@@ -175,7 +175,7 @@ def _in_a_chain(centroids: Distances) -> Integers:
 
 
 def _parts(rows: int, width: int) -> Iterator[slice]:
-    """Of a table [rows, width], about `_DISTANCES_AT_ONCE` numbers each."""
+    """Yields the parts of a table [rows, width], about `_DISTANCES_AT_ONCE` numbers each."""
     step = max(1, _DISTANCES_AT_ONCE // width)
     for first in range(0, rows, step):
         yield slice(first, min(first + step, rows))

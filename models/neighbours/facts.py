@@ -1,4 +1,4 @@
-"""What a service has to know of an index that it offers: sizes, keys, what its clients are told."""
+"""Facts of an index that a service needs: sizes, keys, the client's specification."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloakwork.models.neighbours.index import NeighbourIndex
 
 
 def index_facts(index: NeighbourIndex) -> dict[str, Any]:
-    """Plain JSON, in the words that facts of programs use (`cloakwork.models.repository`)."""
+    """Returns plain JSON, in the words that facts of programs use (`cloakwork.models.repository`)."""
     client, keys = index.client, index.client.key_shape
     cells, features = client.cells, len(client.centre)
     return {
@@ -47,7 +47,7 @@ def index_facts(index: NeighbourIndex) -> dict[str, Any]:
 
 
 def _answer_noise(client: NeighbourClient) -> Noise:
-    """Of a table of ones: how many variances there are does not depend on the numbers."""
+    """Returns the answer noise of a table of ones: how many variances there are does not depend on the numbers."""
     if client.cells is None:
         levels = (client.level, client.answer_level)
         return products_noise(client.parameters, levels, len(client.centre), 1.0, 1.0)

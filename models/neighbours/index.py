@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
-from cloakwork.models.errors import CompileError
+from cloakwork.models.fresh_keys import fresh_keys
 from cloakwork.models.modes import How, check_how
 from cloakwork.models.neighbours.building import CellCount, IndexOptions, built
 from cloakwork.models.neighbours.cells import UNSEEN
@@ -40,7 +40,7 @@ class NeighbourIndex:
     Attributes:
         integers: [rows, features] int16.
         offsets: [rows], added to <w, x> or 2 <w, x>.
-        bits: of the integers, with sign.
+        input_bits: of the integers, with sign.
         agreement: share of rows of the table (400 at most) whose other rows decide for them as unrounded distances would; of a regressor, within
             a hundredth of the values' spread.
         original: how it answers as the user's own estimator; None: that was not asked.
@@ -49,7 +49,7 @@ class NeighbourIndex:
     client: NeighbourClient
     integers: SmallIntegers
     offsets: Integers
-    bits: int
+    input_bits: int
     agreement: float
     original: OriginalFacts | None = None
 
@@ -101,17 +101,17 @@ class NeighbourIndex:
         return NeighbourScorer(self.prepared(threads, device, progress), keys, threads, device)
 
     def prepared(self, threads: int = 1, device: str = "cpu", progress: Progress = None) -> PreparedTable:
-        """The table where it scores, for keys of any client."""
+        """Returns the table where it scores, for keys of any client."""
         return PreparedTable(self.client, self.integers, self.offsets, threads, device, progress)
 
     def save(self, path: PathLike) -> None:
         """Write the index to one file, which `cloakwork.load`, the command line and the service read."""
-        write_index(path, self.client, self.integers, self.bits, self.agreement)
+        write_index(path, self.client, self.integers, self.input_bits, self.agreement, self.original)
 
     # --- in clear ---
 
     def scores(self, queries: Integers) -> Integers:
-        """[samples, rows] of quantised queries: what encrypted ones decrypt to, `UNSEEN` of rows in cells that they do not ask for."""
+        """Returns [samples, rows] of quantised queries: what encrypted ones decrypt to, `UNSEEN` of rows in cells that they do not ask for."""
         found = self.exhaustive_scores(queries)
         if self.client.cells is not None:
             for row, query in zip(found, queries, strict=True):
@@ -119,7 +119,7 @@ class NeighbourIndex:
         return found
 
     def exhaustive_scores(self, queries: Integers) -> Integers:
-        """[samples, rows] of quantised queries, whatever cells rows are in."""
+        """Returns [samples, rows] of quantised queries, whatever cells rows are in."""
         found = np.empty((len(queries), len(self.integers)), dtype=np.int64)
         asked = queries.astype(np.float64)  # products of integers below 2^53 are exact
         for part in row_ranges(self.integers.shape):
@@ -135,11 +135,11 @@ class NeighbourIndex:
         threads: int = 1,
         device: str = "cpu",
     ) -> NDArray[Any]:
-        """Labels or values. "encrypted" encrypts every query, scores it and decrypts the answer, all in this process; "simulate" is as "clear", as
-        nothing is approximate.
+        """Returns labels or values. "encrypted" encrypts every query, scores it and decrypts the answer, all in this process; "simulate" is as
+        "clear", as nothing is approximate.
 
         Args:
-            key: of the client, for "encrypted".
+            key: of the client, for "encrypted"; None: one is made.
             device: that scores, "cpu", "cuda" or "cuda:N".
         """
         check_how(how)
@@ -149,9 +149,7 @@ class NeighbourIndex:
             parts = [queries[i : i + step] for i in range(0, len(queries), step)]
             decided = [self.client.decide(self.scores(part), part) for part in parts]
             return np.concatenate(decided) if decided else self.client.target[:0]
-        if key is None:
-            raise CompileError("key: expected one for how='encrypted', got none")
-        key = getattr(key, "only", key)  # of a `cloakwork.Key`
+        key = fresh_keys([self.client.parameters])[0] if key is None else getattr(key, "only", key)
         scorer = self.scorer(self.client.evaluation_keys(key), threads, device)
         decided, rows, at_once = [self.client.target[:0]], np.asarray(x), queries_at_once(device)
         for first in range(0, len(rows), at_once):
@@ -200,7 +198,7 @@ class NeighbourIndex:
         return {
             "rows": client.rows,
             "features": features,
-            "bits": self.bits,
+            "input_bits": self.input_bits,
             "parameter_set": parameters.set.name,
             "plaintext_modulus": parameters.plaintext_modulus,
             "security_bits": parameters.set.security_bits,

@@ -23,18 +23,19 @@ from cloakwork.models.neighbours.index_format import (
     version_of,
 )
 from cloakwork.models.neighbours.quantise import row_offsets, row_sums
+from cloakwork.models.program.facts import OriginalFacts
 
 DEFAULT_MAX_BYTES: Final = 1 << 34
 
 
 def is_index_file(path: PathLike) -> bool:
-    """By its first bytes."""
+    """Whether bytes are the file of an index, by its first bytes."""
     with Path(path).open("rb") as stream:
         return stream.read(len(MAGIC)) == MAGIC
 
 
 def load_index(path: PathLike, max_bytes: int = DEFAULT_MAX_BYTES) -> NeighbourIndex:
-    """Raises: CompileError: no such file's content, damaged, or larger than `max_bytes`; its message names the file."""
+    """Loads an index. Raises: CompileError: no such file's content, damaged, or larger than `max_bytes`; its message names the file."""
     file = Path(path)
     size = file.stat().st_size
     if size > max_bytes:
@@ -54,11 +55,15 @@ def load_index(path: PathLike, max_bytes: int = DEFAULT_MAX_BYTES) -> NeighbourI
     if hashlib.sha256(data[:-CHECKSUM_BYTES]).digest() != bytes(data[-CHECKSUM_BYTES:]):
         raise CompileError(f"{file}: the checksum does not match; the file was altered or damaged")
     try:
-        client = NeighbourClient.from_json(bytes(data[HEADER.size : start]))
-    except (CompileError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        fields = json.loads(bytes(data[HEADER.size : start]))
+        client = NeighbourClient.from_fields(fields)
+        told = fields.get("original")
+        original = None if told is None else OriginalFacts.taken(dict(told))
+    except (CompileError, TypeError, ValueError, RecursionError) as error:
         raise CompileError(f"{file}: {error}") from None
     integers = np.frombuffer(data[start:-CHECKSUM_BYTES], dtype="<i2").reshape(rows, features).astype(np.int16)
     fits = (rows, features, version) == (client.rows, len(client.centre), version_of(client)) and 2 <= bits <= MOST_BITS
     if not fits or max(-int(integers.min()), int(integers.max())) > client.limit:
         raise CompileError(f"{file}: its table is not what the specification says; it was changed")
-    return NeighbourIndex(client, integers, row_offsets(row_sums(integers)[1], client.metric), bits, agreement)
+    offsets = row_offsets(row_sums(integers)[1], client.metric)
+    return NeighbourIndex(client, integers, offsets, bits, agreement, original)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
 from typing import Final
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from cloakwork.fhe_core.files import PathLike, atomic_writer
 from cloakwork.models.neighbours.client import NeighbourClient
+from cloakwork.models.program.facts import OriginalFacts
 
 MAGIC: Final = b"CLKN"
 VERSION: Final = 1
@@ -20,15 +22,26 @@ CHECKSUM_BYTES: Final = 32
 
 
 def version_of(client: NeighbourClient) -> int:
-    """Tables without cells are as earlier releases read them."""
+    """Returns the version: tables without cells are as earlier releases read them."""
     return VERSION if client.cells is None else VERSION_OF_CELLS
 
 
 def write_index(
-    path: PathLike, client: NeighbourClient, integers: NDArray[np.int16], bits: int, agreement: float
+    path: PathLike,
+    client: NeighbourClient,
+    integers: NDArray[np.int16],
+    bits: int,
+    agreement: float,
+    original: OriginalFacts | None,
 ) -> None:
-    """Write a file that appears under its name when it is complete. Args: integers: [rows, features], of `bits` bits."""
-    described = client.to_json().encode()
+    """Write a file that appears under its name when it is complete.
+
+    Args:
+        integers: [rows, features], of `bits` bits.
+        original: a field beside the client's; missing in files of earlier releases.
+    """
+    told = {} if original is None else {"original": original.to_fields()}
+    described = json.dumps(client.to_fields() | told).encode()
     parts = [
         HEADER.pack(MAGIC, version_of(client), bits, *integers.shape, agreement, len(described)),
         described,

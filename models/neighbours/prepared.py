@@ -60,7 +60,7 @@ class PreparedTable:
         threads: int = 1,
         progress: Progress = None,
     ) -> list[LevelledCiphertexts]:
-        """For every query the scores of all rows, a ciphertext for each N of them; or of the cells that it asks for, in one."""
+        """Scores scores of all rows, a ciphertext for each N of them; or of the cells that it asks for, in one."""
         full = [each.expand() if isinstance(each, SeededLevelledCiphertexts) else each for each in queries]
         products = self._products.used_by(self._evaluator(keys, threads))
         return [each.to_host() for each in products.products_of_all(full, progress)]
@@ -70,7 +70,7 @@ class PreparedTable:
 
 
 def _in_blocks(cells: Cells, rows: SmallIntegers, offsets: Integers) -> tuple[SmallIntegers, Integers]:
-    """Rows [rows, features] and offsets [rows] where blocks have them, with zeros where a cell has fewer than it could."""
+    """Returns rows [rows, features] and offsets [rows] where blocks have them, with zeros where a cell has fewer than it could."""
     count = cells.layout.blocks * cells.layout.parameters.polynomial_size
     placed, added = np.zeros((count, rows.shape[1]), dtype=rows.dtype), np.zeros(count, dtype=np.int64)
     for cell in range(cells.layout.cells):

@@ -25,7 +25,7 @@ def score_factor(metric: Metric) -> int:
 
 
 def row_ranges(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Parts of a table [rows, features]."""
+    """Yields parts of a table [rows, features]."""
     step = max(1, _NUMBERS_AT_ONCE // shape[1])
     for first in range(0, shape[0], step):
         yield slice(first, min(first + step, shape[0]))
@@ -48,7 +48,7 @@ class ScaledRows:
 
     @classmethod
     def of(cls, values: NDArray[Any], metric: Metric) -> ScaledRows:
-        """Args: values: [rows, features]. Raises: CompileError: a number that is not finite."""
+        """Scales rows. Args: values: [rows, features]. Raises: CompileError: a number that is not finite."""
         whole = True
         low, high = np.full(values.shape[1], np.inf), np.full(values.shape[1], -np.inf)
         for part in row_ranges(values.shape):
@@ -98,7 +98,7 @@ class Quantised:
 
 
 def quantised(rows: ScaledRows, bits: int, progress: Progress = None) -> Quantised:
-    """Args: bits: of a number, with its sign, at most 16. progress: of twice the rows."""
+    """Quantises rows. Args: bits: of a number, with its sign, at most 16. progress: of twice the rows."""
     limit = (1 << (bits - 1)) - 1
     step = rows.largest / limit if rows.largest > 0 else 1.0
     if rows.largest <= limit and rows.whole:

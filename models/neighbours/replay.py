@@ -24,7 +24,7 @@ _NOISE_TOLERANCE = 1e-9
 
 
 def require_index(file: AuditFile, digest: str) -> None:
-    """Args: digest: SHA-256 of the index's file. Raises: KeyMismatchError: the audit is about another one."""
+    """Requires the index of an audit. Args: digest: SHA-256 of the index's file. Raises: KeyMismatchError: the audit is about another one."""
     if file.manifest.program != digest:
         raise KeyMismatchError(
             f"audit: another index or model: the file is about {file.manifest.program[:16]}, this is {digest[:16]}, another version or another model"
@@ -34,7 +34,7 @@ def require_index(file: AuditFile, digest: str) -> None:
 def replay_index(
     file: AuditFile, scorer: NeighbourScorer, key_id: bytes, progress: Progress = None
 ) -> Iterator[Replayed]:
-    """Each answer once more; nothing of them is random.
+    """Yields each answer once more; nothing of them is random.
 
     Args:
         scorer: with the file's evaluation keys, which are `key_id`'s.

@@ -34,7 +34,7 @@ class NeighbourScorer:
     def score(
         self, query: SeededLevelledCiphertexts | LevelledCiphertexts, progress: Progress = None
     ) -> LevelledCiphertexts:
-        """The scores of all rows, a ciphertext for each N of them; or of the cells that the query asks for, in one."""
+        """Returns the scores of all rows, a ciphertext for each N of them; or of the cells that the query asks for, in one."""
         return self.score_all([query], progress)[0]
 
     def score_all(
@@ -45,5 +45,5 @@ class NeighbourScorer:
 
 
 def queries_at_once(device: str) -> int:
-    """A good number of queries to score together."""
+    """Returns a good number of queries to score together."""
     return 1 if device == "cpu" else _QUERIES_ON_DEVICE

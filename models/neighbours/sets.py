@@ -1,4 +1,4 @@
-"""Which set has room for the scores of a table: of all rows, or of cells that a query chooses."""
+"""The choice of a set with room for a table's scores: of all rows, or of cells that a query chooses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ROOM: Final = 1.1  # of cells for their rows: full ones take rows that belong e
 
 
 def set_for(made: Quantised, sets: Sequence[tuple[str, int, int]]) -> tuple[LevelledParameters, int, int] | None:
-    """The first with room for the scores of all rows, and its levels of queries and of answers."""
+    """Returns the first with room for the scores of all rows, and its levels of queries and of answers."""
     modulus, features = _modulus(made), made.integers.shape[1]
     if modulus is None:
         return None
@@ -68,7 +68,7 @@ def set_for(made: Quantised, sets: Sequence[tuple[str, int, int]]) -> tuple[Leve
 
 
 def cell_set_for(made: Quantised, cells: int | None, probes: Sequence[int]) -> tuple[CellLayout, CellLevels] | None:
-    """The first number of probes with room for the scores of cells, in whichever of them a row is, and the smallest answers.
+    """Returns the first number of probes with room for the scores of cells, in whichever of them a row is, and the smallest answers.
 
     Args:
         cells: at least so many; None: a tenth more than rows fill.
@@ -98,7 +98,7 @@ def cell_set_for(made: Quantised, cells: int | None, probes: Sequence[int]) -> t
 
 
 def cell_blocks(rows: int, cells: int | None, probes: int, size: int) -> int:
-    """Blocks of `probes` cells each."""
+    """Returns blocks of `probes` cells each."""
     return -(-cells // probes) if cells is not None else math.ceil(_ROOM * rows / size)
 
 
@@ -108,7 +108,7 @@ def _modulus(made: Quantised) -> int | None:
 
 
 def _largest(sums: Integers, count: int) -> int:
-    """The sum of so many of the largest."""
+    """Returns the sum of the `count` largest."""
     return int(np.partition(sums, -count)[-count:].sum() if len(sums) > count else sums.sum())
 
 

@@ -25,7 +25,7 @@ _INDICES: Final = (ArgMax, ArgMin, TopKIndices)  # whose results are no values
 
 
 def client_step(node: OnnxNode) -> list[Encrypted]:
-    """The same wires, with one more thing to do after decryption; TopK gives values and indices."""
+    """Returns the same wires, with one more thing to do after decryption; TopK gives values and indices."""
     value = node.inputs[0]
     assert isinstance(value, Encrypted)
     rank = value.wires.ndim

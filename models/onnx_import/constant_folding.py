@@ -23,7 +23,7 @@ _FROM_VALUES: Final[dict[str, int]] = {"Compress": 1, "NonZero": 16, "Unique": 1
 def fold_constant(
     node: onnx.NodeProto, feeds: Mapping[str, NDArray[Any]], opsets: Mapping[str, int]
 ) -> list[NDArray[Any]]:
-    """The node's outputs. UnsupportedNode: it cannot be computed, repeats other nodes, or its results are too large."""
+    """Returns the node's outputs. UnsupportedNode: it cannot be computed, repeats other nodes, or its results are too large."""
     standard = onnx.NodeProto.FromString(node.SerializeToString())
     standard.domain = "" if node.domain == "com.microsoft" else node.domain  # its quantisers mean the same
     if any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in node.attribute):
@@ -78,7 +78,7 @@ def _inferred(
 
 
 def _count(value: onnx.ValueInfoProto) -> float:
-    """Numbers of a tensor; infinite where that is not known."""
+    """Returns numbers of a tensor; infinite where that is not known."""
     shape = value.type.tensor_type
     if not shape.HasField("shape") or any(not extent.HasField("dim_value") for extent in shape.shape.dim):
         return math.inf

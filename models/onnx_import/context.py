@@ -1,4 +1,4 @@
-"""What an operator's function sees: the node, its values, and how to add nodes to the graph."""
+"""The context of an operator's function: the node, its values, and how to add nodes to the graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_NUMBERS_TOGETHER: Final = 1 << 28  # of all tensors of a model
 
 
 def bounded(*extents: int) -> int:
-    """The product of extents, refused before anything of that size is allocated."""
+    """Returns the product of extents, refused before anything of that size is allocated."""
     count = math.prod(int(extent) for extent in extents)
     if count > MOST_NUMBERS:
         raise UnsupportedNode(
@@ -88,7 +88,7 @@ class OnnxNode:
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def encrypted(self, index: int = 0) -> Indices:
-        """Wires of an input that has to be encrypted."""
+        """Returns wires of an input that has to be encrypted."""
         value = self.inputs[index] if self.has(index) else None
         if not isinstance(value, Encrypted):
             raise UnsupportedNode(f"expected input {index} to be encrypted, it is a constant; fold it into the model")
@@ -106,7 +106,7 @@ class OnnxNode:
         return self.constant(index) if self.has(index) else None
 
     def integers(self, index: int, attribute: str) -> list[int] | None:
-        """Integers that newer opsets pass as an input and older ones as an attribute."""
+        """Returns integers that newer opsets pass as an input and older ones as an attribute."""
         if self.has(index):
             return [int(v) for v in np.atleast_1d(self.constant(index))]
         found = self.attributes.get(attribute)
@@ -154,7 +154,7 @@ class Context:
     def linear(
         self, gather: Indices, weights: ArrayLike, bias: ArrayLike = 0.0, block: Indices | None = None
     ) -> Indices:
-        """Wires [P, R] of weights [G, R, K] on gather [P, K]."""
+        """Returns wires [P, R] of weights [G, R, K] on gather [P, K]."""
         matrix: Reals = np.asarray(weights, dtype=np.float64)
         if gather.ndim != 2 or matrix.ndim != 3:
             raise UnsupportedNode("has weights or an input of another number of dimensions than it multiplies")
@@ -172,7 +172,7 @@ class Context:
         return self.add(node).reshape(len(gather), -1)
 
     def lookup(self, x: Indices, operator: str, *parameters: ArrayLike) -> Indices:
-        """Wires of x's shape for a function with parameters that broadcast to it."""
+        """Returns wires of x's shape for a function with parameters that broadcast to it."""
         bounded(*x.shape)
         spread = [np.broadcast_to(np.asarray(p, dtype=np.float64), x.shape).reshape(-1) for p in parameters]
         if any(bool(np.isnan(p).any() if operator in _UNBOUNDED else ~np.isfinite(p).all()) for p in spread):
@@ -188,7 +188,7 @@ class Context:
         return self.add(Lookup(0, np.ascontiguousarray(x.reshape(-1)), (step,), chosen, "")).reshape(x.shape)
 
     def constant(self, values: ArrayLike) -> Indices:
-        """Wires that hold constants: rows of no weight, folded into whatever reads them."""
+        """Returns wires that hold constants: rows of no weight, folded into whatever reads them."""
         array: Reals = np.asarray(values, dtype=np.float64)
         if not array.any():
             return np.full(array.shape, ZERO_WIRE, dtype=np.int64)
@@ -204,14 +204,14 @@ class Context:
         return x
 
     def grid(self, x: Indices) -> Grid | None:
-        """The grid that all of these wires lie on."""
+        """Returns the grid that all of these wires lie on."""
         found = {self._grids.get(node.first_wire) for node in self._owners(x)}
         grid = found.pop() if len(found) == 1 else None
         holds_zero = grid is None or grid.low <= 0 <= grid.high or not bool((x == ZERO_WIRE).any())
         return grid if holds_zero else None
 
     def only_owner(self, x: Indices) -> Node | None:
-        """The node that makes all of these wires; None where that are several, or some are zero."""
+        """Returns the node that makes all of these wires; None where that are several, or some are zero."""
         found = [] if bool((x == ZERO_WIRE).any()) else self._owners(x)
         return found[0] if len(found) == 1 else None
 

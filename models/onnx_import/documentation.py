@@ -85,7 +85,7 @@ def operators_markdown() -> str:
 
 
 def _rows(entries: dict[str, Entry]) -> Iterator[str]:
-    """One line for all operators of the same cost and restrictions."""
+    """Yields one line for all operators of the same cost and restrictions."""
     alike: dict[tuple[str, str], list[str]] = {}
     for name, entry in entries.items():
         alike.setdefault((entry.cost, entry.restrictions), []).append(name)

@@ -172,7 +172,7 @@ def max_min(context: Context, node: OnnxNode) -> Encrypted:
 
 
 def larger(context: Context, a: Indices, b: Indices, smaller: bool = False) -> Indices:
-    """max(a, b) = b + Relu(a - b); min(a, b) = b - Relu(b - a)."""
+    """Returns max(a, b) = b + Relu(a - b); min(a, b) = b - Relu(b - a)."""
     a, b = together(a, b)
     sign = -1.0 if smaller else 1.0
     difference = context.linear(np.stack([a.reshape(-1), b.reshape(-1)], axis=1), [[[sign, -sign]]])
@@ -186,7 +186,7 @@ def larger(context: Context, a: Indices, b: Indices, smaller: bool = False) -> I
     restrictions="two encrypted tensors: through their difference",
 )
 def compare(context: Context, node: OnnxNode) -> Encrypted:
-    """With a constant; with another encrypted tensor through the sign of the difference."""
+    """Compares with a constant; with another encrypted tensor through the sign of the difference."""
     left, right = node.inputs[0], node.inputs[1]
     if isinstance(left, Encrypted) and isinstance(right, Encrypted):
         x, y = together(left.wires, right.wires)
@@ -197,7 +197,7 @@ def compare(context: Context, node: OnnxNode) -> Encrypted:
 
 
 def one_encrypted(node: OnnxNode) -> tuple[Indices, Constant, bool]:
-    """Wires and constant, broadcast, and whether the constant came first."""
+    """Returns wires and constant, broadcast, and whether the constant came first."""
     left, right = node.inputs[0], node.inputs[1]
     if isinstance(left, Encrypted) and isinstance(right, Encrypted):
         raise UnsupportedNode("both inputs are encrypted; make one a constant")

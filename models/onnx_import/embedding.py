@@ -58,7 +58,7 @@ def one_hot(context: Context, node: OnnxNode) -> Encrypted:
 
 
 def _rows(context: Context, index: Indices, table: Reals, first: int = 0) -> Indices:
-    """Wires [indices, D] for a table [V, D]. Args: first: index of its first row."""
+    """Returns wires [indices, D] for a table [V, D]. Args: first: index of its first row."""
     count, width = table.shape
     bounded(index.size, max(count, width))
     if count == 1:
@@ -69,7 +69,7 @@ def _rows(context: Context, index: Indices, table: Reals, first: int = 0) -> Ind
 
 
 def _from_start(context: Context, index: Indices, count: int) -> Indices:
-    """The index, and so many more if it is below 0. All bits of it stay functions of one number."""
+    """Returns the index, plus the number of rows if it is below 0. All bits of it stay functions of one number."""
     if count == 1:
         return index
     read = _before_rounding(context, index).reshape(-1)
@@ -78,8 +78,8 @@ def _from_start(context: Context, index: Indices, count: int) -> Indices:
 
 
 def _before_rounding(context: Context, index: Indices) -> Indices:
-    """What was cast to an integer. Categories are whole numbers before, and to the nearest one they stay so under a little noise; towards zero they
-    would not."""
+    """Returns what was cast to an integer. Categories are whole numbers before, and to the nearest one they stay so under a little noise; towards
+    zero they would not."""
     cast = context.only_owner(index)
     if not isinstance(cast, Lookup) or [step.operator for step in cast.steps] != ["Truncate"]:
         return index

@@ -1,4 +1,4 @@
-"""What goes into a model and what comes out of it: its inputs as one tensor of numbers, its outputs as another, with the names of both."""
+"""Inputs and outputs of a model: its inputs as one tensor of numbers, its outputs as another, with the names of both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 import onnx
 
 from cloakwork.models.errors import CompileError, some
-from cloakwork.models.graph.ir import Part
+from cloakwork.models.graph.ir import NamedTensor
 from cloakwork.models.onnx_import.context import MOST_NUMBERS, Context, Encrypted, Value
 
 MOST_PARTS: Final = 1024  # inputs, and outputs, of a model
@@ -26,7 +26,7 @@ _NUMBERS: Final = frozenset(
 
 
 def chosen_outputs(graph: onnx.GraphProto, wanted: Sequence[str] | None) -> list[str]:
-    """The names of the outputs that are computed, in the model's order. Args: wanted: some of them; None: all.
+    """Returns the names of the outputs that are computed, in the model's order. Args: wanted: some of them; None: all.
 
     Raises:
         CompileError: none, too many, names that are empty, repeated or not the model's.
@@ -46,7 +46,7 @@ def chosen_outputs(graph: onnx.GraphProto, wanted: Sequence[str] | None) -> list
 
 
 def outputs_of(names: Sequence[str], values: Mapping[str, Value]) -> list[Encrypted]:
-    """CompileError for an output that is a constant, or whose first dimension is not the batch."""
+    """Raises CompileError for an output that is a constant, or whose first dimension is not the batch."""
     return [_output(name, values.get(name), len(names)) for name in names]
 
 
@@ -74,7 +74,7 @@ def _output(name: str, value: Value | None, count: int) -> Encrypted:
 
 
 def given_inputs(graph: onnx.GraphProto, constants: Iterable[str]) -> list[onnx.ValueInfoProto]:
-    """The inputs that are no initializers."""
+    """Returns the inputs that are no initializers."""
     known = set(constants)
     found = [value for value in graph.input if value.name not in known]
     _check_names([value.name for value in found], "input")
@@ -83,7 +83,7 @@ def given_inputs(graph: onnx.GraphProto, constants: Iterable[str]) -> list[onnx.
 
 def read_inputs(
     found: Sequence[onnx.ValueInfoProto], used: set[str], context: Context, values: dict[str, Value]
-) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+) -> tuple[tuple[NamedTensor, ...], tuple[str, ...]]:
     """Adds the input node and its tensors; the parts of several inputs (none of a model that has one), and names of inputs that nothing reads.
 
     Args:
@@ -107,11 +107,11 @@ def read_inputs(
         size = math.prod(shape)
         values[value.name] = Encrypted(wires[:, start : start + size].reshape(1, *shape))
         start += size
-    return tuple(Part(value.name, tuple(shape)) for value, shape in zip(needed, shapes, strict=True)), unused
+    return tuple(NamedTensor(value.name, tuple(shape)) for value, shape in zip(needed, shapes, strict=True)), unused
 
 
 def _extents(value: onnx.ValueInfoProto) -> list[int]:
-    """Shape without the batch."""
+    """Returns shape without the batch."""
     if value.type.WhichOneof("value") not in (None, "tensor_type"):
         raise CompileError(f"model: input '{value.name}' is no tensor; export the model with tensors as inputs")
     tensor = value.type.tensor_type

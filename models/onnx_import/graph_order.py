@@ -17,7 +17,7 @@ _LAYERS: Final = ("Conv", "Gemm", "GRU", "LSTM", "MatMul", "RNN")  # in the name
 
 
 def ordered_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Every node after those that it reads; the file's own order where that holds. Time: proportional to the graph.
+    """Returns every node after those that it reads; the file's own order where that holds. Time: proportional to the graph.
 
     Raises:
         CompileError: a name that two nodes make, or nobody; nodes in a circle; a node without a result.
@@ -65,7 +65,7 @@ def read_by_layers(nodes: Sequence[onnx.NodeProto]) -> set[str]:
 
 
 def constants_of(graph: onnx.GraphProto) -> dict[str, NDArray[np.generic]]:
-    """The initializers; CompileError for one that is damaged or lies in another file."""
+    """Returns the initializers; CompileError for one that is damaged or lies in another file."""
     return {tensor.name: constant(tensor, tensor.name) for tensor in graph.initializer}
 
 
@@ -83,7 +83,7 @@ def constant(tensor: onnx.TensorProto, name: str) -> NDArray[np.generic]:
 
 
 def _producers(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> dict[str, int]:
-    """The node that makes each name."""
+    """Returns the node that makes each name."""
     taken = _given(graph)
     producer: dict[str, int] = {}
     for i, node in enumerate(nodes):

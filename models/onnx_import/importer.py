@@ -1,4 +1,4 @@
-"""From an ONNX model (opset 11 or newer) to a graph of Input, Linear and Lookup nodes."""
+"""The importer of ONNX models (opset 11 or newer): a graph of Input, Linear and Lookup nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from google.protobuf.text_format import ParseError as TextError
 from onnx.checker import ValidationError
 
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
-from cloakwork.models.graph.ir import Graph, Part, check
+from cloakwork.models.graph.ir import Graph, NamedTensor, check
 from cloakwork.models.onnx_import import (  # noqa: F401 (they register their operators)
     elementwise,
     linear,
@@ -93,7 +93,8 @@ def import_onnx(
     else:
         inner = read_by_layers(needed)
         parts = [
-            Part(name, r.wires.shape[1:], r.client_steps, name in inner) for name, r in zip(names, results, strict=True)
+            NamedTensor(name, r.wires.shape[1:], r.client_steps, name in inner)
+            for name, r in zip(names, results, strict=True)
         ]
         graph = Graph(
             tuple(context.nodes), np.concatenate([r.wires.reshape(-1) for r in results]), outputs=tuple(parts)
@@ -107,7 +108,7 @@ def is_table_model(model: onnx.ModelProto) -> bool:
 
 
 def load_onnx(model: onnx.ModelProto | str | Path | bytes) -> onnx.ModelProto:
-    """The model of a proto, a path or the bytes of a file. CompileError: no ONNX model."""
+    """Returns the model of a proto, a path or the bytes of a file. CompileError: no ONNX model."""
     if isinstance(model, onnx.ModelProto):
         return model
     if isinstance(model, bytes):
@@ -145,7 +146,8 @@ def _as_onnx_runtime(
     values: dict[str, Value],
     outputs: Sequence[str],
 ) -> list[onnx.NodeProto]:
-    """What remains when ONNX Runtime has folded constants (into `values`), moved quantisers, made biases integers and put kernels for groups."""
+    """Returns what remains when ONNX Runtime has folded constants (into `values`), moved quantisers, made biases integers and put kernels for
+    groups."""
     constants = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
     remaining = []
     for node in nodes:

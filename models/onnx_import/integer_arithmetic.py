@@ -55,7 +55,7 @@ class Integers:
 
     @classmethod
     def of(cls, context: Context, node: OnnxNode, index: int) -> Integers:
-        """Inputs index .. index + 2: integers, scale, zero point."""
+        """Returns inputs index .. index + 2: integers, scale, zero point."""
         scale, zero, low, high = _form(node, index + 1)
         given = node.inputs[index]
         if not isinstance(given, Encrypted):
@@ -81,16 +81,16 @@ class Target:
 
     @classmethod
     def of(cls, node: OnnxNode, index: int) -> Target:
-        """Scale at input `index`, zero point behind it."""
+        """Returns scale at input `index`, zero point behind it."""
         return cls(*_form(node, index))
 
     def rounded(self, values: Constant) -> Indices:
-        """Half to even, saturated."""
+        """Rounds half to even, saturated."""
         return np.clip(np.rint(values).astype(np.float64), self.low, self.high).astype(np.int64)
 
 
 def added(context: Context, left: Integers, right: Integers, target: Target) -> Indices:
-    """QLinearAdd. RoundedIntegersWarning: of weights that separate the answers to most pairs only."""
+    """Computes QLinearAdd. RoundedIntegersWarning: of weights that separate the answers to most pairs only."""
     if left.is_encrypted and right.is_encrypted:
         table = _sums(left, left.range, right, right.range, target)
         x, y = together(left.value, right.value)
@@ -127,7 +127,7 @@ def _is_even(stairs: _Stairs) -> bool:
 
 
 def _sums(left: Integers, a: Indices, right: Integers, b: Indices, target: Target) -> Indices:
-    """[a, b]: the kernel's answers to all pairs."""
+    """Returns [a, b]: the kernel's answers to all pairs."""
     first, second = left.scale / target.scale, right.scale / target.scale
     fixed = np.float32(target.zero) - _fma(np.asarray(left.zero), first, np.float32(right.zero) * second)
     return target.rounded(_fma(a[:, None], first, _fma(b, second, fixed)))
@@ -139,7 +139,7 @@ def _fma(x: Indices, factor: np.float32, addend: Constant | np.float32) -> Const
 
 
 def multiplied(context: Context, left: Integers, right: Integers, target: Target) -> Indices:
-    """QLinearMul: a function of the product of integers."""
+    """Computes QLinearMul: a function of the product of integers."""
     if left.is_encrypted and right.is_encrypted:
         shifted = [context.lookup(each.value, "Affine", 1.0, -each.zero) for each in (left, right)]
         factors = product(context, *shifted)
@@ -156,7 +156,7 @@ def multiplied(context: Context, left: Integers, right: Integers, target: Target
 
 
 def joined(context: Context, parts: Sequence[Integers], axis: int, target: Target) -> Indices:
-    """QLinearConcat of encrypted tensors."""
+    """Computes QLinearConcat of encrypted tensors."""
     return np.concatenate([_rescaled(context, part, target) for part in parts], axis=axis)
 
 
@@ -172,14 +172,15 @@ def _rescaled(context: Context, part: Integers, target: Target) -> Indices:
 
 
 def global_mean(context: Context, x: Integers, target: Target) -> Indices:
-    """QLinearGlobalAveragePool of [batch, channels, ..]: [batch, channels, 1, ..]."""
+    """Computes QLinearGlobalAveragePool of [batch, channels, ..]: [batch, channels, 1, ..]."""
     shape = x.value.shape
     sums = _window_sums(context, x, x.value.reshape(*shape[:2], -1))
     return _requantised(context, sums, x, int(np.prod(shape[2:])), target).reshape(*shape[:2], *(1 for _ in shape[2:]))
 
 
 def windowed_mean(context: Context, x: Integers, attributes: dict[str, object], target: Target) -> Indices:
-    """QLinearAveragePool of an image [1, channels, ..]. RoundedIntegersWarning: of sums whose mean depends on the order in which float32 adds."""
+    """Computes QLinearAveragePool of an image [1, channels, ..]. RoundedIntegersWarning: of sums whose mean depends on the order in which float32
+    adds."""
     kernel = [int(extent) for extent in attributes["kernel_shape"]]  # type: ignore[attr-defined]
     patches = pooled_windows(x.value, kernel, attributes)
     sums = _window_sums(context, x, patches)
@@ -217,7 +218,7 @@ def _requantised(context: Context, sums: Indices, x: Integers, count: int, targe
 
 
 def _means(x: Integers, terms: int, divisor: int, target: Target) -> tuple[Indices, Indices, int]:
-    """Sums of so many integers, the answer to each, and how many of them have another in some order of adding."""
+    """Sums of a number of integers, the answer to each, and how many of them have another in some order of adding."""
     least, most = x.low - x.zero, x.high - x.zero
     bounded(terms * (most - least) + 1)
     integers = np.arange(terms * least, terms * most + 1)
@@ -259,7 +260,7 @@ def _stairs(integers: Indices, answers: Indices) -> _Stairs:
 
 
 def _evenly_spaced(below: Indices, up_to: Indices) -> Reals | None:
-    """Integers ceil(k P + c) above `below` and up to `up_to`, as searches of exact programs want them; None where there are none, or one."""
+    """Returns integers ceil(k P + c) above `below` and up to `up_to`, as searches of exact programs want them; None where there are none, or one."""
     if len(below) < 2:
         return None
     number = np.arange(len(below))
@@ -288,7 +289,7 @@ def _counted(integers: Indices, stairs: _Stairs) -> Indices:
 def _looked_up(
     context: Context, x: Indices, stairs: Sequence[_Stairs], function: Indices | int, target: Target
 ) -> Indices:
-    """Wires of x's shape. Args: function: of each wire."""
+    """Returns wires of x's shape. Args: function: of each wire."""
     longest = max(len(thresholds) for _, thresholds in stairs)
     rows = np.full((len(stairs), max(longest, 1)), _NEVER_PASSED)
     for row, (_, thresholds) in zip(rows, stairs, strict=True):
@@ -325,7 +326,7 @@ def _separating(table: Indices, ratio: float) -> list[tuple[int, int]]:
 
 
 def _extreme(above: Indices, below: Indices, chosen: Indices, largest: bool) -> Fraction:
-    """The largest or the least fraction of those chosen; one that asks nothing where there are none."""
+    """Returns the largest or the least fraction of those chosen; one that asks nothing where there are none."""
     if not chosen.any():
         return Fraction(0) if largest else Fraction(1 << 20)
     numerators, denominators = above[chosen], below[chosen]
@@ -351,7 +352,7 @@ def _simplest(least: Fraction, most: Fraction) -> Fraction:
 
 
 def _form(node: OnnxNode, index: int) -> tuple[np.float32, int, int, int]:
-    """Scale, zero point and ends of the integers from inputs index and index + 1."""
+    """Returns scale, zero point and ends of the integers from inputs index and index + 1."""
     scale = np.float32(node.constant(index).reshape(()))
     zero = node.constant(index + 1).reshape(()) if node.has(index + 1) else np.uint8(0)
     if not (np.isfinite(scale) and scale > 0):

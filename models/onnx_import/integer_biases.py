@@ -31,7 +31,7 @@ Constants = Mapping[str, NDArray[Any]]
 def with_integer_biases(
     nodes: Sequence[NodeProto], constants: Constants
 ) -> tuple[list[NodeProto], dict[str, NDArray[Any]]]:
-    """Nodes, in order, with a dequantiser before each such layer, and the constants that these read."""
+    """Returns nodes, in order, with a dequantiser before each such layer, and the constants that these read."""
     producer = {name: node for node in nodes for name in node.output}
     readers: defaultdict[str, list[NodeProto]] = defaultdict(list)
     for node in nodes:
@@ -71,7 +71,7 @@ def _ends_in_quantiser(node: NodeProto, readers: Mapping[str, Sequence[NodeProto
 
 
 def _units(node: NodeProto, producer: Mapping[str, NodeProto], constants: Constants) -> NDArray[Any] | None:
-    """Of the sums of a layer, in float32: one, or one for each row of the result; None where the layer has no integers."""
+    """Returns the units of the sums of a layer, in float32: one, or one for each row of the result; None where the layer has no integers."""
     scales = []
     for dequantiser in (producer.get(name) for name in node.input[:2]):
         if dequantiser is None or dequantiser.op_type != "DequantizeLinear" or len(dequantiser.input) < 2:

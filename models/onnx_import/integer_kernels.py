@@ -44,7 +44,7 @@ def requantised(
     alpha: float,
     ends: tuple[float, float, float],
 ) -> Indices:
-    """Wires of a kernel's result. Args: scales: of x, weights and result, to broadcast with `accumulator`; ends: zero point, least, most."""
+    """Returns wires of a kernel's result. Args: scales: of x, weights and result, to broadcast with `accumulator`; ends: zero point, least, most."""
     x, weights, result = (np.asarray(scale, dtype=np.float32) for scale in scales)
     with np.errstate(all="ignore"):  # what is not finite is refused below
         multiplier = np.float32(alpha) * x * weights / result
@@ -55,7 +55,7 @@ def requantised(
 
 
 def with_kernels(nodes: Sequence[NodeProto], constants: _Constants, outputs: Iterable[str]) -> list[NodeProto]:
-    """Nodes, in order, with an integer operator in place of each group, and without those that nothing reads any more."""
+    """Returns nodes, in order, with an integer operator in place of each group, and without those that nothing reads any more."""
     groups = _Groups(nodes, constants, frozenset(outputs))
     replaced = [groups.kernel_of(node) or node for node in nodes]
     return _without_unread(nodes, replaced, groups.outputs)
@@ -68,7 +68,7 @@ class _Groups:
         self.readers = Counter(name for node in nodes for name in node.input)
 
     def kernel_of(self, node: NodeProto) -> NodeProto | None:
-        """The integer operator that ends in this quantiser; None where it ends no group."""
+        """Returns the integer operator that ends in this quantiser; None where it ends no group."""
         try:
             return self._kernel(node)
         except _MADE_UP:
@@ -100,12 +100,12 @@ class _Groups:
         return list(found.input[:3])
 
     def _alone(self, name: str) -> NodeProto | None:
-        """The node that makes what one node reads and nobody else sees."""
+        """Returns the node that makes what one node reads and nobody else sees."""
         seen = self.readers[name] != 1 or name in self.outputs
         return None if seen else self.producer.get(name)
 
     def _quantisation(self, node: NodeProto | None, operator: str) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """Scale and zero point that are constant and not in blocks."""
+        """Returns scale and zero point that are constant and not in blocks."""
         if node is None or node.op_type != operator or len(node.input) < 3 or attribute(node, "block_size", 0):
             return None
         scale, zero = (self.constants.get(name) for name in node.input[1:3])

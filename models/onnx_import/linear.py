@@ -17,7 +17,7 @@ from cloakwork.models.onnx_import.windows import OUTSIDE, for_each_image, pooled
 
 @operator("Gemm", cost=LINEAR, restrictions="A encrypted; B and C constant")
 def gemm(context: Context, node: OnnxNode) -> Encrypted:
-    """alpha A' B' + beta C with A encrypted."""
+    """Computes alpha A' B' + beta C with A encrypted."""
     x = node.encrypted(0)
     weights = np.asarray(node.constant(1), dtype=np.float64)
     x = x.T if node.attributes.get("transA", 0) else x
@@ -33,7 +33,7 @@ def gemm(context: Context, node: OnnxNode) -> Encrypted:
 
 @operator("MatMul", cost=LINEAR + "; 2 for each product of two numbers when both factors are encrypted")
 def matmul(context: Context, node: OnnxNode) -> Encrypted:
-    """Encrypted [.., M, K] times constant [.., K, N], the other way round, or both encrypted."""
+    """Multiplies encrypted [.., M, K] by constant [.., K, N], the other way round, or both encrypted."""
     left, right = node.inputs[0], node.inputs[1]
     if isinstance(left, Encrypted) and isinstance(right, Encrypted):
         return Encrypted(matrix_product(context, left.wires, right.wires))
@@ -49,7 +49,7 @@ def matmul(context: Context, node: OnnxNode) -> Encrypted:
 
 
 def _times(context: Context, x: Indices, matrices: np.ndarray) -> Indices:
-    """[.., M, K] with matrices [.., K, N] -> [.., M, N]: a block of weights for each matrix."""
+    """Returns [.., M, K] with matrices [.., K, N] -> [.., M, N]: a block of weights for each matrix."""
     outer = np.broadcast_shapes(x.shape[:-2], matrices.shape[:-2])
     bounded(*outer, *x.shape[-2:])
     number = np.broadcast_to(np.arange(math.prod(matrices.shape[:-2])).reshape(matrices.shape[:-2]), outer)
@@ -73,7 +73,7 @@ def _unpadded(out: Indices, row: bool, column: bool) -> Indices:
 )
 @for_each_image
 def conv(context: Context, node: OnnxNode) -> Encrypted:
-    """Any number of spatial dimensions, groups, strides, dilations and paddings."""
+    """Imports Conv with any number of spatial dimensions, groups, strides, dilations and paddings."""
     x, weights = node.encrypted(0), np.asarray(node.constant(1), dtype=np.float64)
     groups = int(node.attributes.get("group", 1))
     if groups < 1 or len(weights) % groups or x.shape[1] != groups * weights.shape[1]:
@@ -98,7 +98,7 @@ def conv(context: Context, node: OnnxNode) -> Encrypted:
 @operator("AveragePool", cost=LINEAR, restrictions="not ceil_mode together with count_include_pad")
 @for_each_image
 def average_pool(context: Context, node: OnnxNode) -> Encrypted:
-    """Means of windows; padding counts only with count_include_pad."""
+    """Returns means of windows; padding counts only with count_include_pad."""
     x = node.encrypted(0)
     include = bool(node.attributes.get("count_include_pad", 0))
     if include and node.attributes.get("ceil_mode", 0):
@@ -119,7 +119,7 @@ def global_average_pool(context: Context, node: OnnxNode) -> Encrypted:
 
 
 def summed(context: Context, x: Indices, axes: tuple[int, ...], keepdims: bool, mean: bool) -> Indices:
-    """Sums or means over axes."""
+    """Returns sums or means over axes."""
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     gather = x.transpose(*kept, *axes).reshape(int(np.prod([x.shape[axis] for axis in kept], dtype=np.int64)), -1)
     width = gather.shape[1]

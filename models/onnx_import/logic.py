@@ -14,13 +14,13 @@ from cloakwork.models.onnx_import.registry import FOLDED, OF_ONE, operator
 
 @operator("Not", cost=FOLDED)
 def not_(context: Context, node: OnnxNode) -> Encrypted:
-    """1 - x."""
+    """Computes 1 - x."""
     return Encrypted(context.lookup(node.encrypted(), "Affine", -1.0, 1.0))
 
 
 @operator("And", "Or", "Xor", cost="1 for each number; none with a constant")
 def boolean(context: Context, node: OnnxNode) -> Encrypted:
-    """With a constant an affine function; of two encrypted tensors a function of their sum 0, 1 or 2."""
+    """Imports a Boolean operator: with a constant an affine function; of two encrypted tensors a function of their sum 0, 1 or 2."""
     left, right = node.inputs[0], node.inputs[1]
     if isinstance(left, Encrypted) and isinstance(right, Encrypted):
         total = _combined(context, left.wires, right.wires, 1.0)
@@ -40,7 +40,7 @@ def boolean(context: Context, node: OnnxNode) -> Encrypted:
     restrictions="an encrypted condition is a boolean",
 )
 def where(context: Context, node: OnnxNode) -> Encrypted:
-    """A constant condition picks wires."""
+    """Selects by a condition; a constant condition picks wires."""
     condition, x, y = node.inputs
     if condition is None or x is None or y is None:
         raise UnsupportedNode("expected a condition and two values")
@@ -85,7 +85,7 @@ def bitwise(context: Context, node: OnnxNode) -> Encrypted:
 
 
 def _combined(context: Context, a: Indices, b: Indices, sign: float) -> Indices:
-    """a + sign b."""
+    """Returns a + sign b."""
     x, y = together(a, b)
     return context.linear(np.stack([x.reshape(-1), y.reshape(-1)], axis=1), [[[1.0, sign]]]).reshape(x.shape)
 

@@ -29,7 +29,7 @@ Edge = tuple[NodeProto, int]  # a node and the number of one of its inputs
 
 
 def with_moved_quantisers(nodes: Sequence[NodeProto], constants: Constants, outputs: Iterable[str]) -> list[NodeProto]:
-    """Nodes, in order, with these pairs."""
+    """Returns nodes, in order, with these pairs."""
     graph = _Graph([NodeProto.FromString(node.SerializeToString()) for node in nodes], constants, frozenset(outputs))
     for node in [*graph.nodes]:
         if node.op_type == "DequantizeLinear" and graph.has_one_scale(node):
@@ -54,7 +54,7 @@ class _Graph:
         return bool(found) and all(value is not None and value.size == 1 for value in found)
 
     def forward(self, dequantiser: NodeProto) -> None:
-        """Pairs behind every operator that the dequantiser's integers pass through, on all ways that do not end in a quantiser.
+        """Moves pairs behind every operator that the dequantiser's integers pass through, on all ways that do not end in a quantiser.
 
         It may have other readers: ONNX Runtime gives each one a dequantiser of its own first.
         """
@@ -70,7 +70,7 @@ class _Graph:
                     waiting.append(self._insert(passed, result, readers, dequantiser.input[1:3]))
 
     def backward(self, quantiser: NodeProto) -> None:
-        """Pairs before every operator that leads to the quantiser and nowhere else."""
+        """Moves pairs before every operator that leads to the quantiser and nowhere else."""
         name = quantiser.input[0]
         while self._only_reader(name) is not None:
             passed = self._producer.get(name)
@@ -105,7 +105,7 @@ class _Graph:
         return readers[0] if len(readers) == 1 and name not in self._outputs else None
 
     def _insert(self, source: NodeProto, name: str, readers: Sequence[NodeProto], scale: Sequence[str]) -> str:
-        """A pair between a result of `source` and those readers, who see its name: that is returned."""
+        """Returns a pair between a result of `source` and those readers, who see its name: that is returned."""
         integers, values = self._free(f"{name}/integers"), self._free(f"{name}/values")
         pair = [
             helper.make_node("QuantizeLinear", [name, *scale], [integers], integers),

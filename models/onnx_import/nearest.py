@@ -1,4 +1,4 @@
-"""What to do instead of an operator that does not run on encrypted data."""
+"""Advice for operators that do not run on encrypted data."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def instance_normalization(context: Context, node: OnnxNode) -> Encrypted:
 
 @operator("GroupNormalization", cost=_COST, restrictions=_CONSTANT)
 def group_normalization(context: Context, node: OnnxNode) -> Encrypted:
-    """Before opset 21 scale and bias are the groups', since then the channels'."""
+    """Imports GroupNormalization: before opset 21 scale and bias are the groups', since then the channels'."""
     x, groups = node.encrypted(0), int(node.attributes["num_groups"])
     channels = x.shape[1]
     if groups < 1 or channels % groups:
@@ -82,7 +82,7 @@ def mean_variance_normalization(context: Context, node: OnnxNode) -> Encrypted:
 
 
 def _axis(node: OnnxNode, x: Indices) -> int:
-    """The first of the axes that are normalised together."""
+    """Returns the first of the axes that are normalised together."""
     axis = int(node.attributes.get("axis", -1))
     if not -x.ndim <= axis < x.ndim or (axis % x.ndim == 0 and x.shape[0] == 1):
         raise UnsupportedNode(f"normalises from axis {axis} of {x.ndim} on; expected one after the batch")
@@ -95,7 +95,7 @@ def _normalised(context: Context, x: Indices, axes: tuple[int, ...], epsilon: fl
 
 
 def _centred(context: Context, x: Indices, axes: tuple[int, ...]) -> tuple[Indices, Indices]:
-    """The mean over axes, and x less that."""
+    """Returns the mean over axes, and x less that."""
     mean = summed(context, x, axes, True, mean=True)
     gather = np.stack([x.reshape(-1), np.broadcast_to(mean, x.shape).reshape(-1)], axis=1)
     return mean, context.linear(gather, [[[1.0, -1.0]]]).reshape(x.shape)

@@ -40,7 +40,7 @@ def global_max_pool(context: Context, node: OnnxNode) -> Encrypted:
 
 
 def maximum(context: Context, x: Indices, smaller: bool = False) -> Indices:
-    """Over the last axis, in ceil(log2) levels; or the minimum."""
+    """Computes the maximum over the last axis, in ceil(log2) levels; or the minimum."""
     if x.shape[-1] == 1:
         return x[..., 0]
     grid, behind, wires = context.grid(x), [], x if smaller else _without_zeros(context, x)
@@ -62,7 +62,8 @@ def _tree(context: Context, x: Indices, smaller: bool) -> Indices:
 
 
 def _without_zeros(context: Context, x: Indices) -> Indices:
-    """Windows x [.., n] in which no zero of the model has to be compared: beside numbers that are never negative (ReLU, Pad, pool) it never wins."""
+    """Returns windows x [.., n] in which no zero of the model has to be compared: beside numbers that are never negative (ReLU, Pad, pool) it never
+    wins."""
     zero = x == ZERO_WIRE
     mixed = zero.any(axis=-1) & ~zero.all(axis=-1)
     if not mixed.any() or not context.is_never_negative(x[mixed]):
@@ -72,7 +73,7 @@ def _without_zeros(context: Context, x: Indices) -> Indices:
 
 
 def _monotone_before(context: Context, x: Indices) -> Lookup | None:
-    """The look-up that windows x [.., n] come from, where each has one function, which does not fall: max(f(a), f(b)) = f(max(a, b))."""
+    """Returns the look-up that windows x [.., n] come from, where each has one function, which does not fall: max(f(a), f(b)) = f(max(a, b))."""
     low, high = int(x.min()), int(x.max())
     found = next((n for n in reversed(context.nodes) if n.first_wire <= high), None)
     if not isinstance(found, Lookup) or low < found.first_wire or high >= found.first_wire + found.size:

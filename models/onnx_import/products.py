@@ -12,7 +12,7 @@ from cloakwork.models.onnx_import.context import Context, bounded, together
 
 
 def product(context: Context, a: Indices, b: Indices) -> Indices:
-    """Element by element; of a tensor with itself one look-up."""
+    """Multiplies element by element; of a tensor with itself one look-up."""
     x, y = together(a, b)
     if np.array_equal(x, y):
         return context.lookup(np.ascontiguousarray(x), "Pow", 2.0)
@@ -20,14 +20,14 @@ def product(context: Context, a: Indices, b: Indices) -> Indices:
 
 
 def combined(context: Context, operator: str, *operands: Indices) -> Indices:
-    """One of ir.PRODUCTS, element by element."""
+    """Returns one of ir.PRODUCTS, element by element."""
     spread = together(*operands)
     gather = np.stack([wires.reshape(-1) for wires in spread], axis=1)
     return context.add(Product(0, gather, operator, "")).reshape(spread[0].shape)
 
 
 def matrix_product(context: Context, a: Indices, b: Indices) -> Indices:
-    """[.., M, K] times [.., K, N]: 2 M K N look-ups."""
+    """Multiplies [.., M, K] by [.., K, N]: 2 M K N look-ups."""
     x = a[None, :] if a.ndim == 1 else a
     y = b[:, None] if b.ndim == 1 else b
     if x.shape[-1] != y.shape[-2]:
@@ -44,7 +44,7 @@ def matrix_product(context: Context, a: Indices, b: Indices) -> Indices:
 
 
 def _squares(context: Context, x: Indices, y: Indices) -> tuple[Indices, Indices]:
-    """(x + y)^2 and (x - y)^2 of vectors; equal pairs once."""
+    """Returns (x + y)^2 and (x - y)^2 of vectors; equal pairs once."""
     pairs, index = np.unique(np.stack([x, y], axis=1), axis=0, return_inverse=True)
     index = index.reshape(-1)
     plus, minus = (

@@ -43,7 +43,7 @@ QUANTISERS: Final = frozenset((*_QUANT, *_BIPOLAR))
     "model, where the client rounds",
 )
 def quant(context: Context, node: OnnxNode) -> Encrypted:
-    """One look-up, fused with the function before."""
+    """Adds one look-up, fused with the function before."""
     x = node.encrypted(0)
     wanted = _Quantiser.of(node, x.shape)
     if wanted.is_bipolar:
@@ -53,14 +53,14 @@ def quant(context: Context, node: OnnxNode) -> Encrypted:
 
 @operator(*_BIPOLAR, restrictions="scale constant")
 def bipolar_quant(context: Context, node: OnnxNode) -> Encrypted:
-    """The scale, negated where x is negative: one look-up."""
+    """Returns the scale, negated where x is negative: one look-up."""
     x = node.encrypted(0)
     scale = _scale(node, x.shape)
     return Encrypted(_signs(context, x, scale, np.zeros_like(scale)))
 
 
 def of_constants(node: OnnxNode) -> list[Constant]:
-    """The same for weights, in their precision. UnsupportedNode: they are no floats, in which a scale would be lost."""
+    """Returns the same for weights, in their precision. UnsupportedNode: they are no floats, in which a scale would be lost."""
     x = node.constant(0)
     if not np.issubdtype(x.dtype, np.floating):
         raise UnsupportedNode(f"expected floats as input 0, got {x.dtype}; export the weights as float32")
@@ -76,7 +76,7 @@ def of_constants(node: OnnxNode) -> list[Constant]:
 
 @dataclass(frozen=True, eq=False)
 class _Quantiser:
-    """Args: scale, zero: broadcast with x."""
+    """A quantiser. Args: scale, zero: broadcast with x."""
 
     scale: Constant
     zero: Constant
@@ -130,7 +130,7 @@ class _Quantiser:
 
 
 def _signs(context: Context, x: Indices, scale: Constant, zero: Constant) -> Indices:
-    """(1 - zero) scale where x / scale + zero >= 0, else (-1 - zero) scale."""
+    """Returns (1 - zero) scale where x / scale + zero >= 0, else (-1 - zero) scale."""
     found = context.lookup(x, "GreaterOrEqual", -zero * scale)
     return context.lookup(found, "Affine", 2 * scale, -(1 + zero) * scale)
 
@@ -143,7 +143,7 @@ def _scale(node: OnnxNode, shape: tuple[int, ...]) -> Constant:
 
 
 def _parameter(node: OnnxNode, index: int, what: str, shape: tuple[int, ...]) -> Constant:
-    """Of one number, or as many dimensions as x. UnsupportedNode: it does not fit x, or is not finite."""
+    """Returns the parameter of one number, or as many dimensions as x. UnsupportedNode: it does not fit x, or is not finite."""
     found = np.asarray(node.constant(index), dtype=np.float64)
     if not np.isfinite(found).all():
         raise UnsupportedNode(f"has a {what} that is not finite; quantise the model again")

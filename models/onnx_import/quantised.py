@@ -36,7 +36,7 @@ INTEGER_TYPES: Final = {"int2", "uint2", "int4", "uint4", "int8", "uint8", "int1
     restrictions="scale and zero point constant, not in blocks; free at both ends of the model, where the client rounds",
 )
 def quantize_linear(context: Context, node: OnnxNode) -> Encrypted:
-    """clip(round(x / scale) + zero point): one look-up, fused with the function before; free where x is on that grid already."""
+    """Returns clip(round(x / scale) + zero point): one look-up, fused with the function before; free where x is on that grid already."""
     x = node.encrypted(0)
     ends = integer_range(_output_type(node))
     scale, zero = _parameters(node, x)
@@ -51,7 +51,7 @@ def dequantize_linear(context: Context, node: OnnxNode) -> Encrypted:
 
 
 def quantised(context: Context, x: Indices, scale: Constant, zero: Constant, ends: tuple[float, float]) -> Indices:
-    """clip(round(x / scale) + zero, *ends), halves to the even integer. Args: scale, zero: broadcast with x."""
+    """Returns clip(round(x / scale) + zero, *ends), halves to the even integer. Args: scale, zero: broadcast with x."""
     low, high = ends
     uniform = scale.size == zero.size == 1
     found = context.grid(x) if uniform else None
@@ -73,7 +73,7 @@ def dequantised(context: Context, x: Indices, scale: Constant, zero: Constant) -
 
 
 def _parameters(node: OnnxNode, x: Indices) -> tuple[Constant, Constant]:
-    """Scale and zero point (inputs 1 and 2), shaped to broadcast with x."""
+    """Returns scale and zero point (inputs 1 and 2), shaped to broadcast with x."""
     if node.attributes.get("block_size", 0):
         raise UnsupportedNode("quantises activations in blocks; use one scale for the tensor or for each channel")
     scale = np.asarray(node.constant(1), dtype=np.float64)
@@ -106,7 +106,7 @@ def _output_type(node: OnnxNode) -> str:
 
 
 def integer_range(kind: str) -> tuple[float, float]:
-    """(0, 255) for uint8, and so on."""
+    """Returns (0, 255) for uint8, and so on."""
     bits = int(kind.lstrip("uint"))
     return (0.0, 2.0**bits - 1) if kind.startswith("u") else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1)
 
@@ -117,7 +117,7 @@ _Real = Callable[[Context, OnnxNode], Any]
 
 
 def _through(context: Context, node: OnnxNode, real: _Real, inputs: tuple[Value | None, ...], output: int) -> Encrypted:
-    """Quantize(real(inputs)) with scale and zero point of the result at inputs `output` and output + 1."""
+    """Returns Quantize(real(inputs)) with scale and zero point of the result at inputs `output` and output + 1."""
     result = real(context, replace(node, inputs=inputs))
     kind = str(node.constant(output + 1).dtype) if node.has(output + 1) else "uint8"
     scale = np.asarray(node.constant(output), dtype=np.float64)
@@ -129,7 +129,8 @@ def _through(context: Context, node: OnnxNode, real: _Real, inputs: tuple[Value 
 def _kernel(
     context: Context, node: OnnxNode, real: _Real, inputs: tuple[Value | None, ...], output: int, channels: int = -1
 ) -> Encrypted:
-    """The same for a sum of products of integers, whose unit is the product of the scales at inputs 1 and 4. Args: channels: the axis of its rows."""
+    """Returns the same for a sum of products of integers, whose unit is the product of the scales at inputs 1 and 4. Args: channels: the axis of
+    its rows."""
     if context.rounding == "real":
         return _through(context, node, real, inputs, output)
     wires = real(context, replace(node, inputs=inputs)).wires
@@ -142,7 +143,7 @@ def _kernel(
 
 
 def _real(context: Context, node: OnnxNode, index: int, axis: int | None = None) -> Value:
-    """The tensor at inputs index .. index + 2 (values, scale, zero point), dequantised."""
+    """Returns the tensor at inputs index .. index + 2 (values, scale, zero point), dequantised."""
     value = node.inputs[index]
     scale = np.asarray(node.constant(index + 1), dtype=np.float64)
     zero = np.asarray(node.constant(index + 2), dtype=np.float64) if node.has(index + 2) else np.zeros_like(scale)
@@ -174,7 +175,7 @@ def qlinear_matmul(context: Context, node: OnnxNode) -> Encrypted:
 
 @operator(MICROSOFT + "QGemm", restrictions=_REQUANTISED)
 def qgemm(context: Context, node: OnnxNode) -> Encrypted:
-    """The bias is int32 in units of alpha times both scales; without the result's scale the result is real."""
+    """Computes QGemm; the bias is int32 in units of alpha times both scales; without the result's scale the result is real."""
     rows = 0 if node.attributes.get("transB", 0) else 1
     x, weights = _real(context, node, 0), _real(context, node, 3, axis=rows)
     bias = None
@@ -224,7 +225,7 @@ def _mean(context: Context, node: OnnxNode) -> Encrypted:
 
 @operator(MICROSOFT + "QLinearConcat", restrictions="all inputs encrypted")
 def qlinear_concat(context: Context, node: OnnxNode) -> Encrypted:
-    """Inputs: scale and zero point of the result, then three for each tensor."""
+    """Computes QLinearConcat. Inputs: scale and zero point of the result, then three for each tensor."""
     places = range(2, len(node.inputs), 3)
     if not all(isinstance(node.inputs[index], Encrypted) for index in places):
         raise UnsupportedNode("concatenates a constant; add it in a node of its own")
@@ -249,7 +250,7 @@ def matmul_integer(context: Context, node: OnnxNode) -> Encrypted:
 
 
 def _shifted(context: Context, node: OnnxNode, index: int, zero_index: int, axis: int | None = None) -> Value:
-    """An integer tensor less its zero point."""
+    """Returns an integer tensor less its zero point."""
     zero = np.asarray(node.constant(zero_index), dtype=np.float64) if node.has(zero_index) else np.zeros(())
     value = node.inputs[index]
     if isinstance(value, Encrypted):

@@ -42,7 +42,7 @@ class _Cell:
     reset_after: bool  # of a GRU: linear_before_reset
 
     def sums(self, x: Indices, h: Indices, rows: slice) -> Indices:
-        """x W' + h R' + biases of some gates."""
+        """Returns x W' + h R' + biases of some gates."""
         weights = np.concatenate([self.w[rows], self.r[rows]], axis=1)
         bias = self.w_bias[rows] + self.r_bias[rows]
         found: Indices = self.context.linear(np.concatenate([x, h])[None], weights[None], bias[None])[0]
@@ -93,7 +93,8 @@ _STEP: Final[dict[str, Callable[[_Cell, Indices, Indices, Indices], tuple[Indice
 @operator("GRU", cost="7 for each unit and step, fewer in the first", restrictions=_RESTRICTIONS)
 @operator("LSTM", cost="11 for each unit and step, fewer in the first", restrictions=_RESTRICTIONS)
 def recurrent(context: Context, node: OnnxNode) -> list[Encrypted]:
-    """Outputs: all hidden states [times, directions, batch, H], the last ones and, of an LSTM, the last cells [directions, batch, H]."""
+    """Computes recurrent layers. Outputs: all hidden states [times, directions, batch, H], the last ones and, of an LSTM, the last cells
+    [directions, batch, H]."""
     x = node.encrypted(0)
     batch_first = bool(node.attributes.get("layout", 0))
     x = np.swapaxes(x, 0, 1) if batch_first else x
@@ -124,7 +125,7 @@ def _check(node: OnnxNode, x: Indices) -> None:
 
 
 def _directions(context: Context, node: OnnxNode, inputs: int) -> Iterator[tuple[_Cell, bool]]:
-    """Cells, and whether they read backwards."""
+    """Yields cells, and whether they read backwards."""
     direction = _text(node.attributes.get("direction", "forward"))
     backwards = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]
     w, r = (np.asarray(node.constant(i), dtype=np.float64) for i in (1, 2))
@@ -149,7 +150,7 @@ def _directions(context: Context, node: OnnxNode, inputs: int) -> Iterator[tuple
 def _unrolled(
     node: OnnxNode, cell: _Cell, x: Indices, number: int, backwards: bool
 ) -> tuple[Indices, Indices, Indices]:
-    """All hidden states [times, batch, H], the last one and the last cell [batch, H]."""
+    """Returns all hidden states [times, batch, H], the last one and the last cell [batch, H]."""
     times, batch, _ = x.shape
     size = cell.r.shape[1]
     bounded(times, batch, len(cell.w))
@@ -163,7 +164,7 @@ def _unrolled(
 
 
 def _state(context: Context, node: OnnxNode, index: int, number: int, shape: tuple[int, int]) -> Indices:
-    """The state that a direction begins with: an input, or zeros."""
+    """Returns the state that a direction begins with: an input, or zeros."""
     value = node.inputs[index] if node.has(index) and (index == 5 or node.operator == "LSTM") else None
     if value is None:
         return np.full(shape, ZERO_WIRE, dtype=np.int64)

@@ -17,7 +17,7 @@ _NOT_BATCH = "not over the batch"
 
 
 def reduced_axes(node: OnnxNode, x: Indices) -> tuple[int, ...] | None:
-    """The axes of a reduction; None when it leaves x as it is."""
+    """Returns the axes of a reduction; None when it leaves x as it is."""
     axes = node.integers(1, "axes")
     if not axes and node.attributes.get("noop_with_empty_axes", 0):
         return None
@@ -103,7 +103,7 @@ def reduce_prod(context: Context, node: OnnxNode) -> Encrypted:
 
 
 def _last(x: Indices, axes: tuple[int, ...]) -> Indices:
-    """The reduced axes as one, at the end."""
+    """Returns the reduced axes as one, at the end."""
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     return x.transpose(*kept, *axes).reshape(*(x.shape[axis] for axis in kept), -1)
 

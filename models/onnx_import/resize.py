@@ -60,7 +60,7 @@ def resize(context: Context, node: OnnxNode) -> Encrypted:
 
 
 def _target(node: OnnxNode, x: Indices) -> tuple[list[int], list[int], list[float]]:
-    """Axes, their sizes and their scales."""
+    """Returns axes, their sizes and their scales."""
     given = node.attributes.get("axes")
     axes = [int(axis) % x.ndim for axis in given] if given is not None else list(range(x.ndim))
     sizes, scales = node.optional_constant(3), node.optional_constant(2)
@@ -78,7 +78,7 @@ def _target(node: OnnxNode, x: Indices) -> tuple[list[int], list[int], list[floa
 
 
 def _pixels(node: OnnxNode, mode: str, before: int, after: int, scale: float) -> tuple[NDArray[np.int64], Reals]:
-    """The pixels [after, 1 or 2] that each result is made of, and their weights."""
+    """Returns the pixels [after, 1 or 2] that each result is made of, and their weights."""
     place = _text(node, "coordinate_transformation_mode", "half_pixel")
     if place not in _PLACES:
         raise UnsupportedNode(
@@ -101,7 +101,7 @@ def _pixels(node: OnnxNode, mode: str, before: int, after: int, scale: float) ->
 
 
 def _interpolated(context: Context, x: Indices, maps: list[tuple[int, NDArray[np.int64], Reals]]) -> Indices:
-    """All axes at once: each result is a sum over the choices of pixels along the axes."""
+    """Returns all axes at once: each result is a sum over the choices of pixels along the axes."""
     columns, weights = [], []
     shape = list(x.shape)
     for axis, pixels, _ in maps:

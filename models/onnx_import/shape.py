@@ -158,7 +158,7 @@ def gather(context: Context, node: OnnxNode) -> Encrypted:
 
 @operator("Shape", cost=FREE, restrictions="the batch counts as 1")
 def shape(_context: Context, node: OnnxNode) -> np.ndarray:
-    """Known at import; the batch counts as 1."""
+    """Returns the shape as known at import; the batch counts as 1."""
     extents = np.array(node.encrypted().shape, dtype=np.int64)
     return extents[node.attributes.get("start", 0) : node.attributes.get("end", len(extents))]
 
@@ -186,7 +186,7 @@ def gather_elements(_context: Context, node: OnnxNode) -> Encrypted:
 
 @operator("GatherND", cost=FREE, restrictions="indices constant")
 def gather_nd(_context: Context, node: OnnxNode) -> Encrypted:
-    """Indices [.., k] into the first k axes, behind batch_dims that both have."""
+    """Returns indices [.., k] into the first k axes, behind batch_dims that both have."""
     x, index, shared = node.encrypted(0), node.constant(1).astype(np.int64), int(node.attributes.get("batch_dims", 0))
     if not 0 <= shared < min(x.ndim, index.ndim) or x.shape[:shared] != index.shape[:shared]:
         raise UnsupportedNode(f"has {shared} batch dimensions of shapes {list(x.shape)} and {list(index.shape)}")

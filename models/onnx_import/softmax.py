@@ -23,7 +23,7 @@ LOG_COST: Final = "2 of 2 values, 2 n of n"
 
 
 def evaluated(context: Context, value: Encrypted) -> Encrypted:
-    """A tensor with the client's steps, which later nodes read, computed encrypted.
+    """Returns a tensor with the client's steps, which later nodes read, computed encrypted.
 
     Raises:
         UnsupportedNode: a step that gives no values, or a Softmax over too many.

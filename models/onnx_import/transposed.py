@@ -21,7 +21,7 @@ from cloakwork.models.onnx_import.windows import for_each_image
 )
 @for_each_image
 def conv_transpose(context: Context, node: OnnxNode) -> Encrypted:
-    """out[o] = sum of x[i] w[k] with i stride + k dilation = o + padding before."""
+    """Computes out[o] = sum of x[i] w[k] with i stride + k dilation = o + padding before."""
     x, weights = node.encrypted(0), np.asarray(node.constant(1), dtype=np.float64)  # weights [C, M / groups, *kernel]
     groups, rank, kernel = int(node.attributes.get("group", 1)), x.ndim - 2, weights.shape[2:]
     if rank < 1 or len(kernel) != rank or groups < 1 or x.shape[1] != len(weights) or len(weights) % groups:
@@ -106,7 +106,7 @@ def _pads(node: OnnxNode, sizes: tuple[int, ...], strides: list[int], whole: lis
 
 
 def _reached(x: Indices, tables: list[Indices], window: int) -> Indices:
-    """Wires [C, positions, window] of x [C, *sizes]."""
+    """Returns wires [C, positions, window] of x [C, *sizes]."""
     rank = len(tables)
     index, inside = [], np.ones([1] * 2 * rank, dtype=bool)
     for a, table in enumerate(tables):

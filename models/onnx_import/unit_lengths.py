@@ -24,7 +24,7 @@ _PASSED: Final = ("Cast", "Expand", "Identity")  # on the way to the divisor
 def with_unit_lengths(
     nodes: Sequence[NodeProto], constants: Mapping[str, NDArray[Any]], outputs: Collection[str]
 ) -> list[NodeProto]:
-    """Nodes, in order, with LpNormalization for what divides an output by its length.
+    """Returns nodes, in order, with LpNormalization for what divides an output by its length.
 
     Args:
         constants: initialisers, by name.
@@ -115,7 +115,7 @@ class _Graph:
         return self._reduced(node, squares.input[0]) if same or power else None
 
     def _behind(self, name: str) -> NodeProto | None:
-        """The node that makes a divisor, behind what keeps it from zero and brings it to a shape."""
+        """Returns the node that makes a divisor, behind what keeps it from zero and brings it to a shape."""
         while (node := self._made_by.get(name)) is not None:
             if node.op_type in _PASSED or self._keeps_from_zero(node):
                 name = node.input[0]
@@ -153,7 +153,7 @@ class _Graph:
         return None
 
     def _reduced(self, node: NodeProto, source: str) -> tuple[str, int] | None:
-        """The source and the axis, if it is one that stays with the extent 1."""
+        """Returns the source and the axis, if it is one that stays with the extent 1."""
         attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
         axes = attributes.get("axes")
         if axes is None and len(node.input) > 1 and node.input[1]:

@@ -24,7 +24,7 @@ _Layer = Callable[[Context, OnnxNode], Encrypted]
 
 
 def for_each_image(layer: _Layer) -> _Layer:
-    """A layer of one image [1, C, *S] for several, as models have them that reshape their sample into frames."""
+    """Applies a layer of one image [1, C, *S] to several, as models have them that reshape their sample into frames."""
 
     @wraps(layer)
     def several(context: Context, node: OnnxNode) -> Encrypted:
@@ -40,7 +40,7 @@ def for_each_image(layer: _Layer) -> _Layer:
 
 
 def spatial_windows(x: Indices, kernel: Sequence[int], attributes: dict[str, Any]) -> Indices:
-    """Wires [1, C, *S] -> [C, *O, window]; OUTSIDE beyond the image. Attributes as Conv, AveragePool and MaxPool have them."""
+    """Gathers windows: wires [1, C, *S] -> [C, *O, window]; OUTSIDE beyond the image. Attributes as Conv, AveragePool and MaxPool have them."""
     spatial = x.shape[2:]
     rank = len(spatial)
     if x.ndim < 3 or len(kernel) != rank:
@@ -80,7 +80,7 @@ def spatial_windows(x: Indices, kernel: Sequence[int], attributes: dict[str, Any
 
 
 def pooled_windows(x: Indices, kernel: Sequence[int], attributes: dict[str, Any]) -> Indices:
-    """The same where each window has to have a number of the image."""
+    """Returns the same where each window has to have a number of the image."""
     windows = spatial_windows(x, kernel, attributes)
     if bool((windows == OUTSIDE).all(axis=-1).any()):
         raise UnsupportedNode("has windows of nothing but padding; use smaller paddings or dilations")
@@ -88,7 +88,7 @@ def pooled_windows(x: Indices, kernel: Sequence[int], attributes: dict[str, Any]
 
 
 def zero_padded_windows(x: Indices, kernel: Sequence[int], attributes: dict[str, Any]) -> Indices:
-    """The same with zeros beyond the image."""
+    """Returns the same with zeros beyond the image."""
     windows = spatial_windows(x, kernel, attributes)
     return np.where(windows == OUTSIDE, ZERO_WIRE, windows)
 

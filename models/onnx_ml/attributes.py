@@ -10,7 +10,7 @@ Attributes: TypeAlias = dict[str, Any]
 
 
 def attributes(node: onnx.NodeProto) -> Attributes:
-    """Texts decoded, tensors as arrays."""
+    """Decodes attributes: texts decoded, tensors as arrays."""
     result: Attributes = {}
     for attribute in node.attribute:
         value = onnx.helper.get_attribute_value(attribute)

@@ -1,4 +1,4 @@
-"""Which scores ONNX Runtime reads from the weights of a TreeEnsembleClassifier, and what decides.
+"""Scores that ONNX Runtime reads from the weights of a TreeEnsembleClassifier, and the decision by them.
 
 Two classes: weights of the first one alone are a score of the second, decided at 1/2 where no weight is negative and else at 0. Weights of the second
 alone, or of both, are scores of each, decided by the sign of the second's. More classes: the largest score of those that a sample's leaves have a
@@ -101,7 +101,7 @@ class ClassVotes:
         return bool(everywhere.any(axis=0).all())
 
     def _table(self, kind: type[np.float64] | type[np.bool_]) -> NDArray[Any]:
-        """[leaves, classes]: the sums of weights, or whether there are any."""
+        """Returns [leaves, classes]: the sums of weights, or whether there are any."""
         row = {leaf: number for number, leaf in enumerate(self.tree_of_leaf)}
         known = np.array([leaf in row for leaf in self.leaf.tolist()], dtype=np.bool_)  # not of inner nodes
         rows = np.array([row[leaf] for leaf in self.leaf[known].tolist()], dtype=np.int64)

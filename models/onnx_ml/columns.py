@@ -30,7 +30,7 @@ _NORMS: Final = {"MAX": "max", "L1": "l1", "L2": "l2"}
 
 @dataclass
 class Tensors:
-    """Everything known by name while the graph is walked."""
+    """The tensors known by name while the graph is walked."""
 
     flow: ColumnFlow
     recipes: dict[str, Recipe]
@@ -49,7 +49,7 @@ class Tensors:
 def read_columns(
     model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], wanted: str, *, table_model: bool = True
 ) -> tuple[Tensors, set[str], list[Problem]]:
-    """Recipes of every tensor that tensor `wanted` needs, the nodes that make them (by their first output), and what is wrong with some.
+    """Returns recipes of every tensor that tensor `wanted` needs, the nodes that make them (by their first output), and what is wrong with some.
 
     Args:
         nodes: of the graph, each after those that it reads.
@@ -85,7 +85,7 @@ def read_columns(
 
 
 def _inputs(model: onnx.ModelProto) -> Tensors:
-    """One input of all columns, or one for each, which names them."""
+    """Returns one input of all columns, or one for each, which names them."""
     graph = model.graph
     constants: dict[str, NDArray[Any]] = dict(constants_of(graph))
     inputs = [value for value in graph.input if value.name not in constants]
@@ -238,7 +238,7 @@ def _one_hot_encoder(node: onnx.NodeProto, own: Attributes, tensors: Tensors) ->
 
 
 def _matrix(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
-    """Principal components and other projections."""
+    """Returns principal components and other projections."""
     recipe, matrix = _recipe(node, tensors), np.asarray(_constant(node, tensors, 1), dtype=np.float64)
     if matrix.ndim != 2 or len(matrix) != len(recipe):
         raise UnsupportedNode(f"by a constant of shape {list(matrix.shape)}; expected a matrix of {len(recipe)} rows")
@@ -269,7 +269,7 @@ def _function(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe
 
 
 def _filled(own: Attributes, tensors: Tensors, width: int) -> Recipe:
-    """Columns that are all one number: a product of no columns, which is 1, moved."""
+    """Returns columns that are all one number: a product of no columns, which is 1, moved."""
     if width > _MOST_COLUMNS:
         raise UnsupportedNode(f"makes more than {_MOST_COLUMNS} columns")
     value = float(np.asarray(own.get("value", 0.0)).reshape(-1)[0])

@@ -51,7 +51,7 @@ class Network:
 
 
 def import_onnx_ml(model: onnx.ModelProto) -> tuple[tuple[InputStep, ...], TreeEnsemble | LinearModel | Network]:
-    """The client's steps before the model, the first one checking the columns, and the model.
+    """Returns the client's steps before the model, the first one checking the columns, and the model.
 
     Raises:
         UnsupportedOperatorError: names every node that is not part of such a chain.
@@ -160,7 +160,7 @@ def _standard_operators(
 
 
 def _check_after(ordered: list[onnx.NodeProto], before: set[str], made: set[str]) -> None:
-    """That what is not before the scores follows from them and constants alone."""
+    """Checks that what is not before the scores follows from them and constants alone."""
     made = made | {name for node in ordered if node.output[0] in before for name in node.output if name in made}
     for node in ordered:
         if node.output[0] in before:
@@ -193,12 +193,12 @@ def _linear_scores(head: Head, sums: Sums, steps: tuple[InputStep, ...]) -> tupl
 
 
 def _apart(labels: Any) -> tuple[OutputStep, ...]:
-    """A probability for each class that says nothing of the others."""
+    """Returns a probability for each class that says nothing of the others."""
     return Transform("sigmoid"), Labels(plain_labels(labels))
 
 
 def _cut(model: onnx.ModelProto, tensors: Tensors, first: str, width: int, wanted: str) -> onnx.ModelProto:
-    """The nodes between the columns and the scores as a model of their own."""
+    """Returns the nodes between the columns and the scores as a model of their own."""
     read = {name for node in tensors.model_nodes for name in node.input}
     constants = [
         onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
@@ -220,7 +220,7 @@ def _cut(model: onnx.ModelProto, tensors: Tensors, first: str, width: int, wante
 
 
 def _after(model: onnx.ModelProto, last: onnx.NodeProto, before: set[str]) -> list[Problem]:
-    """A problem for each node that is neither before the model nor a known one after it."""
+    """Returns a problem for each node that is neither before the model nor a known one after it."""
     constants = constants_of(model.graph)
     return [
         Problem(node.name, node.op_type, f"not one of {', '.join(_AFTER)} after the model")

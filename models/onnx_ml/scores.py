@@ -36,7 +36,7 @@ class Head:
 
 
 def read_head(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], constants: Mapping[str, NDArray[Any]]) -> Head:
-    """Behind a label (ArrayFeatureExtractor of an ArgMax) come the scores that it is the largest of; else the only output."""
+    """Reads the head: behind a label (ArrayFeatureExtractor of an ArgMax) come the scores that it is the largest of; else the only output."""
     producer = {name: node for node in nodes for name in node.output}
     for node in nodes:
         if node.op_type == "ArrayFeatureExtractor" and node.input[0] in constants:
@@ -69,7 +69,7 @@ _Constants = Mapping[str, NDArray[Any]]
 
 
 def _before_transform(name: str, producer: _Producers, constants: _Constants) -> tuple[str, str]:
-    """The tensor from which probabilities are made, and how; the same tensor as "decision" where none are."""
+    """Returns the tensor from which probabilities are made, and how; the same tensor as "decision" where none are."""
     name = _original(name, producer)
     node = producer.get(name)
     if node is None:
@@ -112,7 +112,7 @@ def _operand(node: onnx.NodeProto, operator: str, producer: _Producers) -> onnx.
 
 
 def _negated(name: str, producer: _Producers, constants: _Constants) -> str | None:
-    """z of a tensor -z."""
+    """Returns z of a tensor -z."""
     node = producer.get(name)
     if node is not None and node.op_type == "Neg":
         return str(node.input[0])
@@ -160,7 +160,7 @@ class Sums:
             raise UnsupportedNode(f"makes sums of more than {_MOST_NUMBERS} products")
 
     def each(self, change: Callable[[Reals], Reals], with_constant: bool = True) -> Sums:
-        """The change of numbers [1, ..] done to every coefficient; linear in them."""
+        """Applies the change of numbers [1, ..] to every coefficient; linear in them."""
         coefficients = [np.moveaxis(part, -1, 0) for part in (self.linear, self.squares)]
         linear, squares = (np.moveaxis(np.stack([change(plane) for plane in part]), 0, -1) for part in coefficients)
         return Sums(linear, squares, change(self.constant) if with_constant else self.constant)
@@ -192,7 +192,7 @@ class Sums:
 def score_sums(
     nodes: Sequence[onnx.NodeProto], first: str, count: int, wanted: str, constants: _Constants
 ) -> Sums | None:
-    """The scores [1, outputs] as sums of the `count` features in tensor `first`; None where a node is none of these."""
+    """Returns the scores [1, outputs] as sums of the `count` features in tensor `first`; None where a node is none of these."""
     values: dict[str, Sums] = {first: Sums.of_features(count)}
     try:
         for node in nodes:

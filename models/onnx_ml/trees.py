@@ -26,7 +26,7 @@ _TRANSFORMS_5: Final = {0: "none", 1: "softmax", 2: "sigmoid"}
 def tree_ensemble(
     own: Attributes, single: bool, features: int, transform: str, labels: NDArray[Any] | None
 ) -> TreeEnsemble:
-    """TreeEnsembleClassifier (with labels) or TreeEnsembleRegressor."""
+    """Returns TreeEnsembleClassifier (with labels) or TreeEnsembleRegressor."""
     tree_of_node = np.asarray(own["nodes_treeids"], dtype=np.int64)
     number = np.asarray(own["nodes_nodeids"], dtype=np.int64)
     leaf = np.array([mode == "LEAF" for mode in own["nodes_modes"]])
@@ -71,7 +71,7 @@ def _leaf_values(
     number: Indices,
     leaf: NDArray[np.bool_],
 ) -> tuple[Reals, str]:
-    """[nodes, outputs], and the transform of the scores."""
+    """Returns [nodes, outputs], and the transform of the scores."""
     prefix = "target" if labels is None else "class"
     target = np.asarray(own[f"{prefix}_ids"], dtype=np.int64)
     weight = _numbers(own, f"{prefix}_weights")
@@ -92,7 +92,7 @@ def _leaf_values(
 
 
 def tree_ensemble_5(own: Attributes, single: bool, features: int) -> TreeEnsemble:
-    """TreeEnsemble of version 5: scores alone, without classes."""
+    """Returns TreeEnsemble of version 5: scores alone, without classes."""
     transform = int(own.get("post_transform", 0))
     if transform not in _TRANSFORMS_5:
         raise UnsupportedNode(f"post_transform {transform}; expected 0 (none), 1 (softmax) or 2 (logistic)")
@@ -157,7 +157,7 @@ def _from_root(root: int, true: Indices, false: Indices) -> Indices:
 
 
 def _as_at_most(modes: list[str], threshold: Reals, single: bool) -> tuple[Reals, NDArray[np.bool_]]:
-    """Thresholds of x <= t, and where the sides are exchanged."""
+    """Returns thresholds of x <= t, and where the sides are exchanged."""
     if any(mode not in _MODES for mode in modes):
         strange = next(mode for mode in modes if mode not in _MODES)
         raise UnsupportedNode(f"tests {strange}; encode categories as columns of 0 and 1")
@@ -169,7 +169,7 @@ def _as_at_most(modes: list[str], threshold: Reals, single: bool) -> tuple[Reals
 
 
 def _tracks_true(own: Attributes, count: int) -> NDArray[np.bool_] | None:
-    """None when no node says where missing values go: then they are refused."""
+    """Returns None when no node says where missing values go: then they are refused."""
     tracks = np.asarray(own.get("nodes_missing_value_tracks_true") or np.zeros(count), dtype=np.bool_)
     return tracks if tracks.any() else None
 
@@ -185,13 +185,13 @@ def _check_size(nodes: int, outputs: int) -> None:
 
 
 def _numbers(own: Attributes, name: str) -> Reals:
-    """A list of floats, or the tensor of newer versions."""
+    """Returns a list of floats, or the tensor of newer versions."""
     tensor = own.get(f"{name}_as_tensor")
     return np.asarray(own[name] if tensor is None else tensor, dtype=np.float64)
 
 
 def _base_values(own: Attributes) -> Any:
-    """None where there are none."""
+    """Returns None where there are none."""
     return own.get("base_values") or own.get("base_values_as_tensor")
 
 

@@ -1,4 +1,4 @@
-"""How a program answers as the user's own model does."""
+"""Agreement of a program with the user's own model."""
 
 from __future__ import annotations
 
@@ -44,12 +44,13 @@ def verdict_of(expected: NDArray[Any], answers: NDArray[Any]) -> Verdict:
 
 
 def least_of(answers: Iterable[Answers]) -> Verdict:
-    """The worst verdict: on samples, and on points between them, say."""
+    """Returns the worst verdict: on samples, and on points between them, say."""
     return min((verdict_of(*each) for each in answers), key=lambda each: each.worth)
 
 
 def first_sure(answers: Iterable[Answers], accuracy: float | None) -> tuple[Verdict, Answers]:
-    """The verdict on answers to few samples, then to more: the first that more samples would not change. Args: accuracy: None: any will do."""
+    """Returns the verdict on answers to few samples, then to more: the first that more samples would not change. Args: accuracy: None: any will
+    do."""
     for each in answers:
         verdict = verdict_of(*each)
         if accuracy is None or verdict.holds(accuracy) or verdict.value < accuracy:
@@ -80,13 +81,13 @@ def _by_error(expected: NDArray[Any], answers: NDArray[Any]) -> Verdict:
 
 
 def _as_numbers(*answers: NDArray[Any]) -> tuple[Reals, Reals]:
-    """[samples, outputs] each."""
+    """Returns [samples, outputs] each."""
     first, second = (each.reshape(len(each), -1).astype(np.float64) for each in answers)
     return first, second
 
 
 def _as_labels(*answers: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """[samples] each; texts where one has objects or texts, or several labels of a sample."""
+    """Returns [samples] each; texts where one has objects or texts, or several labels of a sample."""
     first, second = map(_joined, answers)
     texts = any(each.dtype.kind in "OUS" for each in (first, second))
     return (first.astype(str), second.astype(str)) if texts else (first, second)

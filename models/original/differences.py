@@ -1,4 +1,4 @@
-"""Whether answers are the same up to the rounding of floating-point numbers, and which sample differs first."""
+"""Differences of answers beyond the rounding of floating-point numbers, and the first sample that differs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def difference(
     loose: float = 1.0,
     again: NDArray[Any] | None = None,
 ) -> Difference | None:
-    """None where both say the same. Samples of which the expected answer is not finite count for nothing.
+    """Returns None where both say the same. Samples of which the expected answer is not finite count for nothing.
 
     Args:
         expected, answer: [samples, ..], numbers or labels.
@@ -69,7 +69,7 @@ def difference(
 
 
 def _rounding(expected: NDArray[Any], again: NDArray[Any]) -> Reals:
-    """[numbers]: by how much answers of most samples change under a rounding; on a step few change by far more."""
+    """Returns [numbers]: by how much answers of most samples change under a rounding; on a step few change by far more."""
     with np.errstate(invalid="ignore"):
         change = np.abs(again.astype(np.float64) - expected.astype(np.float64)).reshape(len(expected), -1)
     return np.asarray(_ROUNDINGS * np.quantile(np.nan_to_num(change, posinf=0.0), _MOST, axis=0))
@@ -86,7 +86,7 @@ def _numbers_differ(expected: NDArray[Any], answer: NDArray[Any], loose: float, 
 
 
 def _shown(answer: NDArray[Any]) -> str:
-    """A few of its numbers."""
+    """Returns a few of its numbers."""
     values = np.asarray(answer).reshape(-1)
     shown = [f"{value:.4g}" if values.dtype.kind == "f" else str(value) for value in values[:4]]
     return (", ".join(shown) + (", .." if values.size > 4 else "")) or "nothing"

@@ -13,7 +13,7 @@ _MIXED: Final = 4  # samples whose numbers come from either end
 
 
 def edges_of(samples: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Ends of every number's range, values 1.5 times outside, zeros, and one sample twice. Integers stay within their range.
+    """Returns ends of every number's range, values 1.5 times outside, zeros, and one sample twice. Integers stay within their range.
 
     Args:
         samples: [samples, ..] of real numbers.

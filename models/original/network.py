@@ -1,4 +1,4 @@
-"""Whether a network was imported right: the file, run as its owner runs it, against the graph that a program is made of."""
+"""The check of a network's import: the file, run as its owner runs it, against the graph that a program is made of."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Original:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, graph: Graph, given: Any, outputs: list[str]) -> Original | None:
-        """None for samples that are not as the network takes them, which other steps say better."""
+        """Returns None for samples that are not as the network takes them, which other steps say better."""
         inputs = {each.name: each for each in given_inputs(model.graph, {t.name for t in model.graph.initializer})}
         try:
             arrays = _by_name(graph, inputs, given)
@@ -68,7 +68,7 @@ class Original:
         return {name: each[:count] for name, each in self.samples.items()}
 
     def rounded(self, count: int) -> Tensors:
-        """The first ones, each number off by a rounding of float32."""
+        """Returns the first ones, each number off by a rounding of float32."""
         by = 1 + 2 * float(np.finfo(np.float32).eps)
         first = self.first(count)
         return {
@@ -117,7 +117,7 @@ def judge_import(original: Original, clear: Clear, import_again: Import) -> bool
 
 
 def _answers(original: Original, count: int, clear: Clear) -> Tensors:
-    """What the graph says, by the names of outputs: of so many samples, or as many as a second is enough for."""
+    """Returns what the graph says, by the names of outputs: of `count` samples, or as many as a second is enough for."""
     parts: list[Mapping[str, NDArray[Any]]] = []
     done, started = 0, time.perf_counter()
     while done < count and (not done or time.perf_counter() - started < _SECONDS):
@@ -136,7 +136,8 @@ def _difference(
     loose: float = 1.0,
     again: Answers | None = None,
 ) -> tuple[str, str] | None:
-    """The first output that differs by more than is allowed, and how. Values at the edges are far larger at times, and compared by themselves.
+    """Returns the first output that differs by more than is allowed, and how. Values at the edges are far larger at times, and compared by
+    themselves.
 
     Args: share, loose, again: see `difference`; `again` of as many samples at least, or it is not looked at.
     """
@@ -156,7 +157,7 @@ def _difference(
 
 
 def _first_wrong(original: Original, import_again: Import) -> str:
-    """The node, found by halving: a result is right where all before it are."""
+    """Returns the node, found by halving: a result is right where all before it are."""
     nodes = needed_for(ordered_nodes(original.model.graph), original.outputs)[0]
     low, high = 0, len(nodes) - 1  # the wrong one is in low .. high
     while low < high:
@@ -187,7 +188,7 @@ def _is_right(original: Original, name: str, import_again: Import) -> bool:
 
 
 def _by_name(graph: Graph, inputs: Mapping[str, onnx.ValueInfoProto], given: Any) -> Tensors:
-    """Arrays [samples, ..] of the types that the file takes; none where they are not as the network takes them."""
+    """Returns arrays [samples, ..] of the types that the file takes; none where they are not as the network takes them."""
     shapes = {part.name: part.shape for part in graph.inputs} or {next(iter(inputs)): graph.input.shape}
     if not graph.inputs:
         given = (given,)

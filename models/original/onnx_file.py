@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from cloakwork.models.onnx_import.ends import given_inputs
+from cloakwork.models.original.integer_sums import has_sums, moved, saturates
 
 Tensors = dict[str, NDArray[Any]]
 Run = Callable[[list[str], Tensors], list[Any]]
@@ -25,7 +26,7 @@ _LARGEST: Final = 1 << 30  # bytes of a file that is run
 
 @dataclass(frozen=True)
 class Answers:
-    """What the file says of the first samples, by the names of its outputs; `by`: who ran it."""
+    """Answers of the file to the first samples, by the names of its outputs; `by`: who ran it."""
 
     outputs: Tensors
     samples: int
@@ -56,7 +57,7 @@ def answers_of(model: onnx.ModelProto, outputs: list[str], samples: Tensors) -> 
 def _all(
     run: Run, outputs: list[str], inputs: Mapping[str, onnx.ValueInfoProto], samples: Tensors, at_once: int | None
 ) -> tuple[Tensors, int]:
-    """Answers, and how many there are. ValueError where they are not one for each sample."""
+    """Returns answers, and how many there are. ValueError where they are not one for each sample."""
     count = len(next(iter(samples.values())))
     parts: list[list[NDArray[Any]]] = []
     done, started = 0, time.perf_counter()
@@ -94,6 +95,7 @@ def _by_runtime(model: onnx.ModelProto) -> Run:
     options.log_severity_level = 4  # nothing but what ends the process
     # Node by node: its rewriting is not always right (PadFusion of 1.32 takes zeros before a MaxPool for the pool's own padding).
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    model = moved(model) if has_sums(model) and saturates() else model
     run: Run = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run
     return run
 
@@ -111,7 +113,7 @@ _WAYS: Final[tuple[tuple[str, Callable[[onnx.ModelProto], Run]], ...]] = (
 
 
 def _batch(inputs: Mapping[str, onnx.ValueInfoProto]) -> int | None:
-    """The number of samples that the file is made for; None for any."""
+    """Returns the number of samples that the file is made for; None for any."""
     for each in inputs.values():
         first = each.type.tensor_type.shape.dim[:1]
         if first and first[0].HasField("dim_value") and first[0].dim_value > 0:

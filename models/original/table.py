@@ -1,4 +1,4 @@
-"""Whether a model of tables was imported right from its ONNX-ML file: the file, run as its owner runs it, beside what was imported."""
+"""The check of a table model's import from its ONNX-ML file: the file, run as its owner runs it, beside what was imported."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def judge_table(model: onnx.ModelProto, imported: Answered, samples: Any) -> Sai
 def _judge(
     model: onnx.ModelProto, way: tuple[str, Run], imported: Answered, table: Any
 ) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
-    """The labels or values that the file gives, if it does, and which of them are sure."""
+    """Returns the labels or values that the file gives, if it does, and which of them are sure."""
     by, run = way
     try:
         said = run([each.name for each in model.graph.output], _inputs(model, table))
@@ -107,7 +107,7 @@ def _compare(model: onnx.ModelProto, by: str, said: list[Any], answers: Mapping[
 
 
 def _sure(answers: list[NDArray[Any] | None], count: int) -> NDArray[np.bool_]:
-    """Samples of which no two scores are equal: a logistic function of large numbers saturates, and the label is any."""
+    """Returns samples of which no two scores are equal: a logistic function of large numbers saturates, and the label is any."""
     sure = np.ones(count, dtype=np.bool_)
     for numbers in answers:
         if numbers is not None and numbers.shape[1] > 1:
@@ -117,7 +117,7 @@ def _sure(answers: list[NDArray[Any] | None], count: int) -> NDArray[np.bool_]:
 
 
 def _inputs(model: onnx.ModelProto, table: Any) -> dict[str, NDArray[Any]]:
-    """The table as the file takes it: whole, or an input for each column."""
+    """Returns the table as the file takes it: whole, or an input for each column."""
     inputs = given_inputs(model.graph, {tensor.name for tensor in model.graph.initializer})
     if len(inputs) == 1:
         return {inputs[0].name: np.asarray(table).astype(type_of(inputs[0]))}
@@ -130,7 +130,7 @@ def _inputs(model: onnx.ModelProto, table: Any) -> dict[str, NDArray[Any]]:
 
 
 def _numbers(answer: Any) -> NDArray[Any] | None:
-    """[samples, classes]; of dicts by class in their order (ZipMap)."""
+    """Returns [samples, classes]; of dicts by class in their order (ZipMap)."""
     if isinstance(answer, list):
         answer = [list(each.values()) for each in answer]
     array = np.asarray(answer)

@@ -1,1 +1,1 @@
-"""From graph to graph, and what that takes, one per file; models/compile/pipeline.py has the order, and what each does."""
+"""Passes from graph to graph and their helpers, one per file; models/compile/pipeline.py has their order."""

@@ -1,4 +1,4 @@
-"""What a look-up makes of values beyond the range of its row, with and without a straight part beside it.
+"""Results of look-ups for values beyond the range of their row, with and without a straight part beside them.
 
 A table covers half the torus and continues with the opposite sign, T(phase + 1/2) = -T(phase); it is centred between the values at the two ends of
 its range, low and high, so that the continuation has no jump (equalise_lookups). With L = high - low, of what the readers get as f,
@@ -30,7 +30,7 @@ _NEGLIGIBLE: Final = 0.02  # of how far f's values over the range lie apart
 
 
 def reachable(graph: Graph) -> tuple[Reals, Reals]:
-    """Least and largest value [wires] of every row for inputs within their range: interval arithmetic, of look-ups at some points."""
+    """Returns least and largest value [wires] of every row for inputs within their range: interval arithmetic, of look-ups at some points."""
     assert graph.lower is not None and graph.upper is not None
     low, high = graph.lower.copy(), graph.upper.copy()
     for node in graph.nodes[1:]:
@@ -47,7 +47,7 @@ def reachable(graph: Graph) -> tuple[Reals, Reals]:
 
 
 def greatest_lines(graph: Graph, node: Lookup, slope: Reals, reach: tuple[Reals, Reals]) -> Reals:
-    """[look-ups]: the share of `slope` that may pass beside each look-up; 0 where none may.
+    """Returns [look-ups]: the share of `slope` that may pass beside each look-up; 0 where none may.
 
     Args:
         graph: with ranges (bound_ranges).
@@ -90,7 +90,7 @@ class _Side:
     distance: Reals
 
     def stays(self, line: Reals, least: Reals) -> NDArray[np.bool_]:
-        """[look-ups]: whether, as far out as any point, the error is at most what it is without a line, or with the value of the end. Args:
+        """Returns [look-ups]: whether, as far out as any point, the error is at most what it is without a line, or with the value of the end. Args:
         line: slopes [look-ups]; least: errors that do not count."""
         error, bare = self._error(self.end + 2 * line * self.distance - self.moves), self._error(self.end - self.moves)
         held = self._error(np.broadcast_to(self.end, self.wanted.shape))

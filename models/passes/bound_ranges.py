@@ -31,9 +31,11 @@ _GRID = 257  # points at which a look-up is evaluated for the range of its value
 
 
 def bound_ranges(graph: Graph, calibration: ArrayLike | Calibration, margin: float | None = None) -> Graph:
-    """Args:
-    calibration: [samples, ..], or what was observed of it.
-    margin: part of the calibrated half range added on either side of the extremes; None: fitted tails, where they are known.
+    """Sets the ranges of all rows.
+
+    Args:
+        calibration: [samples, ..], or what was observed of it.
+        margin: part of the calibrated half range added on either side of the extremes; None: fitted tails, where they are known.
     """
     seen = calibration if isinstance(calibration, Calibration) else observe(graph, calibration)
     seen.check(graph)
@@ -55,7 +57,7 @@ def bound_ranges(graph: Graph, calibration: ArrayLike | Calibration, margin: flo
 
 
 def room_for_answers(graph: Graph, samples: Reals | None = None) -> Graph:
-    """Ranges of outputs with room on either side: no table holds them at their end, and an answer too far outside comes back on the other side.
+    """Adds room to ranges of outputs on either side: no table holds them at their end, and an answer too far outside comes back on the other side.
 
     An output gets one and a half times its range, and as many times what its terms make when they are at their ends independently of each other,
     no more than interval arithmetic allows; and all that it reaches for inputs far from the samples, where terms that have to do with each other
@@ -65,7 +67,7 @@ def room_for_answers(graph: Graph, samples: Reals | None = None) -> Graph:
 
 
 def room_for_far_answers(graph: Graph, samples: Reals | None = None) -> Graph:
-    """Ranges of outputs with all that they reach for inputs far from the samples."""
+    """Returns ranges of outputs with all that they reach for inputs far from the samples."""
     low, high = np.full(graph.wire_count + 1, np.inf), np.full(graph.wire_count + 1, -np.inf)
     low[graph.output.reshape(-1)], high[graph.output.reshape(-1)] = far_answers(graph, samples)
 
@@ -102,7 +104,7 @@ def _with_room(graph: Graph, node: Linear) -> tuple[Reals, Reals]:
 
 
 def of_blocks(node: Linear, low: Reals, high: Reals) -> tuple[Reals, Reals]:
-    """Ranges [wires of the node] that all positions of a block share."""
+    """Returns ranges [wires of the node] that all positions of a block share."""
     least, most = np.full(node.bias.shape, np.inf), np.full(node.bias.shape, -np.inf)
     np.minimum.at(least, node.block, low.reshape(len(node.gather), -1))
     np.maximum.at(most, node.block, high.reshape(len(node.gather), -1))
@@ -110,7 +112,7 @@ def of_blocks(node: Linear, low: Reals, high: Reals) -> tuple[Reals, Reals]:
 
 
 def _independent(node: Linear, half: Reals) -> Reals:
-    """[P, R]: root of the sum of squares of what the terms of each row reach. Args: half: half ranges [wires]."""
+    """Returns [P, R]: root of the sum of squares of what the terms of each row reach. Args: half: half ranges [wires]."""
     square = np.square(np.append(half, 0.0))[node.gather]
     result = np.empty((len(node.gather), node.weights.shape[1]))
     for block in np.unique(node.block):
@@ -143,7 +145,7 @@ def _linear_bounds(
 
 
 def interval(node: Linear, lower: Reals, upper: Reals) -> tuple[Reals, Reals]:
-    """Least and largest values [P, R] for values of the wires between lower and upper [wires]."""
+    """Returns least and largest values [P, R] for values of the wires between lower and upper [wires]."""
     low, high = np.empty((2, len(node.gather), node.weights.shape[1]))
     below, above = np.append(lower, 0.0)[node.gather], np.append(upper, 0.0)[node.gather]
     for block in range(len(node.weights)):
@@ -173,7 +175,7 @@ def lookup_bounds(node: Lookup, lower: Reals, upper: Reals) -> tuple[Reals, Real
 
 
 def _holding(step: Step) -> Step:
-    """What always holds in place of an equality."""
+    """Returns what always holds in place of an equality."""
     if step.operator != "Equal":
         return step
     return replace(step, operator="GreaterOrEqual", parameters=tuple(np.full_like(p, -np.inf) for p in step.parameters))

@@ -35,7 +35,7 @@ _MOST_PRODUCTS: Final = WEIGHTS_PER_BOOTSTRAP // 4  # more, for each look-up: a 
 
 
 def carry_lines(graph: Graph, stats: Statistics) -> Graph | None:
-    """The graph without ranges, its look-ups holding what is not straight; None where nothing is to be gained.
+    """Returns the graph without ranges, its look-ups holding what is not straight; None where nothing is to be gained.
 
     Args:
         graph: with ranges (bound_ranges), levelled.
@@ -65,8 +65,8 @@ def carry_lines(graph: Graph, stats: Statistics) -> Graph | None:
 
 
 def _straight_parts(graph: Graph, stats: Statistics) -> Reals:
-    """[wires]: the slope a of what passes beside a look-up; 0 where little is gained, for readers with many positions, and where integers should stay
-    what they are."""
+    """Returns [wires]: the slope a of what passes beside a look-up; 0 where little is gained, for readers with many positions, and where integers
+    should stay what they are."""
     assert stats.values is not None
     result = np.zeros(graph.wire_count)
     origin, reach = shared_rows(graph), reachable(graph)
@@ -91,7 +91,7 @@ def _straight_parts(graph: Graph, stats: Statistics) -> Reals:
 
 
 def _less(node: Lookup, slope: Reals) -> Lookup:
-    """f(x) - slope x"""
+    """Returns f(x) - slope x"""
     keys = np.stack([node.function.astype(np.float64), -slope], axis=1)
     distinct, function = np.unique(keys, axis=0, return_inverse=True)
     old, count = distinct[:, 0].astype(np.int64), len(distinct)
@@ -101,7 +101,7 @@ def _less(node: Lookup, slope: Reals) -> Lookup:
 
 
 def beside_line(node: Lookup) -> NDArray[np.bool_]:
-    """[look-ups]: whether each holds what is not straight of a function, f(x) - slope x."""
+    """Returns [look-ups]: whether each holds what is not straight of a function, f(x) - slope x."""
     last = node.steps[-1] if node.steps else None
     if last is None or last.operator != "Sum" or last.reads != (1, len(node.steps)):
         return np.zeros(len(node.gather), dtype=bool)

@@ -34,7 +34,7 @@ class ExactChoice:
 
 @dataclass(frozen=True)
 class _Demand:
-    """What a linear node asks of a set: noise below `margin` but for the allowed probability, or a noise limit."""
+    """Demands of a linear node on a set: noise below `margin` but for the allowed probability, or a noise limit."""
 
     node: Linear
     norms: Norms
@@ -49,8 +49,10 @@ def choose_exact(
     approximate: Mapping[str, float],
     candidates: Sequence[ParameterSet],
 ) -> ExactChoice:
-    """Raises:
-    NoParameterSetError: names the layer that asks for most, what it needs and the nearest set.
+    """Chooses the exact program's set.
+
+    Raises:
+        NoParameterSetError: names the layer that asks for most, what it needs and the nearest set.
     """
     sets = sorted((p for p in candidates if p.kind == "exact"), key=bootstrap_cost)
     demands = _demands(exact, approximate)
@@ -78,7 +80,7 @@ def choose_widened(
     candidates: Sequence[ParameterSet],
     winner: bool = False,
 ) -> tuple[ExactGraph, Graph, ExactChoice]:
-    """A graph that takes bits from accumulators which no look-up resolves, of the ways and under the set for which that costs least.
+    """Returns a graph that takes bits from accumulators which no look-up resolves, of the ways and under the set for which that costs least.
 
     Large weights are read in parts, which takes more look-ups, where there is no room for the noise under whole ones.
 
@@ -136,7 +138,8 @@ def _widened_output(
     approximate: Mapping[str, float],
     winner: bool,
 ) -> float:
-    """The output's unit. NoParameterSetError where a look-up sees more noise than was foreseen, of terms that turned out equal, or than its limit."""
+    """Returns the output's unit. NoParameterSetError where a look-up sees more noise than was foreseen, of terms that turned out equal, or than its
+    limit."""
     margin = np.full(graph.wire_count, math.inf)
     limited = np.zeros(graph.wire_count, dtype=bool)
     for lookup in graph.lookups:
@@ -168,14 +171,14 @@ def _widened_output(
 def _nearest(
     sets: Sequence[ParameterSet], demands: Sequence[_Demand], p_fail_log2: float
 ) -> tuple[ParameterSet, _Demand]:
-    """The set that falls short least, and the layer where it does so most."""
+    """Returns the set that falls short least, and the layer where it does so most."""
     worst = {p: max(demands, key=lambda demand: _shortfall(p, demand, p_fail_log2)) for p in sets}
     params = min(sets, key=lambda p: _shortfall(p, worst[p], p_fail_log2))
     return params, worst[params]
 
 
 def lookup_failure(params: ParameterSet, norms: Norms, margin: float) -> float:
-    """log2 of the probability that a look-up after this linear node sees another value."""
+    """Returns log2 of the probability that a look-up after this linear node sees another value."""
     return noise.p_fail_log2(margin, phase_noise(params, norms) ** 2, noise.lookup_offset(params))
 
 
@@ -194,7 +197,7 @@ def _serves(params: ParameterSet, demand: _Demand, p_fail_log2: float) -> bool:
 
 
 def _shortfall(params: ParameterSet, demand: _Demand, p_fail_log2: float) -> float:
-    """How many times more room a layer would have to have under a set: more margin, or a higher limit of noise; at most 1 when it serves.
+    """Returns how many times more room a layer would have to have under a set: more margin, or a higher limit of noise; at most 1 when it serves.
 
     Failure probabilities do not compare: of all sets that are far off they are 1.
     """
@@ -234,7 +237,7 @@ def _output_unit(exact: ExactGraph, params: ParameterSet, demands: list[_Demand]
 
 
 def _resolved(params: ParameterSet, demand: _Demand, p_fail_log2: float) -> str:
-    """The most values that a set tells apart at a layer's norm."""
+    """Returns the most values that a set tells apart at a layer's norm."""
 
     def tells_apart(values: int) -> bool:
         return lookup_failure(params, demand.norms, demand.margin * demand.values / values) <= p_fail_log2

@@ -16,7 +16,7 @@ from cloakwork.models.criteria.room import check_room
 from cloakwork.models.errors import NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.graph.merge_equal import merge_equal
-from cloakwork.models.passes.quantise_weights import Plan, plan_scales
+from cloakwork.models.passes.quantise_weights import WeightPlan, plan_scales
 from cloakwork.models.passes.row_scales import noise_behind
 from cloakwork.models.passes.statistics import Statistics
 from cloakwork.models.program.phase_noise import phase_noise, weight_norms
@@ -77,12 +77,12 @@ class _Quantised:
         self._graph, self._limits, self._least_bits, self._stats = graph, limits, least_bits, stats
         self._most_error = most_error
         self._least_error = math.inf
-        self._hopeless: Plan | None = None
+        self._hopeless: WeightPlan | None = None
         self._nearest: tuple[float, str, str] | None = None  # of whose coarsest layer the largest weight has most steps
         self._overflow: tuple[float, PrecisionOverflowError] | None = None  # of the set with least noise of its own
 
     def under(self, params: ParameterSet) -> Attempt | None:
-        """None where it does not fit, or is foreseen to be no better than what fitted before."""
+        """Returns None where it does not fit, or is foreseen to be no better than what fitted before."""
         try:
             plan = plan_scales(self._graph, params, self._limits, self._least_bits, self._stats)
             largest, layer = plan.coarsest() or (math.inf, "")
@@ -126,7 +126,7 @@ def least_error(
     least_bits: int,
     candidates: Sequence[ParameterSet],
 ) -> tuple[Graph, Statistics]:
-    """The variant of a graph of which least error is foreseen, under a set of middling cost; the first where that says nothing."""
+    """Returns the variant of a graph of which least error is foreseen, under a set of middling cost; the first where that says nothing."""
     if len(variants) == 1 or not candidates:
         return variants[0]
     for params in sorted(candidates, key=bootstrap_cost)[len(candidates) // 2 :]:
@@ -151,8 +151,8 @@ def approximate_sets(candidates: Sequence[ParameterSet]) -> list[ParameterSet]:
     return [params for params in candidates if params.kind in ("approximate", "exact")]
 
 
-def _within_noise(plan: Plan, least_bits: int) -> Graph:
-    """Quantised weights whose noise, counted after rounding, is within the limit; rounding may have made rows equal."""
+def _within_noise(plan: WeightPlan, least_bits: int) -> Graph:
+    """Returns quantised weights whose noise, counted after rounding, is within the limit; rounding may have made rows equal."""
     limits = plan.limits
     for share in _SHARES:
         if share < 1:

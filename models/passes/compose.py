@@ -11,7 +11,7 @@ from cloakwork.models.graph.ir import ZERO_WIRE, Linear
 
 
 def composed(node: Linear, sources: list[Linear]) -> tuple[Linear, Indices]:
-    """node after sources, and the wire (from the node's first) that each of its rows has in the result.
+    """Returns node after sources, and the wire (from the node's first) that each of its rows has in the result.
 
     Rows that read the same wires become rows of one position, as those of a convolution are.
     """
@@ -39,7 +39,7 @@ def composed(node: Linear, sources: list[Linear]) -> tuple[Linear, Indices]:
 
 
 def _merged(gather: Indices, weights: Reals) -> tuple[Indices, Reals]:
-    """Every wire at most once in a row, in ascending order, weights added; zeros last, rows as wide as the widest."""
+    """Returns every wire at most once in a row, in ascending order, weights added; zeros last, rows as wide as the widest."""
     order = np.argsort(gather, axis=1, kind="stable")
     gather, weights = np.take_along_axis(gather, order, axis=1), np.take_along_axis(weights, order, axis=1)
     fresh = np.ones(gather.shape, dtype=bool)
@@ -54,7 +54,7 @@ def _merged(gather: Indices, weights: Reals) -> tuple[Indices, Reals]:
 
 
 def _compact(names: Indices, sums: Reals, used: np.ndarray) -> tuple[Indices, Reals]:
-    """Used columns of every row first. Args: sums [rows, K] or [rows, R, K]."""
+    """Returns used columns of every row first. Args: sums [rows, K] or [rows, R, K]."""
     width = max(1, int(used.sum(axis=1).max()))
     order = np.argsort(~used, axis=1, kind="stable")[:, :width]
     kept = np.take_along_axis(used, order, axis=1)
@@ -65,7 +65,7 @@ def _compact(names: Indices, sums: Reals, used: np.ndarray) -> tuple[Indices, Re
 
 
 def _grouped(node: Linear, names: Indices, sums: Reals, bias: Reals) -> tuple[Linear, Indices]:
-    """Positions of as many rows as read the same wires; of one row when that differs."""
+    """Returns positions of as many rows as read the same wires; of one row when that differs."""
     windows, group = np.unique(names, axis=0, return_inverse=True)
     group = group.reshape(-1)
     counts = np.bincount(group, minlength=len(windows))

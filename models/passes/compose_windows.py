@@ -20,7 +20,7 @@ _MOST_READ = 1 << 25  # wires, repeated ones counted, that are looked at
 
 
 def composed_windows(node: Linear, sources: list[Linear], most_weights: int) -> Linear | None:
-    """The node after its sources, with its own wires; None when that takes more multiplications than `most_weights`."""
+    """Returns the node after its sources, with its own wires; None when that takes more multiplications than `most_weights`."""
     windows = _Windows.of(node, sources)
     if windows is None:
         return None
@@ -61,8 +61,8 @@ def composed_windows(node: Linear, sources: list[Linear], most_weights: int) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Windows:
-    """What the columns of a node read: wires [P, W], where in them the window of each column begins [P, K], and which row of weights that is [P, K]
-    of factors [kinds, width]. Columns that read rows of one position of a source share a window."""
+    """Windows that the columns of a node read: wires [P, W], where in them the window of each column begins [P, K], and which row of weights that
+    is [P, K] of factors [kinds, width]. Columns that read rows of one position of a source share a window."""
 
     read: Indices
     start: Indices
@@ -72,7 +72,7 @@ class _Windows:
 
     @classmethod
     def of(cls, node: Linear, sources: list[Linear]) -> _Windows | None:
-        """Wires of no source lie behind the windows, and read nothing of what follows them. None where there is too much to read."""
+        """Returns wires of no source lie behind the windows, and read nothing of what follows them. None where there is too much to read."""
         width = max(source.weights.shape[2] for source in sources)
         rank, leads = _ranked(source_positions(node, sources))
         behind, alone = width * (int(rank.max()) + 1), rank < 0
@@ -100,7 +100,7 @@ class _Windows:
 
 
 def _ranked(numbers: Indices) -> tuple[Indices, NDArray[np.bool_]]:
-    """[P, K]: the rank of a number among the different ones of its line, -1 of -1; and whether it is the first of its equals there."""
+    """Returns [P, K]: the rank of a number among the different ones of its line, -1 of -1; and whether it is the first of its equals there."""
     order = np.argsort(numbers, axis=1, kind="stable")
     ordered = np.take_along_axis(numbers, order, axis=1)
     fresh = np.ones(numbers.shape, dtype=bool)
@@ -112,7 +112,8 @@ def _ranked(numbers: Indices) -> tuple[Indices, NDArray[np.bool_]]:
 
 
 def _distinct_rows(keys: Indices) -> tuple[Indices, Indices]:
-    """The first of every kind of rows, in ascending order of what they hold, and of which kind each is; long rows are compared by their bytes."""
+    """Returns the first of every kind of rows, in ascending order of what they hold, and of which kind each is; long rows are compared by their
+    bytes."""
     known: dict[bytes, int] = {}
     kind = np.array([known.setdefault(row.tobytes(), len(known)) for row in keys])
     _, first = np.unique(kind, return_index=True)
@@ -123,7 +124,7 @@ def _distinct_rows(keys: Indices) -> tuple[Indices, Indices]:
 
 
 def _distinct(read: Indices) -> tuple[Indices, Indices]:
-    """Every wire of a row once, in ascending order, and the place [P, columns] of each column among them."""
+    """Returns every wire of a row once, in ascending order, and the place [P, columns] of each column among them."""
     order = np.argsort(read, axis=1, kind="stable")
     ordered = np.take_along_axis(read, order, axis=1)
     fresh = np.ones(read.shape, dtype=bool)

@@ -7,16 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
-from cloakwork.models.graph.lookup_parts import Part, part_origin
+from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
+from cloakwork.models.graph.lookup_parts import LookupRole, part_origin
 from cloakwork.models.graph.signs import circle, highest_bits
-from cloakwork.models.passes.digit_search import SLOTS, DigitPlan, DigitTables, Kind, Reading
+from cloakwork.models.passes.digit_search import SLOTS, DigitPlan, DigitTables, Reading, ReadingKind
 
 
 def search_digits(
-    builder: GraphBuilder, rows: Sequence[Row], tables: Sequence[DigitTables], step: Reals, facts: Facts, name: str
+    builder: GraphBuilder,
+    rows: Sequence[Row],
+    tables: Sequence[DigitTables],
+    step: Reals,
+    facts: WireEncoding,
+    name: str,
 ) -> tuple[list[Indices], Reals]:
-    """Look-ups of one plan: what is to be added up for each row [rows] each, and constants [rows].
+    """Returns look-ups of one plan: what is to be added up for each row [rows] each, and constants [rows].
 
     Args:
         rows: constants in integers.
@@ -32,14 +37,16 @@ def search_digits(
         index = builder.linear(scaled, circle(SLOTS), part)
         values = np.stack([each.subtracted[i] for each in tables])
         reach = float(np.abs(values).max())
-        taken = builder.search(index, _turned(values), _tolerance(reading.margin), Facts(unit, -reach, reach), part)
+        taken = builder.search(
+            index, _turned(values), _tolerance(reading.margin), WireEncoding(unit, -reach, reach), part
+        )
         left = [_less(row, wire) for row, wire in zip(left, taken.tolist(), strict=True)]
-        if plan.kinds[i] is Kind.DIGIT:
+        if plan.kinds[i] is ReadingKind.DIGIT:
             counted = np.stack([each.passed[i] for each in tables]) * step[:, None]
             found.append(builder.search(index, _turned(counted), _tolerance(reading.margin), facts, part))
         if i in plan.ranked:
             ranked = np.stack([each.ranks[len(ranks)] for each in tables])
-            turn = Facts(2.0**-plan.ranks, -float(ranked.max()), float(ranked.max()))
+            turn = WireEncoding(2.0**-plan.ranks, -float(ranked.max()), float(ranked.max()))
             ranks.append(builder.search(index, _turned(ranked), _tolerance(reading.margin), turn, part))
     if plan.ranks:
         left = _corrected(builder, left, tables, ranks, name)
@@ -50,11 +57,11 @@ def search_digits(
     return found, step / 2
 
 
-def _part_of(plan: DigitPlan, reading: int) -> Part:
+def _part_of(plan: DigitPlan, reading: int) -> LookupRole:
     """The last reading is the fine one; of two that count the other is coarse."""
-    if plan.kinds[reading] is Kind.CLAMP:
-        return Part.CLAMP
-    return Part.FINE if reading == len(plan.readings) - 1 else Part.COARSE
+    if plan.kinds[reading] is ReadingKind.CLAMP:
+        return LookupRole.CLAMP
+    return LookupRole.FINE if reading == len(plan.readings) - 1 else LookupRole.COARSE
 
 
 def _tolerance(margin: float) -> float:
@@ -89,8 +96,8 @@ def _corrected(
         else Row({wire: factor * weight for wire, weight in row.weights.items()}, row.constant * scale - each.count)
         for i, (row, each) in enumerate(zip(rows, tables, strict=True))
     ]
-    part = part_origin(name, Part.CORRECTION, "ranks")
+    part = part_origin(name, LookupRole.CORRECTION, "ranks")
     index = builder.linear(sums, circle(half), part)
     values = np.broadcast_to(np.repeat([0.5, -0.5], half), (len(rows), 2 * half))
-    eps = builder.search(index, values, plan.rank_margin * 2 * half, Facts(2.0**-plan.bits, -0.5, 0.5), part)
+    eps = builder.search(index, values, plan.rank_margin * 2 * half, WireEncoding(2.0**-plan.bits, -0.5, 0.5), part)
     return [Row({**row.weights, e: -1}, row.constant - 0.5) for row, e in zip(rows, eps.tolist(), strict=True)]

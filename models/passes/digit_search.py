@@ -43,7 +43,7 @@ _SAME_HEIGHT: Final = 1e-9
 
 @dataclass(frozen=True)
 class Reading:
-    """How a residual is read: `factor` times its phase.
+    """A reading of a residual: `factor` times its phase.
 
     Attributes:
         margin: phase by which what is read may be wrong.
@@ -58,16 +58,16 @@ class Reading:
         return (self.factor & -self.factor).bit_length() - 1
 
     def reach(self, bits: int) -> float:
-        """By how much what a slot stands for may differ from its centre, in integers of 2^-bits of the torus."""
+        """Returns by how much what a slot stands for may differ from its centre, in integers of 2^-bits of the torus."""
         return (self.margin + 0.25 / SLOTS) * 2.0**bits / self.factor
 
     def slot(self, bits: int) -> float:
-        """Integers between two slots."""
+        """Returns integers between two slots."""
         return 2.0**bits / (2 * SLOTS * self.factor)
 
 
-class Kind(Enum):
-    """What a reading is for: a digit counts thresholds, beside what is subtracted."""
+class ReadingKind(Enum):
+    """The kind of a reading: a digit counts thresholds, beside what is subtracted."""
 
     CLAMP = "clamp"
     DIGIT = "digit"
@@ -75,7 +75,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class DigitPlan:
-    """What look-ups of all elements of a kind have in common.
+    """The plan that look-ups of all elements of a kind share.
 
     Attributes:
         bits: integers are 2^-bits of the torus apart.
@@ -86,7 +86,7 @@ class DigitPlan:
 
     bits: int
     readings: tuple[Reading, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ReadingKind, ...]
     ranks: int
     rank_margin: float
     place: int
@@ -95,13 +95,13 @@ class DigitPlan:
 
     @property
     def lookups(self) -> int:
-        digits = sum(kind is Kind.DIGIT for kind in self.kinds)
+        digits = sum(kind is ReadingKind.DIGIT for kind in self.kinds)
         return len(self.readings) + digits + len(self.ranked) + (self.ranks > 0) + self.sign.lookups
 
 
 @dataclass(frozen=True, eq=False)
 class DigitTables:
-    """Of an element: for each reading its centre, and for each slot what is subtracted from A and how many thresholds that stands for.
+    """Tables of an element: for each reading its centre, and for each slot what is subtracted from A and how many thresholds that stands for.
 
     Attributes:
         subtracted, passed: [readings, SLOTS]; nothing is passed by clamps.
@@ -118,7 +118,7 @@ class DigitTables:
 
 
 class Noise:
-    """What a set leaves room for in a sum of some variance, as part of the torus."""
+    """Room for noise that a set leaves in a sum of some variance, as a fraction of the torus."""
 
     def __init__(self, params: ParameterSet, variance: float, p_fail_log2: float) -> None:
         self.params, self.variance, self.p_fail_log2 = params, variance, p_fail_log2
@@ -139,7 +139,7 @@ class Noise:
         return self._found[factor, subtracted]
 
     def reading(self, bits: int, low: float, high: float, subtracted: int, place: int) -> Reading | None:
-        """The finest of what lies in [low, high], beside multiples of 2^-place; None where half of the circle has no room for it."""
+        """Returns the finest of what lies in [low, high], beside multiples of 2^-place; None where half of the circle has no room for it."""
         most = 2.0 ** (bits - 1) / max(high - low, 1.0)
         for exponent in range(math.floor(math.log2(most)) if most >= 1 else -1, -1, -1):
             for part in range(2 * _PARTS - 1, _PARTS - 1, -1):
@@ -153,7 +153,7 @@ class Noise:
 
 
 def digit_tables(steps: StepFunction, high: int, bits: int, room: Noise) -> DigitTables | None:
-    """The search for a step function of equal steps, with few look-ups; None where it has others, or noise leaves no room.
+    """Returns the search for a step function of equal steps, with few look-ups; None where it has others, or noise leaves no room.
 
     Args:
         steps: of integers from `steps.low` to `high`, 2^-bits of the torus apart.
@@ -194,7 +194,7 @@ class _Search:
         return self.room.reading(self.bits, self.low, self.high, len(self.readings), self.place)
 
     def _ends(self, reading: Reading) -> tuple[Reals, Reals]:
-        """[SLOTS] each: the least and the greatest integer for which a slot may be read."""
+        """Returns [SLOTS] each: the least and the greatest integer for which a slot may be read."""
         reach, centre = reading.reach(self.bits), (self.low + self.high) / 2
         at = centre + (np.arange(SLOTS) - (SLOTS - 1) / 2) * reading.slot(self.bits)
         return np.clip(np.ceil(at - reach), self.low, self.high), np.clip(np.floor(at + reach), self.low, self.high)
@@ -206,7 +206,7 @@ class _Search:
         self.passed.append(passed)
 
     def _open_at_once(self, reading: Reading) -> int:
-        """The most thresholds that a reading does not decide."""
+        """Returns the most thresholds that a reading does not decide."""
         low, high = self._ends(reading)
         return int(self._open(low, high, self.thresholds).max())
 
@@ -228,7 +228,7 @@ class _Search:
         return True
 
     def _grouped(self, reading: Reading) -> DigitTables | None:
-        """A coarse reading before the fine one. Of some spacings of groups distances within one are alike."""
+        """Returns a coarse reading before the fine one. Of some spacings of groups distances within one are alike."""
         thresholds, count = self.thresholds, len(self.thresholds)
         low, high = self._ends(reading)
         first = np.searchsorted(thresholds, low, "right")  # that is open
@@ -274,7 +274,7 @@ class _Search:
         return None
 
     def _finished(self, ranked: tuple[Indices, Indices, int] | None, apart: bool) -> DigitTables | None:
-        """The last reading, and the comparison.
+        """Returns the last reading, and the comparison.
 
         Args:
             ranked: the rank of each coarse slot, the class of each threshold, and how many ranks.
@@ -308,17 +308,17 @@ class _Search:
         if sign is None:
             return None
         tables = np.stack([*before, subtracted])
-        kinds = [Kind.CLAMP] * (len(self.readings) + 1)
+        kinds = [ReadingKind.CLAMP] * (len(self.readings) + 1)
         if ranked is not None:
-            kinds[self.outer - 1] = Kind.DIGIT
-        kinds[-1] = Kind.DIGIT
+            kinds[self.outer - 1] = ReadingKind.DIGIT
+        kinds[-1] = ReadingKind.DIGIT
         alone = (self.outer - 1, len(self.readings)) if apart and count else ()
         plan = DigitPlan(self.bits, (*self.readings, reading), tuple(kinds), *found, place, alone, sign)
         centres = (*self.centres, (self.low + self.high) / 2)
         return DigitTables(plan, centres, tables, np.stack([*self.passed, passed]), ranks, count)
 
     def _sign(self, farthest: float, place: int) -> SignPlan | None:
-        """Of what is less than `farthest` either way, beside multiples of 2^-place of the torus."""
+        """Returns the sign of what is less than `farthest` either way, beside multiples of 2^-place of the torus."""
         wide = math.ceil(math.log2(farthest + 1)) + 1
         if wide >= self.bits or self.bits - wide < place:
             return None
@@ -328,7 +328,7 @@ class _Search:
         return plan_highest_bits(wide, variance, self.room.params, self.room.p_fail_log2)
 
     def _rank_reading(self, count: int, place: int, farthest: float) -> tuple[int, float] | None:
-        """Bits of the circle for sums of two ranks, and the margin; beside them what is left of the residual disturbs."""
+        """Returns bits of the circle for sums of two ranks, and the margin; beside them what is left of the residual disturbs."""
         bits = _rank_bits(count)
         disturbed = farthest * 2.0 ** (place - self.bits - bits)
         margin = 2.0 ** -(bits + 1) - disturbed
@@ -337,7 +337,7 @@ class _Search:
 
 
 def _rank_bits(count: int) -> int:
-    """Of a circle for the sum of two ranks, of which half are below `count`."""
+    """Returns the rank bits of a circle for the sum of two ranks, of which half are below `count`."""
     return (2 * count - 1).bit_length() if count else 0
 
 

@@ -1,4 +1,4 @@
-"""What look-ups of an exact graph do with each integer that they may read: step functions, where they change and by how much (wide_lookups)."""
+"""Functions of an exact graph's look-ups on each integer that they may read: step functions, where they change and by how much (wide_lookups)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def refused(node: Lookup, bits: int, params: ParameterSet, why: str) -> NoParame
 
 
 class ElementSteps:
-    """Of the look-ups of a graph, by node and element. Args: params: for messages."""
+    """Steps of a graph's look-ups, by node and element. Args: params: for messages."""
 
     def __init__(self, exact: ExactGraph, params: ParameterSet) -> None:
         self._exact, self._graph, self._params = exact, exact.graph, params
@@ -36,7 +36,7 @@ class ElementSteps:
         self._steps: dict[tuple[int, ...], StepFunction] = {}
 
     def ends(self, node: Lookup, element: int) -> tuple[int, int]:
-        """The least and the largest integer that an element reads."""
+        """Returns the least and the largest integer that an element reads."""
         graph, wire = self._graph, int(node.gather[element])
         assert graph.lower is not None and graph.upper is not None
         step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
@@ -72,7 +72,7 @@ class ElementSteps:
         return self._steps[key]
 
     def few(self, node: Lookup, element: int) -> Indices | None:
-        """The integers that an element may read, where they are few."""
+        """Returns the integers that an element may read, where they are few."""
         return self.reached(int(node.gather[element]), self.bits(node, element))
 
     def _changes(self, node: Lookup, element: int, low: int, integers: Indices) -> StepFunction:
@@ -82,7 +82,7 @@ class ElementSteps:
         return StepFunction(low, float(phases[0]), thresholds, np.diff(phases)[changes])
 
     def results(self, node: Lookup, element: int, integers: Indices) -> Reals:
-        """Phases of an element's results for integers that it may read."""
+        """Computes phases of an element's results for integers that it may read."""
         assert self._graph.scale is not None
         step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
         x: Reals = integers.astype(np.float64) * step + origin
@@ -91,7 +91,7 @@ class ElementSteps:
         return phases
 
     def reached(self, wire: int, bits: int) -> Indices | None:
-        """The integers that a row can be, where they are few."""
+        """Returns the integers that a row can be, where they are few."""
         if wire not in self._rows_reached:
             node = self._graph.nodes[self._graph.owners()[wire]]
             assert isinstance(node, Linear)
@@ -120,7 +120,7 @@ class ElementSteps:
         return spans
 
     def _values(self, wire: int, unit: float) -> Indices | None:
-        """Of the input, or of a look-up's results, in units."""
+        """Returns the values of the input, or of a look-up's results, in units."""
         graph = self._graph
         assert graph.lower is not None and graph.upper is not None and graph.scale is not None
         node = graph.nodes[graph.owners()[wire]]

@@ -32,7 +32,7 @@ _WIDEST = 64.0  # factors stay within this of their median, either way
 
 
 def equalise_lookups(graph: Graph, stats: Statistics) -> tuple[Graph, Statistics]:
-    """The graph and what is known of it. Args: graph: with ranges (bound_ranges), levelled. Wires keep their numbers."""
+    """Returns the graph and what is known of it. Args: graph: with ranges (bound_ranges), levelled. Wires keep their numbers."""
     groups = _groups(graph)
     centre, factor = _centres(graph, groups), _factors(graph, groups, stats)
     for chosen in (centre, np.zeros_like(centre)):
@@ -75,7 +75,7 @@ def _shifted(node: Lookup, centre: Reals, factor: Reals) -> Lookup:
 
 
 def undone(node: Linear, centre: Reals, factor: Reals) -> Linear | None:
-    """The reader of moved and scaled wires. Positions with padding, which is zero and not the centre, get a bias of their own; None when that
+    """Returns the reader of moved and scaled wires. Positions with padding, which is zero and not the centre, get a bias of their own; None when that
     takes too many weights."""
     columns = np.ones((len(node.weights), node.gather.shape[1]))
     moved = np.zeros((len(node.gather), node.weights.shape[1]))
@@ -97,8 +97,8 @@ def undone(node: Linear, centre: Reals, factor: Reals) -> Linear | None:
 
 
 def _groups(graph: Graph) -> Indices:
-    """[wires + 1]: wires with the same number have the same centre and factor: those that one column of weights reads, and those that look-ups
-    make from one row; -1 for other wires than results of look-ups."""
+    """Returns [wires + 1]: wires with the same number have the same centre and factor: those that one column of weights reads, and those that
+    look-ups make from one row; -1 for other wires than results of look-ups."""
     elements, keys, origin = [], [], shared_rows(graph)
     count = sum(node.bias.size for node in graph.linears)
     made = np.zeros(graph.wire_count + 1, dtype=bool)
@@ -129,7 +129,7 @@ def _groups(graph: Graph) -> Indices:
 
 
 def shared_rows(graph: Graph) -> Indices:
-    """[wires]: a number for each row of weights, of which results at several positions come."""
+    """Returns [wires]: a number for each row of weights, of which results at several positions come."""
     result, count = np.zeros(graph.wire_count, dtype=np.int64), 0
     for node in graph.linears:
         rows = node.weights.shape[1]
@@ -139,7 +139,7 @@ def shared_rows(graph: Graph) -> Indices:
 
 
 def _centres(graph: Graph, groups: Indices) -> Reals:
-    """[wires + 1]: halfway between the values at the ends of the look-ups' ranges, the mean of a group."""
+    """Returns [wires + 1]: halfway between the values at the ends of the look-ups' ranges, the mean of a group."""
     assert graph.lower is not None and graph.upper is not None
     ends = np.zeros(graph.wire_count + 1)
     for node in graph.lookups:
@@ -160,7 +160,7 @@ def _mean_of_groups(values: Reals, groups: Indices) -> Reals:
 
 
 def _factors(graph: Graph, groups: Indices, stats: Statistics) -> Reals:
-    """[wires + 1]: (A / B)^(1/4) of each group, within bounds; 1 where a reader's weights are integers that should stay."""
+    """Returns [wires + 1]: (A / B)^(1/4) of each group, within bounds; 1 where a reader's weights are integers that should stay."""
     noise, rounding = np.zeros((2, graph.wire_count + 1))
     kept = np.zeros(graph.wire_count + 1, dtype=bool)
     assert graph.lower is not None and graph.upper is not None

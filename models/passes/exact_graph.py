@@ -1,4 +1,4 @@
-"""What the profile `exact` makes of a graph, and how it is asked to (exact_integers)."""
+"""The graph of the profile `exact`, and its options (exact_integers)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ExactOptions:
 
 @dataclass(frozen=True)
 class Accumulators:
-    """Of a linear node: how many values there are, and how far they lie apart; phases are fractions of the torus."""
+    """Accumulators of a linear node: how many values there are, and how far they lie apart; phases are fractions of the torus."""
 
     unit: float  # phase between values of the wires that it reads
     margin: float  # half of the phase between what its look-ups tell apart
@@ -67,7 +67,7 @@ class ExactGraph:
 
 
 def is_extreme(node: Lookup) -> bool:
-    """max(x, 0) of an extreme of two values, or that of one and a constant."""
+    """Whether a node is max(x, 0) of an extreme of two values, or that of one and a constant."""
     steps = [step for step in node.steps if step.operator != "Snap"]
     return len(steps) == 1 and (
         steps[0].operator == "Excess" or (steps[0].operator in ("Max", "Min") and len(steps[0].reads) == 1)
@@ -75,11 +75,11 @@ def is_extreme(node: Lookup) -> bool:
 
 
 def is_excess(node: Lookup) -> bool:
-    """ReLU of a model, or what makes a maximum of several in a pool: the excess over 0."""
+    """Whether a node is ReLU of a model, or what makes a maximum of several in a pool: the excess over 0."""
     return len(node.steps) == 1 and node.steps[0].operator == "Relu"
 
 
 def bounds_of(node: Lookup) -> Reals:
-    """[E]: of extremes with constants; 0 of others."""
+    """Returns [E]: of extremes with constants; 0 of others."""
     parameters = node.steps[-1].parameters if is_extreme(node) else ()
     return parameters[0][node.function] if parameters else np.zeros(len(node.function))

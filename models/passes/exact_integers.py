@@ -38,11 +38,13 @@ _LARGEST = 2**24  # values of an accumulator that are worth counting
 
 
 def exact_integers(graph: Graph, input_unit: float, options: ExactOptions, calibrated: bool) -> ExactGraph:
-    """Args:
-    graph: with ranges (bound_ranges).
-    input_unit: of the grid that the client rounds the input to.
-    calibrated: take the ranges of accumulators from calibration where they are narrower; values outside wrap. Those of approximate layers
-        always are.
+    """Converts a graph to integers.
+
+    Args:
+        graph: with ranges (bound_ranges).
+        input_unit: of the grid that the client rounds the input to.
+        calibrated: take the ranges of accumulators from calibration where they are narrower; values outside wrap. Those of approximate layers
+            always are.
     """
     return next(in_units(graph, input_unit, options, calibrated, [options.finer]))
 
@@ -50,7 +52,7 @@ def exact_integers(graph: Graph, input_unit: float, options: ExactOptions, calib
 def in_units(
     graph: Graph, input_unit: float, options: ExactOptions, calibrated: bool, finer: Sequence[int | None]
 ) -> Iterator[ExactGraph]:
-    """The same integers in units so much finer, each as `ExactOptions.finer`, without repetitions."""
+    """Yields the same integers in units so much finer, each as `ExactOptions.finer`, without repetitions."""
     made = _Exact(graph, input_unit, options, calibrated)
     integers = made.run()
     seen: set[bytes] = set()
@@ -181,7 +183,7 @@ class _Exact:
         return result
 
     def _unit_behind(self, node: Linear) -> float | None:
-        """The grid of the look-ups that read a node, where they are rounded to one."""
+        """Returns the grid of the look-ups that read a node, where they are rounded to one."""
         first, last = node.first_wire, node.first_wire + node.size
         for position, reader in enumerate(self.source.nodes):
             if isinstance(reader, Lookup) and bool(((reader.gather >= first) & (reader.gather < last)).any()):
@@ -189,7 +191,7 @@ class _Exact:
         return None
 
     def _one_grid_per_column(self, node: Linear) -> tuple[Linear, Reals]:
-        """Blocks split until all positions of one read the same grids: the node, and the step of each column [G, K]."""
+        """Returns blocks split until all positions of one read the same grids: the node, and the step of each column [G, K]."""
         steps = np.where(node.gather >= 0, self.grid.step[node.gather], 0.0)
         columns = np.zeros((len(node.weights), steps.shape[1]))
         np.maximum.at(columns, node.block, steps)
@@ -233,7 +235,7 @@ class _Exact:
     # --- look-ups ---
 
     def _lookup(self, position: int, node: Lookup) -> Lookup:
-        """The look-up on snapped accumulators, its results on a grid through zero."""
+        """Returns the look-up on snapped accumulators, its results on a grid through zero."""
         if is_gate(node):
             step = self.grid.step[node.gather]
             offset, opens = self.offsets[node.gather] * step, self.opens[node.gather] * step
@@ -293,7 +295,7 @@ class _Exact:
         return bool((is_excess(node) or is_gate(node)) and exact)
 
     def _levels(self, node: Lookup, step: Reals, origin: Reals, results: tuple[Reals, Reals], unit: Reals) -> float:
-        """How many steps of the grid results reach over, or how many of them can be where these are few."""
+        """Returns how many steps of the grid results reach over, or how many of them can be where these are few."""
         counts = []
         for element, wire in enumerate(node.gather.tolist()):
             sums = self.few.sums(wire)
@@ -310,7 +312,7 @@ class _Exact:
         return float(max(counts)) - 1
 
     def _step_of_choices(self, node: Lookup, step: Reals, origin: Reals) -> Reals | None:
-        """[E]: of which the few constants are multiples that a comparison chooses from; None for other functions, and other constants."""
+        """Returns [E]: of which the few constants are multiples that a comparison chooses from; None for other functions, and other constants."""
         if not any(each.operator in COMPARISONS for each in node.steps):
             return None
         found = np.ones(len(node.gather))
@@ -335,7 +337,7 @@ class _Exact:
                 self.few.values[own] = np.unique(np.rint(y / self.grid.step[own]).astype(np.int64))
 
     def _slots(self, node: Lookup) -> tuple[Reals, Reals, int | None]:
-        """Step and origin of what a look-up tells apart; the number of values of a rounded accumulator."""
+        """Returns step and origin of what a look-up tells apart; the number of values of a rounded accumulator."""
         step, origin = self.grid.step[node.gather].copy(), self.grid.origin[node.gather].copy()
         low, high = self.low[node.gather], self.high[node.gather]
         count = int((high - low).max()) + 1
@@ -353,7 +355,7 @@ class _Exact:
         return any(self.source.nodes[i].origin in self.options.approximate for i in read)
 
     def _results(self, node: Lookup, step: Reals, origin: Reals, low: Reals, high: Reals) -> tuple[Reals, Reals]:
-        """Least and largest result for every value of the accumulators."""
+        """Returns least and largest result for every value of the accumulators."""
         keys = np.stack([node.function.astype(np.float64), step, origin, low, high], axis=1)
         keys = np.concatenate(
             [keys, np.stack([self.grid.step[node.gather], self.grid.origin[node.gather]], axis=1)], axis=1
@@ -374,7 +376,7 @@ class _Exact:
         return least[index.reshape(-1)], most[index.reshape(-1)]
 
     def _activation_unit(self, position: int) -> float:
-        """One grid for all look-ups that are added up with this one, from what calibration saw of them."""
+        """Returns one grid for all look-ups that are added up with this one, from what calibration saw of them."""
         assert self.source.lower is not None and self.source.upper is not None
         members = [
             node
@@ -387,13 +389,13 @@ class _Exact:
 
 
 def _one_step(real: Reals, rounded: Reals) -> Reals:
-    """[G, R]: the same for all rows: of integers already their step, else that of the coarsest. Args: real: [G, R, K]; rounded: [G, R]."""
+    """Returns [G, R]: the same for all rows: of integers already their step, else that of the coarsest. Args: real: [G, R, K]; rounded: [G, R]."""
     together = float(row_steps(real.reshape(1, 1, -1))[0, 0])
     return np.full_like(rounded, together if together > 0 else rounded.max())
 
 
 def _groups(graph: Graph) -> list[int]:
-    """A number for each node: sources and the linear nodes that read them share one, and so do all linear nodes of the output."""
+    """Returns a number for each node: sources and the linear nodes that read them share one, and so do all linear nodes of the output."""
     parent = list(range(len(graph.nodes)))
 
     def root(i: int) -> int:

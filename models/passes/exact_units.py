@@ -50,7 +50,7 @@ class Integers:
 
 
 def with_units(integers: Integers, options: ExactOptions) -> ExactGraph:
-    """CompileError where outputs that are to be compared have different scales."""
+    """Raises CompileError where outputs that are to be compared have different scales."""
     return _Units(integers, options).run()
 
 
@@ -81,7 +81,7 @@ class _Units:
         return self._phases(graph, [limit[group] for group in self.group], count)
 
     def _allowed(self, node: Linear, count: int, is_last: bool) -> float:
-        """How much of the torus so many values may take."""
+        """Returns how much of the torus a number of values may take."""
         if is_last:
             return 2 * OUTPUT_LIMIT
         if node.origin in self.options.approximate:
@@ -89,8 +89,8 @@ class _Units:
         return _WIDE_RANGE if self.options.finer is not None and count > _WIDE else _LOOKUP_RANGE
 
     def _whole(self, graph: Graph, group: int, limit: float, count: Mapping[int, int]) -> float:
-        """A power of two, but for what is decrypted only, or read by approximate look-ups; finer where there is little noise, and wide sums are
-        read."""
+        """Returns a power of two, but for what is decrypted only, or read by approximate look-ups; finer where there is little noise, and wide sums
+        are read."""
         members = [node for number, node in zip(self.group, graph.nodes, strict=True) if number == group]
         linears = [node for node in members if isinstance(node, Linear)]
         if not self.options.compared and all(self._is_free(graph, node) for node in linears):
@@ -111,7 +111,7 @@ class _Units:
 
     @cached_property
     def _parts(self) -> int:
-        """Of what is one unit elsewhere: an excess beside its operands is put together of halves, one of such of quarters."""
+        """The parts of what is one unit elsewhere: an excess beside its operands is put together of halves, one of such of quarters."""
         halvings = np.zeros(len(self.source.nodes), dtype=np.int64)
         owner = self.source.owners()
         for i, node in enumerate(self.nodes):
@@ -123,7 +123,7 @@ class _Units:
         return 1 << int(halvings.max()) if self.options.whole and not self.options.apart else 1
 
     def _spread(self, graph: Graph) -> float:
-        """The largest difference of two outputs, in their one step."""
+        """Returns the largest difference of two outputs, in their one step."""
         own = graph.output.reshape(-1)
         constant = self.high[own] == self.low[own]
         if not constant.all():
@@ -148,7 +148,7 @@ class _Units:
         return min(most, float(largest.max()))
 
     def _phases(self, graph: Graph, unit: list[float], count: dict[int, int]) -> ExactGraph:
-        """Scale and offset of every wire; rows with fewer values than others of their group are multiplied to fill the range."""
+        """Returns scale and offset of every wire; rows with fewer values than others of their group are multiplied to fill the range."""
         scale, offset, lower, upper = np.zeros((4, graph.wire_count))
         nodes: list[Node] = []
         layers: dict[int, Accumulators] = {}
@@ -172,7 +172,7 @@ class _Units:
         return ExactGraph(done, layers)
 
     def _filling(self, graph: Graph, node: Linear, unit: float, last: bool) -> tuple[np.ndarray, np.ndarray]:
-        """[G, R]: by how much each row's integers are multiplied, and how many of its values look the same to its look-ups."""
+        """Returns [G, R]: by how much each row's integers are multiplied, and how many of its values look the same to its look-ups."""
         own, ones = wires(node), np.ones(node.bias.shape, dtype=np.int64)
         if last:
             return self._parts * ones, ones

@@ -50,7 +50,7 @@ def _folded(node: Linear, scale: Reals, offset: Reals, source: np.ndarray) -> Li
 
 
 def _as_linear(node: Lookup, source: Indices, scale: Reals, offset: Reals) -> Linear:
-    """A row for each number, on what the first of a chain of affine look-ups reads."""
+    """Returns a row for each number, on what the first of a chain of affine look-ups reads."""
     distinct, block = np.unique(np.stack([scale, offset], axis=1), axis=0, return_inverse=True)
     return Linear(
         node.first_wire,

@@ -16,7 +16,7 @@ from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node, identi
 
 
 def fold_normalisation(graph: Graph) -> Graph:
-    """In one sweep: nodes are replaced where they stand, and later ones read through the renaming."""
+    """Folds normalisation in one sweep: nodes are replaced where they stand, and later ones read through the renaming."""
     owner, counts = graph.owners(), reader_counts(graph)
     renaming = identity_renaming(graph)
     nodes: dict[int, Node] = {}
@@ -36,7 +36,7 @@ def fold_normalisation(graph: Graph) -> Graph:
 
 
 def _fold(source: Node | None, lookup: Node) -> Linear | None:
-    """The linear node with the look-up in it, when that is affine and reads every wire of the node exactly once."""
+    """Returns the linear node with the look-up in it, when that is affine and reads every wire of the node exactly once."""
     factors = affine_of(lookup)
     if factors is None or not isinstance(source, Linear) or not isinstance(lookup, Lookup):
         return None

@@ -31,7 +31,7 @@ def fuse_functions(graph: Graph) -> Graph:
 
 
 class _Plan:
-    """What becomes of each wire: [wires + 1] of bool.
+    """The plan for each wire: [wires + 1] of bool.
 
     Attributes:
         needed: computed at all, and read by what is left.
@@ -67,19 +67,19 @@ class _Plan:
         return needed, fused
 
     def _varying(self, node: Node, needed: np.ndarray) -> Indices:
-        """Wires of a node that are needed and no constants."""
+        """Returns wires of a node that are needed and no constants."""
         own: Indices = np.flatnonzero(needed[wires(node)]) + node.first_wire
         varying: Indices = own[self.functions.source[own] != CONSTANT]
         return varying
 
     def programs(self, own: Indices) -> Iterator[WirePrograms]:
-        """Programs of wires of one node, pattern by pattern."""
+        """Yields programs of wires of one node, pattern by pattern."""
         pattern = self.functions.own_pattern[own]
         for number in np.unique(pattern).tolist():
             yield WirePrograms(self.functions, own[pattern == number])
 
     def _bases(self, own: Indices) -> Indices:
-        """What the programs of wires of one node begin at."""
+        """Returns what the programs of wires of one node begin at."""
         pattern = self.functions.own_pattern[own]
         plain = np.array([not self.functions.has_rows(number) for number in pattern.tolist()], dtype=bool)
         parts = [program.base for program in self.programs(own[~plain])]
@@ -93,7 +93,7 @@ class _Plan:
         return result
 
     def _read_as_they_are(self, node: Node, own: Indices) -> Indices:
-        """What wires of a node that is left read."""
+        """Returns what wires of a node that is left read."""
         if isinstance(node, Product):
             linear = self.functions.is_linear[own]
             return np.concatenate(
@@ -122,7 +122,7 @@ class _Plan:
 
 
 def _distinct_by_source(source: Indices, wire: Indices) -> Indices:
-    """[largest source + 1]: how many different wires each has."""
+    """Returns [largest source + 1]: how many different wires each has."""
     pairs = np.unique(np.stack([source, wire], axis=1), axis=0)
     counts: Indices = np.bincount(pairs[:, 0], minlength=int(source.max(initial=0)) + 1)
     return counts

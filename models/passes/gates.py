@@ -18,7 +18,7 @@ from cloakwork.models.graph.steps import Step
 
 @dataclass(frozen=True, eq=False)
 class Opening:
-    """How many offsets of a gate each weight, and the bias, has beside what is chosen: [G, R, K] and [G, R]."""
+    """Counts of a gate's offsets that each weight, and the bias, has beside what is chosen: [G, R, K] and [G, R]."""
 
     weights: Reals
     bias: Reals
@@ -30,7 +30,7 @@ def is_gate(node: Lookup) -> bool:
 
 
 def without_gates(node: Linear, offsets: Reals) -> tuple[Linear, Opening | None]:
-    """Rows without the multiples of their gates' offsets, and these. Args: offsets: [P R], 0 of rows that no gate reads.
+    """Returns rows without the multiples of their gates' offsets, and these. Args: offsets: [P R], 0 of rows that no gate reads.
 
     Raises:
         CompileError: values whose weights cannot be told from offsets, or too many blocks.
@@ -58,13 +58,14 @@ def without_gates(node: Linear, offsets: Reals) -> tuple[Linear, Opening | None]
 
 
 def apart_offset(span: Reals, bias: Reals) -> Reals:
-    """Offsets of gates whose bits are to be found again in weights and biases: powers of two. Args: in steps of the rows; span: 0 of others."""
+    """Returns offsets of gates whose bits are to be found again in weights and biases: powers of two. Args: in steps of the rows; span: 0 of
+    others."""
     beside = np.where(span > 0, 8 * (span + np.abs(bias)), 1.0)
     return np.where(span > 0, np.exp2(np.ceil(np.log2(beside))), 0.0)
 
 
 def with_offsets(node: Lookup, offset: Reals, opens: Reals, origin: Reals) -> Lookup:
-    """With the offsets that rows were given, [E] each. Args: opens: above which a gate is open, from the origin of the row."""
+    """Returns gates with the offsets that rows were given, [E] each. Args: opens: above which a gate is open, from the origin of the row."""
     keys = np.stack([node.function.astype(np.float64), offset, opens + origin], axis=1)
     distinct, function = np.unique(keys, axis=0, return_inverse=True)
     gate = Step("Gate", (distinct[:, 1].copy(), distinct[:, 2].copy(), np.full(len(distinct), np.inf)))

@@ -1,4 +1,4 @@
-"""Which values lie on a grid, value = step * integer + origin, and what a look-up does to a grid."""
+"""Grids of values, value = step * integer + origin, and the effect of a look-up on a grid."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Grids:
 
 
 def after_lookup(node: Lookup, before: Grids) -> Grids:
-    """Grids of a look-up's results for those of the numbers that it reads."""
+    """Returns grids of a look-up's results for those of the numbers that it reads."""
     found = [before]
     nowhere = Grids(np.zeros_like(before.step), np.zeros_like(before.origin))
     for step in node.steps:

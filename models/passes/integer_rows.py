@@ -23,12 +23,12 @@ _SAMPLED = 16  # columns that sort out most rows
 
 
 def holds_integers(node: Linear) -> bool:
-    """Weights that are integers already, as quantised training leaves them; a sum of two values is none that has to stay."""
+    """Whether weights are integers already, as quantised training leaves them; a sum of two values is none that has to stay."""
     return node.weights.shape[2] > 2 and bool((row_steps(node.weights) > 0).all())
 
 
 def row_steps(weights: Reals, most: int = LARGEST_WEIGHT) -> Reals:
-    """[G, R]: the largest step of which a row's weights [G, R, K] are multiples up to `most`; 0 where there is none."""
+    """Returns [G, R]: the largest step of which a row's weights [G, R, K] are multiples up to `most`; 0 where there is none."""
     rows = weights.reshape(-1, weights.shape[2])
     largest = np.abs(rows).max(axis=1)
     if most * rows.size <= _AT_ONCE:
@@ -48,7 +48,7 @@ def row_steps(weights: Reals, most: int = LARGEST_WEIGHT) -> Reals:
 
 
 def _row_steps_at_once(rows: Reals, largest: Reals, most: int) -> Reals:
-    """The same for few weights: all divisors together."""
+    """Returns the same for few weights: all divisors together."""
     candidates = largest / np.arange(1, most + 1)[:, None]  # [divisors, rows], the largest first
     ratio = rows / np.where(candidates > 0, candidates, 1.0)[..., None]
     fits = (np.abs(ratio - np.rint(ratio)).max(axis=2, initial=0.0) < _TOLERANCE) & (candidates > 0)
@@ -84,7 +84,8 @@ class RowNoise:
 def integer_scales(
     weights: Reals, half: Reals, end: float, source_limit: float, noise: RowNoise
 ) -> IntegerScales | None:
-    """Scales at which weights [G, R, K] stay integers and rows, relative to their ranges, have least noise; None when they are none, or too noisy.
+    """Returns scales at which weights [G, R, K] stay integers and rows, relative to their ranges, have least noise; None when they are none, or too
+    noisy.
 
     Args:
         half: [G, R], half ranges of the rows, and `end` the phase that they may reach; 0 of constants, which may have any scale.

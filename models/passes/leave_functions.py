@@ -20,7 +20,7 @@ from cloakwork.models.passes.wire_programs import WirePrograms
 
 
 def leave_functions(graph: Graph) -> Graph:
-    """Args: graph: as imported. Of several outputs each has functions of its own."""
+    """Moves functions at the end to the client. Args: graph: as imported. Of several outputs each has functions of its own."""
     functions = WireFunctions(graph)
     if not graph.outputs:
         left = _left(functions, graph.output)
@@ -37,7 +37,7 @@ def leave_functions(graph: Graph) -> Graph:
 
 
 def _left(functions: WireFunctions, wanted: Indices) -> tuple[Indices, Functions] | None:
-    """What the client gets for each wire of an output, and what it does with it; None where there is nothing to leave, or too much."""
+    """Returns what the client gets for each wire of an output, and what it does with it; None where there is nothing to leave, or too much."""
     output = np.unique(wanted.reshape(-1))
     varying = output[functions.source[output] != CONSTANT]
     is_source = functions.own_source[varying] == varying
@@ -71,7 +71,7 @@ def _left(functions: WireFunctions, wanted: Indices) -> tuple[Indices, Functions
 
 
 def _common_end(graph: Graph, wanted: Indices) -> tuple[Indices, Functions] | None:
-    """The same with the last look-ups that are one function of all numbers; None where these are affine, or none."""
+    """Returns the same with the last look-ups that are one function of all numbers; None where these are affine, or none."""
     owners, read, steps = graph.owners(), wanted, tuple[Step, ...]()
     while True:
         found = np.unique(owners[read])
@@ -92,7 +92,7 @@ def _common_end(graph: Graph, wanted: Indices) -> tuple[Indices, Functions] | No
 
 
 def _within_domain(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """A program that has values where noise carries a root's or logarithm's argument below 0, and no others elsewhere."""
+    """Returns a program with values where noise carries a root's or logarithm's argument below 0, and no others elsewhere."""
     if not is_chain(steps):
         ends = [_least_argument(step) for i, step in enumerate(steps) if step.reads == (i + 1,)]
         known = [end for end in ends if end is not None]
@@ -107,7 +107,7 @@ def _within_domain(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _least_argument(step: Step) -> float | None:
-    """Of functions that have one."""
+    """Returns the least argument of functions that have one."""
     if step.operator == "Log":
         return float(np.finfo(np.float32).tiny)
     roots = step.operator == "Pow" and bool((step.parameters[0] % 1 != 0).any())

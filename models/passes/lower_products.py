@@ -34,9 +34,11 @@ def has_choices(graph: Graph) -> bool:
 
 
 def lower_products(graph: Graph, gated: bool = False, samples: Reals | None = None) -> Graph:
-    """Args:
-    gated: choices by gates, of exact programs, and a name of its own for the excess of an extreme, which is not rounded there.
-    samples: [samples, ..] of the input, which say how large differences are.
+    """Replaces products by look-ups.
+
+    Args:
+        gated: choices by gates, of exact programs, and a name of its own for the excess of an extreme, which is not rounded there.
+        samples: [samples, ..] of the input, which say how large differences are.
     """
     if not any(isinstance(node, Product) for node in graph.nodes):
         return graph
@@ -55,7 +57,7 @@ class _Lowering:
         self._origin = ""
 
     def add(self, node: Node) -> None:
-        """Products keep their wires: their last node is a linear one with as many."""
+        """Adds products, which keep their wires: their last node is a linear one with as many."""
         if not isinstance(node, Product):
             self.nodes.append(node)
             return
@@ -80,7 +82,7 @@ class _Lowering:
         self._linear(parts, weights, node.first_wire)
 
     def _chosen(self, condition: Indices, x: Indices, y: Indices) -> Indices:
-        """x - y where the condition is 1, 0 where it is 0."""
+        """Returns x - y where the condition is 1, 0 where it is 0."""
         most = np.full(len(x), _MOST_DIFFERENCE)
         if self._values is not None:
             difference = np.abs(self._values[:, x] - self._values[:, y]).max(axis=0, initial=0.0)
@@ -91,7 +93,7 @@ class _Lowering:
         return self._lookup(self._weighted([x, y, condition], [1.0, -1.0, float(shown[0])]), gate)
 
     def _squares(self, x: Indices, y: Indices) -> tuple[Indices, Indices]:
-        """(x + y)^2 and (x - y)^2; equal pairs once."""
+        """Returns (x + y)^2 and (x - y)^2; equal pairs once."""
         pairs, index = np.unique(np.sort(np.stack([x, y], axis=1), axis=1), axis=0, return_inverse=True)
         index = index.reshape(-1)
         square = Step("Pow", (np.array([2.0]),))

@@ -17,7 +17,7 @@ from cloakwork.models.passes.weight_parts import PART
 
 
 def check_floor(exact: ExactGraph, params: ParameterSet, p_fail_log2: float, in_parts: bool) -> None:
-    """Each result counts as one look-up's, those of extremes and choices, which may pass sums on, as none.
+    """Checks the noise floor: each result counts as one look-up's, those of extremes and choices, which may pass sums on, as none.
 
     Args:
         exact: of whole units.
@@ -53,7 +53,7 @@ def check_floor(exact: ExactGraph, params: ParameterSet, p_fail_log2: float, in_
 
 
 def _brought(graph: Graph, params: ParameterSet) -> Reals:
-    """[wires + 1]: the least variance of each wire that rows read; the last is the zero wire's."""
+    """Returns [wires + 1]: the least variance of each wire that rows read; the last is the zero wire's."""
     assert graph.lower is not None and graph.upper is not None
     found = np.zeros(graph.wire_count + 1)
     for node in graph.nodes:
@@ -67,7 +67,7 @@ def _brought(graph: Graph, params: ParameterSet) -> Reals:
 
 
 def _variances(node: Linear, brought: Reals, in_parts: bool) -> tuple[Reals, Reals]:
-    """[rows] of all positions: variance, and norm of the weights."""
+    """Returns [rows] of all positions: variance, and norm of the weights."""
     weights = node.weights.astype(np.float64)
     squares = np.square(weights)
     norms = np.sqrt(squares.sum(axis=2))

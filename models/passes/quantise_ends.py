@@ -14,7 +14,7 @@ from cloakwork.models.passes.leave_functions import leave_functions
 
 
 def quantise_input(graph: Graph) -> tuple[Graph, Quantise | None]:
-    """The graph on values that the client has rounded; None when the model does not round its input, or not in one way."""
+    """Returns the graph on values that the client has rounded; None when the model does not round its input, or not in one way."""
     using = readers(graph, graph.input)
     if is_output(graph, graph.input) or not using:
         return graph, None
@@ -22,7 +22,7 @@ def quantise_input(graph: Graph) -> tuple[Graph, Quantise | None]:
 
 
 def without_quantiser(graph: Graph, using: list[Node]) -> tuple[Graph, Quantise | None]:
-    """The graph without the quantiser that all of these nodes are, which the client applies; None where they are not one."""
+    """Returns the graph without the quantiser that all of these nodes are, which the client applies; None where they are not one."""
     found = {uniform(node, "QuantizeLinear") for node in using}
     quantiser = found.pop()
     if found or quantiser is None:
@@ -33,7 +33,7 @@ def without_quantiser(graph: Graph, using: list[Node]) -> tuple[Graph, Quantise 
 
 
 def quantise_output(graph: Graph, exact: bool) -> tuple[Graph, Quantise | None]:
-    """The graph without the quantiser (and dequantiser) that its output comes from, and what the client does instead.
+    """Returns the graph without the quantiser (and dequantiser) that its output comes from, and what the client does instead.
 
     Other functions of single numbers at the end are left to the client too (leave_functions), as are the quantisers of several outputs and those
     that other functions come before or after. Where the client cannot have such a function, its quantiser stays with it in exact programs: on no
@@ -84,7 +84,7 @@ def _only_owner(graph: Graph, gather: np.ndarray) -> Node | None:
 
 
 def uniform(node: Node, operator: str) -> tuple[float, ...] | None:
-    """The parameters of a look-up that is this one step, as imported, with the same parameters for every number."""
+    """Returns the parameters of a look-up that is this one step, as imported, with the same parameters for every number."""
     if not isinstance(node, Lookup) or len(node.steps) != 1 or node.steps[0].operator != operator:
         return None
     used = [np.unique(parameter[node.function]) for parameter in node.steps[0].parameters]

@@ -45,7 +45,7 @@ _TRIES = 6  # at rows whose integers bring more noise than their limit
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class WeightPlan:
     """Scales under one parameter set, before any weight is rounded."""
 
     graph: Graph
@@ -61,8 +61,8 @@ class Plan:
     error: float  # variance of an output's error by noise and rounding, as far as rows that are rounded bring it
 
     def coarsest(self) -> tuple[float, str] | None:
-        """The largest weight in its integer steps, and name of the linear node where it is least. A row of one weight loses nothing, the scale
-        takes it; neither do integers that are kept. None when there are no others."""
+        """Returns the largest weight in its integer steps, and name of the linear node where it is least. A row of one weight loses nothing, the
+        scale takes it; neither do integers that are kept. None when there are no others."""
         found = []
         for i, node in enumerate(self.graph.nodes):
             if isinstance(node, Linear) and i not in self.given and node.gather.shape[1] > 1:
@@ -71,14 +71,14 @@ class Plan:
         return min(found, default=None)
 
     def _column_scales(self, position: int) -> Reals:
-        """[G, K] of a linear node; inf where a column reads nothing."""
+        """Returns [G, K] of a linear node; inf where a column reads nothing."""
         scales = np.full(len(self.graph.nodes) + 1, np.inf)  # the last one is that of no source
         for number, found in self.sources.items():
             scales[number] = found
         return np.asarray(scales[self.columns[position]])
 
     def integers(self) -> Graph:
-        """The graph with rounded weights."""
+        """Returns the graph with rounded weights."""
         graph, rows = self.graph, dict(self.rows)
         assert graph.lower is not None and graph.upper is not None
         scale, offset = np.zeros(graph.wire_count), np.zeros(graph.wire_count)
@@ -104,15 +104,17 @@ class Plan:
 
 def plan_scales(
     graph: Graph, params: ParameterSet, limits: NoiseLimits, least_bits: int, stats: Statistics | None = None
-) -> Plan:
-    """Args:
-    graph: with ranges (bound_ranges).
-    limits: noise that look-ups (and the client) may see, by the names of linear nodes.
-    least_bits: weights that would be rounded to less stay integers even where that leaves ranges half empty.
-    stats: of typical inputs, for this graph; None: ranges have to do.
+) -> WeightPlan:
+    """Plans the scales of weights.
+
+    Args:
+        graph: with ranges (bound_ranges).
+        limits: noise that look-ups (and the client) may see, by the names of linear nodes.
+        least_bits: weights that would be rounded to less stay integers even where that leaves ranges half empty.
+        stats: of typical inputs, for this graph; None: ranges have to do.
 
     Raises:
-        PrecisionOverflowError: the noise of the set is above the limits.
+            PrecisionOverflowError: the noise of the set is above the limits.
     """
     graph = _one_source_per_column(graph)
     stats = statistics(graph, None) if stats is None else stats
@@ -122,19 +124,19 @@ def plan_scales(
     chosen = choose_scales(graph, params, limits, stats, fixed, columns)
     sources = {**chosen.sources, **fixed}
     rows = {**chosen.rows, **{position: found.rows for position, (_, found) in given.items()}}
-    return Plan(graph, params, limits, stats, sources, columns, rows, given, chosen.error)
+    return WeightPlan(graph, params, limits, stats, sources, columns, rows, given, chosen.error)
 
 
 @dataclass(frozen=True, eq=False)
 class _Room:
-    """What rounded rows may bring: variance, and with what comes behind them no more than their look-ups keep free beyond their ranges."""
+    """Room for rounded rows: variance, and with what comes behind them no more than their look-ups keep free beyond their ranges."""
 
     variance: float
     behind: float
     half: Reals  # [G, R], half ranges; 0 where there is no look-up
 
     def too_noisy(self, bringing: Reals, scale: Reals, half: Reals) -> Reals:
-        """[rows]: factor for the scale of each row; 1 where it is well."""
+        """Returns [rows]: factor for the scale of each row; 1 where it is well."""
         factor = np.where(bringing > self.variance, 0.995 * np.sqrt(self.variance / np.maximum(bringing, 1e-300)), 1.0)
         deviation = np.sqrt(self.behind + bringing)
         left = LOOKUP_LIMIT - scale * half
@@ -151,8 +153,8 @@ def _room(graph: Graph, params: ParameterSet, limits: NoiseLimits, node: Linear)
 
 
 @dataclass(frozen=True, eq=False)
-class _Facts:
-    """Of blocks that are rounded together: scale and variance [blocks, K] of what the columns read, half ranges [blocks, R] of the rows."""
+class _BlockFacts:
+    """Facts of blocks that are rounded together: scale and variance [blocks, K] of what the columns read, half ranges [blocks, R] of the rows."""
 
     scale: Reals
     variance: Reals
@@ -181,7 +183,7 @@ class _Rounding:
         self._scale, self._variance, self._room = scale, variance, room
 
     def run(self, rows: Reals) -> tuple[Linear, Reals]:
-        """The node with integer weights and corrected biases, and its rows' scales [G, R], smaller where integers brought too much noise."""
+        """Returns the node with integer weights and corrected biases, and its rows' scales [G, R], smaller where integers brought too much noise."""
         node, rows = self._node, rows.copy()
         weights = np.zeros(node.weights.shape, dtype=np.int64)
         for group in self._stats.rounded_together(node):
@@ -192,14 +194,14 @@ class _Rounding:
             variance = np.stack([self._variance[alike].max(axis=0) for alike in together])
             half = np.stack([self._room.half[alike].max(axis=0) for alike in together])
             wanted = np.stack([rows[alike].min(axis=0) for alike in together])
-            found, scales = self._rounded(first, wanted, _Facts(scale, variance, half), group.compensation)
+            found, scales = self._rounded(first, wanted, _BlockFacts(scale, variance, half), group.compensation)
             for i, alike in enumerate(together):
                 weights[alike], rows[alike] = found[i], scales[i]
         bias = node.bias + self._lost(weights, rows)
         return replace(node, weights=weights, bias=bias), rows
 
     def _rounded(
-        self, blocks: Indices, rows: Reals, facts: _Facts, compensation: Compensation | None
+        self, blocks: Indices, rows: Reals, facts: _BlockFacts, compensation: Compensation | None
     ) -> tuple[Indices, Reals]:
         """Integers [blocks, R, K] and scales [blocks, R]."""
         shape = (len(blocks) * rows.shape[1], self._node.weights.shape[2])
@@ -220,7 +222,7 @@ class _Rounding:
         return result.reshape(len(blocks), rows.shape[1], -1), chosen.reshape(rows.shape)
 
     def _lost(self, weights: Indices, rows: Reals) -> Reals:
-        """[G, R]: what rounding takes from a row on average."""
+        """Returns [G, R]: what rounding takes from a row on average."""
         if self._stats.values is None:
             return np.zeros(rows.shape)
         mean, _ = self._stats.column_moments(self._graph, self._node)
@@ -235,7 +237,8 @@ def _nearest(node: Linear, rows: Reals, per_column: Reals) -> Indices:
 def _given_integers(
     graph: Graph, params: ParameterSet, limits: NoiseLimits, least_bits: int
 ) -> dict[int, tuple[int, IntegerScales]]:
-    """By position of a linear node that is the only reader of its only source: that source, and scales that keep its integers."""
+    """Returns the given integers by position of a linear node that is the only reader of its only source: that source, and scales that keep its
+    integers."""
     owner = graph.owners()
     sources = {
         i: source_nodes(graph, node.gather, owner) for i, node in enumerate(graph.nodes) if isinstance(node, Linear)
@@ -285,7 +288,7 @@ def _least_noise(graph: Graph, node: Linear, source: int, params: ParameterSet, 
 
 
 def weight_bits(node: Linear) -> int:
-    """Bits of the largest integer weight, sign included."""
+    """Returns bits of the largest integer weight, sign included."""
     return int(np.abs(node.weights).max()).bit_length() + 1
 
 
@@ -308,12 +311,12 @@ def row_bits(node: Linear) -> RowBits:
 
 
 def lookup_limit(noise_percent: float) -> float:
-    """Largest phase of a value at a look-up: a quarter turn less room for its noise."""
+    """Returns largest phase of a value at a look-up: a quarter turn less room for its noise."""
     return LOOKUP_LIMIT - GUARD * noise_percent / 100 / 2
 
 
 def column_sources(graph: Graph, node: Linear) -> Indices:
-    """[G, K]: the node that each column of each block reads, -1 where it reads zero alone."""
+    """Returns [G, K]: the node that each column of each block reads, -1 where it reads zero alone."""
     owner = graph.owners()[node.gather]
     result = np.full((len(node.weights), node.gather.shape[1]), -1, dtype=np.int64)
     np.maximum.at(result, node.block, owner)

@@ -17,7 +17,7 @@ from cloakwork.models.client_steps import Quantise
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.client_functions import Functions
-from cloakwork.models.graph.ir import Graph, Linear, Lookup, Part, places, wires
+from cloakwork.models.graph.ir import Graph, Linear, Lookup, NamedTensor, places, wires
 from cloakwork.models.graph.steps import Step, apply_steps, is_chain
 from cloakwork.models.passes.bound_ranges import interval, lookup_bounds
 
@@ -54,7 +54,7 @@ def quantised_ranges(graph: Graph, given: tuple[Reals, Reals], wanted: Quantise 
 
 
 def quantiser_bounds(graph: Graph, given: Quantise | None) -> tuple[Reals, Reals]:
-    """Least and largest values [numbers] of the one input. CompileError: the model has no quantiser at its input."""
+    """Returns least and largest values [numbers] of the one input. CompileError: the model has no quantiser at its input."""
     if given is None:
         raise CompileError(
             "samples: expected typical inputs [samples, ..], got none; only a model whose input goes into a QuantizeLinear node does without"
@@ -63,7 +63,7 @@ def quantiser_bounds(graph: Graph, given: Quantise | None) -> tuple[Reals, Reals
 
 
 def _output_windows(graph: Graph, wanted: Quantise | None) -> tuple[Reals, Reals]:
-    """[wires]: beyond what values of the output change nothing, because the client rounds them into a range; infinite for other wires."""
+    """Returns [wires]: beyond what values of the output change nothing, because the client rounds them into a range; infinite for other wires."""
     low, high = _client_windows(graph)
     if wanted is not None:
         low[:], high[:] = wanted.low, wanted.high
@@ -78,9 +78,9 @@ def _output_windows(graph: Graph, wanted: Quantise | None) -> tuple[Reals, Reals
 
 
 def _client_windows(graph: Graph) -> tuple[Reals, Reals]:
-    """[numbers of the output]: of functions that the client applies first, where they begin with a quantiser."""
+    """Returns [numbers of the output]: of functions that the client applies first, where they begin with a quantiser."""
     low, high = np.full(graph.output.size, -np.inf), np.full(graph.output.size, np.inf)
-    parts = graph.outputs or (Part("", graph.output.shape, graph.client_steps),)
+    parts = graph.outputs or (NamedTensor("", graph.output.shape, graph.client_steps),)
     for part, place in zip(parts, places(parts), strict=True):
         first = part.client_steps[0] if part.client_steps else None
         if not isinstance(first, Functions):
@@ -95,7 +95,7 @@ def _client_windows(graph: Graph) -> tuple[Reals, Reals]:
 
 
 def _grid_of(quantiser: Step) -> tuple[float, float, float, float]:
-    """Scale, zero point and ends of a quantiser with one function."""
+    """Returns scale, zero point and ends of a quantiser with one function."""
     first, *rest = (float(parameter[0]) for parameter in quantiser.parameters)
     if quantiser.operator == "Requantize":
         first /= rest.pop(0)
@@ -104,7 +104,7 @@ def _grid_of(quantiser: Step) -> tuple[float, float, float, float]:
 
 
 def _windowed(graph: Graph, node: Linear, low: Reals, high: Reals) -> tuple[Reals, Reals]:
-    """Interval bounds [P, R] cut to where the look-ups that read the node change."""
+    """Returns interval bounds [P, R] cut to where the look-ups that read the node change."""
     readers = [lookup for lookup in graph.lookups if bool(np.isin(lookup.gather, np.arange(*_span(node))).any())]
     if not readers or is_output(graph, node):
         return low, high
@@ -125,7 +125,7 @@ def _span(node: Linear) -> tuple[int, int]:
 
 
 def _window(lookup: Lookup, function: np.ndarray, low: Reals, high: Reals) -> tuple[Reals, Reals]:
-    """The smallest interval outside of which the look-up is constant; all of it without a quantiser."""
+    """Returns the smallest interval outside of which the look-up is constant; all of it without a quantiser."""
     if not any(step.operator in QUANTISERS for step in lookup.steps):
         return low, high  # the differences of a max-pool, say
     least, most = np.empty_like(low), np.empty_like(high)

@@ -14,7 +14,7 @@ MOST_VALUES: Final = 1024
 
 
 def reachable_sums(terms: Sequence[tuple[int, Indices | None]]) -> Indices | None:
-    """All sums of one value of each term times its weight, in order; None where they are many, or a term's values are not known."""
+    """Returns all sums of one value of each term times its weight, in order; None where they are many, or a term's values are not known."""
     sums: Indices = np.zeros(1, dtype=np.int64)
     if are_many(np.array([len(values) - 1 for weight, values in terms if values is not None and weight])):
         return None
@@ -33,12 +33,12 @@ def are_many(spans: Reals | Indices) -> bool:
 
 
 def integers_between(low: float, high: float) -> Indices | None:
-    """None where they are many."""
+    """Returns None where they are many."""
     return np.arange(round(low), round(high) + 1) if high - low < MOST_VALUES else None
 
 
 class FewValues:
-    """Of the wires of a graph in the making.
+    """The few values of the wires of an unfinished graph.
 
     Args:
         low, high: of every wire, integers; they become known with `nodes`, of which rows are looked up.
@@ -50,7 +50,7 @@ class FewValues:
         self._sums: dict[int, Indices | None] = {}
 
     def sums(self, wire: int) -> Indices | None:
-        """The values that a row can have, where they are few."""
+        """Returns the values that a row can have, where they are few."""
         if wire not in self._sums:
             node = next(each for each in self._nodes if each.first_wire <= wire < each.first_wire + each.size)
             assert isinstance(node, Linear)

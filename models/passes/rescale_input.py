@@ -31,7 +31,7 @@ _LEAST_SHARE = 1 / 64  # of the median range, for columns that are constant
 
 @dataclass(frozen=True)
 class InputRanges:
-    """Where the ranges of columns, channels or inputs come from.
+    """The source of the ranges of columns, channels or inputs.
 
     Args:
         given: lowest and highest value, by number, in place of what samples show.
@@ -47,7 +47,7 @@ class InputRanges:
         return float(lowest), float(highest)
 
     def of_columns(self, low: Reals, high: Reals) -> tuple[Reals, Reals]:
-        """[columns] each, from what samples show where no range is given."""
+        """Returns [columns] each, from what samples show where no range is given."""
         low, high = self._seen(low, high)
         for column, ends in self.given.items():
             low[column], high[column] = ends
@@ -60,7 +60,7 @@ class InputRanges:
 
 
 def rescale_input(graph: Graph, samples: Reals, ranges: InputRanges) -> tuple[Graph, Rescale | None]:
-    """The graph on rescaled inputs, and the client's step; itself and None where the columns are alike.
+    """Returns the graph on rescaled inputs, and the client's step; itself and None where the columns are alike.
 
     Args:
         graph: levelled.
@@ -72,7 +72,7 @@ def rescale_input(graph: Graph, samples: Reals, ranges: InputRanges) -> tuple[Gr
 
 
 def column_rescale(samples: Reals, ranges: InputRanges) -> Rescale | None:
-    """To [-1, 1] for samples [samples, ..], column by column (channel by channel); None where they are alike and no range is given."""
+    """Rescales to [-1, 1] for samples [samples, ..], column by column (channel by channel); None where they are alike and no range is given."""
     values = _by_column(samples)
     low, high = values.min(axis=0), values.max(axis=0)
     known = (high > low) & ~_sparse(values, low, high)
@@ -89,14 +89,14 @@ def column_ranges(samples: Reals, ranges: InputRanges) -> dict[int, tuple[float,
 
 
 def _by_column(samples: Reals) -> Reals:
-    """[samples and positions, columns]."""
+    """Returns [samples and positions, columns]."""
     shape = samples.shape[1:]
     channels = samples.reshape(len(samples), shape[0], -1) if len(shape) > 1 else samples.reshape(len(samples), -1, 1)
     return np.asarray(np.moveaxis(channels, 1, -1).reshape(-1, channels.shape[1]))
 
 
 def rescale_of_range(low: float, high: float, shape: tuple[int, ...]) -> Rescale:
-    """To [-1, 1] for all numbers of an input alike, which are between low and high."""
+    """Rescales to [-1, 1] for all numbers of an input alike, which are between low and high."""
     return _rescale(*_with_room(np.array([low]), np.array([high])), shape)
 
 
@@ -127,7 +127,7 @@ def _rescale(low: Reals, high: Reals, shape: tuple[int, ...]) -> Rescale:
 
 
 def _sparse(values: Reals, low: Reals, high: Reals) -> np.ndarray:
-    """Columns of which most values are one of the ends: a pixel at the border, one category of many."""
+    """Returns columns of which most values are one of the ends: a pixel at the border, one category of many."""
     return np.asarray(((values == low).mean(axis=0) > _SPARSE) | ((values == high).mean(axis=0) > _SPARSE))
 
 
@@ -147,7 +147,7 @@ def _widened(values: Reals, low: Reals, high: Reals) -> tuple[Reals, Reals]:
 
 
 def on_rescaled(graph: Graph, steps: Sequence[Rescale], shapes: Sequence[tuple[int, ...]]) -> Graph:
-    """The graph on inputs after these steps. Args: shapes: of the parts of the input that they act on, one after the other.
+    """Returns the graph on inputs after these steps. Args: shapes: of the parts of the input that they act on, one after the other.
 
     Raises:
         CompileError: a linear node would need more weights than are worth keeping.
@@ -176,7 +176,8 @@ def on_rescaled(graph: Graph, steps: Sequence[Rescale], shapes: Sequence[tuple[i
 
 
 def _one_factor_per_column(node: Linear, factor: Reals) -> Linear | None:
-    """The node with its blocks split until all positions of one read a column with the same factor, but for padding; None: too many weights."""
+    """Returns the node with its blocks split until all positions of one read a column with the same factor, but for padding; None: too many
+    weights."""
     read = np.where(node.gather >= 0, factor[node.gather], 0.0)
     columns = np.zeros((len(node.weights), read.shape[1]))
     np.maximum.at(columns, node.block, read)

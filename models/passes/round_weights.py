@@ -27,14 +27,15 @@ def compensated(width: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Compensation:
-    """What the columns of a row have to do with each other: those that vary, in the order in which they are rounded, and U for them."""
+    """Correlation of a row's columns: those that vary, in the order in which they are rounded, and U for them."""
 
     order: Indices
     factor: Reals
 
     @classmethod
     def of(cls, values: Reals) -> Compensation | None:
-        """Args: values [samples, K], what the columns read. None where that says too little, or where there are too many columns."""
+        """Computes the compensation of rounding. Args: values [samples, K], what the columns read. None where that says too little, or where there
+        are too many columns."""
         if len(values) < _LEAST_SAMPLES or not compensated(values.shape[1]):
             return None
         spread = values.var(axis=0)
@@ -48,7 +49,7 @@ class Compensation:
 
 
 def rounded(weights: Reals, steps: Reals, compensation: Compensation | None) -> Indices:
-    """Integers [R, K], at most 8 bits each, for real weights [R, K] with the step [R, K] of an integer. None: to the nearest."""
+    """Rounds to integers [R, K], at most 8 bits each, for real weights [R, K] with the step [R, K] of an integer. None: to the nearest."""
     result = _nearest(weights / steps)
     if compensation is None:
         return result

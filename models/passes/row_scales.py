@@ -52,26 +52,26 @@ def source_room(source: int) -> float:
 
 
 def extent(graph: Graph, source: int) -> float:
-    """The largest magnitude of a node's values."""
+    """Returns the largest magnitude of a node's values."""
     assert graph.lower is not None and graph.upper is not None
     own = wires(graph.nodes[source])
     return max(float(np.abs(graph.lower[own]).max()), float(np.abs(graph.upper[own]).max()), SMALLEST_RANGE)
 
 
 def noise_behind(params: ParameterSet, output: bool) -> float:
-    """Variance that comes after a linear node: switching, or re-randomisation."""
+    """Returns variance that comes after a linear node: switching, or re-randomisation."""
     if output:
         return noise.rerandomisation_variance(params)
     return noise.keyswitch_variance(params) + noise.modulus_switch_variance(params)
 
 
 def noise_room(params: ParameterSet, noise_percent: float, output: bool) -> float:
-    """Variance that a linear node may bring: the limit less what comes after it. Negative when the set is too noisy."""
+    """Returns variance that a linear node may bring: the limit less what comes after it. Negative when the set is too noisy."""
     return (noise_percent / 200) ** 2 - noise_behind(params, output)
 
 
 def half_ranges(graph: Graph, node: Linear) -> Reals:
-    """[G, R]: half the range of a row's values, equal for all positions of a block; 0 of constants."""
+    """Returns [G, R]: half the range of a row's values, equal for all positions of a block; 0 of constants."""
     assert graph.lower is not None and graph.upper is not None
     half = (graph.upper[wires(node)] - graph.lower[wires(node)]) / 2
     result = np.zeros(node.bias.shape)
@@ -81,7 +81,7 @@ def half_ranges(graph: Graph, node: Linear) -> Reals:
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """What a row takes from one source: sum of squares and largest of its weights [G, R], sum of variances that are rounded against [G, 1]."""
+    """Contribution of one source to a row: sum of squares and largest of its weights [G, R], sum of variances that are rounded against [G, 1]."""
 
     squares: Reals
     largest: Reals
@@ -104,11 +104,11 @@ class _Reader:
     sources: Mapping[int, _Source]
 
     def row_scales(self, scale: _Tried, variance: Mapping[int, float]) -> Reals:
-        """[G, R]; 0 where there is no room."""
+        """Returns [G, R]; 0 where there is no room."""
         return self._row_scales(scale, self._arriving(scale, variance))
 
     def errors(self, scale: _Tried, variance: Mapping[int, float]) -> Reals:
-        """[T] (or a number), inf where there is no room."""
+        """Returns [T] (or a number), inf where there is no room."""
         arriving = self._arriving(scale, variance)
         rows = self._row_scales(scale, arriving)
         rounding = sum(np.square(scale[number]) * source.load / 12 for number, source in self.sources.items())
@@ -132,7 +132,7 @@ class _Reader:
         return np.asarray(np.where(np.isfinite(result), result, 1.0))  # constants: any scale does
 
     def _by_range(self, arriving: Reals) -> Reals:
-        """The largest S with S half + GUARD sqrt(behind + S^2 arriving) at most LOOKUP_LIMIT; of outputs S half at most OUTPUT_LIMIT."""
+        """Returns the largest S with S half + GUARD sqrt(behind + S^2 arriving) at most LOOKUP_LIMIT; of outputs S half at most OUTPUT_LIMIT."""
         if self.output:
             return np.asarray(OUTPUT_LIMIT / self.half)
         left = LOOKUP_LIMIT**2 - GUARD**2 * self.behind
@@ -145,7 +145,7 @@ class _Reader:
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """Of input and look-ups, and of rows [G, R], by position of their node; the variance of an output's error that they leave."""
+    """Scales of input and look-ups, and of rows [G, R], by position of their node; the variance of an output's error that they leave."""
 
     sources: dict[int, float]
     rows: dict[int, Reals]
@@ -160,13 +160,15 @@ def choose_scales(
     fixed: Mapping[int, float],
     columns: Mapping[int, Indices],
 ) -> Scales:
-    """Args:
-    limits: by the names of linear nodes.
-    fixed: scales of sources that are given already; their readers are left out.
-    columns: by position, the node [G, K] that each column of a linear node reads, -1 for none.
+    """Chooses the scales of rows.
+
+    Args:
+        limits: by the names of linear nodes.
+        fixed: scales of sources that are given already; their readers are left out.
+        columns: by position, the node [G, K] that each column of a linear node reads, -1 for none.
 
     Raises:
-        PrecisionOverflowError: no scale fits.
+            PrecisionOverflowError: no scale fits.
     """
     readers = {
         i: _reader(graph, node, params, limits, stats, columns[i])
@@ -202,7 +204,7 @@ def choose_scales(
 def _costs(
     reading: list[_Reader], scale: dict[int, float], variance: Mapping[int, float], number: int, tried: Reals
 ) -> Reals:
-    """[T]: error of all readers for every tried scale of one source."""
+    """Returns [T]: error of all readers for every tried scale of one source."""
     total = np.zeros(len(tried))
     for reader in reading:
         size = max(1, _NUMBERS_AT_ONCE // reader.half.size)

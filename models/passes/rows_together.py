@@ -18,7 +18,7 @@ _DENSE = 0.5  # part of the weights that are not zero, from which rows are bette
 
 
 def rows_together(node: Linear, sources: list[Linear]) -> tuple[Linear, Indices] | None:
-    """The node with a position for each combination of its sources' positions, and the wire (from the node's first) that each of its rows
+    """Returns the node with a position for each combination of its sources' positions, and the wire (from the node's first) that each of its rows
     has there; None where that is nothing new, or too much."""
     count, rows, width = len(node.gather), node.weights.shape[1], node.weights.shape[2]
     if rows > 1:
@@ -53,7 +53,7 @@ def is_dense(node: Linear) -> bool:
 
 
 def source_positions(node: Linear, sources: list[Linear]) -> Indices:
-    """[P, K]: a number for the position of a source that is read, -1 for what is no source's."""
+    """Returns [P, K]: a number for the position of a source that is read, -1 for what is no source's."""
     result, count = np.full(node.gather.shape, -1, dtype=np.int64), 0
     for source in sources:
         inside = (node.gather >= source.first_wire) & (node.gather < source.first_wire + source.size)

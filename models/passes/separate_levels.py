@@ -94,7 +94,7 @@ class _Builder:
         self.append(result)
 
     def from_linears(self, gather: Indices, origin: str) -> Indices:
-        """The same values from wires of linear nodes."""
+        """Returns the same values from wires of linear nodes."""
         other = self._owner[gather] < 0
         if not other.any():
             return gather
@@ -130,7 +130,8 @@ class _Builder:
 
 
 def _on_sources(node: Linear, sources: list[Linear]) -> tuple[Linear, Indices] | None:
-    """The node on what its sources read, and the wire (from the node's first) that each of its rows has there; None where bootstraps cost less."""
+    """Returns the node on what its sources read, and the wire (from the node's first) that each of its rows has there; None where bootstraps cost
+    less."""
     most = WEIGHTS_PER_BOOTSTRAP * _refreshed(node, sources)
     together = rows_together(node, sources)
     if together is not None:

@@ -15,7 +15,7 @@ from cloakwork.models.graph.shrink import shrunk
 
 
 def separate_outputs(graph: Graph) -> Graph:
-    """Args: graph: levelled (separate_levels)."""
+    """Separates outputs from what else reads them. Args: graph: levelled (separate_levels)."""
     of_output, of_lookups = (np.zeros(graph.wire_count + 1, dtype=bool) for _ in range(2))
     of_output[graph.output.reshape(-1)] = True
     for lookup in graph.lookups:

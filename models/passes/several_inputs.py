@@ -28,7 +28,8 @@ from cloakwork.models.passes.rescale_input import (
 
 
 def quantise_inputs(graph: Graph) -> tuple[Graph, Tensors]:
-    """The graph on inputs that the client has rounded where the model rounds them in one way, and the client's step. Args: graph: as imported."""
+    """Returns the graph on inputs that the client has rounded where the model rounds them in one way, and the client's step. Args: graph: as
+    imported."""
     found: list[tuple[Quantise, ...]] = []
     for place in places(graph.inputs):
         first, last = graph.input.first_wire + place.start, graph.input.first_wire + place.stop
@@ -61,7 +62,7 @@ class Rescaled:
 
 
 def input_bounds(step: Tensors) -> tuple[Reals, Reals]:
-    """Least and largest values of every number of the input, from quantisers. CompileError: an input has none."""
+    """Returns least and largest values of every number of the input, from quantisers. CompileError: an input has none."""
     without = [name for name, own in zip(step.names, step.steps, strict=True) if not own]
     if without:
         raise CompileError(
@@ -78,11 +79,13 @@ def input_bounds(step: Tensors) -> tuple[Reals, Reals]:
 def rescale_inputs(
     graph: Graph, step: Tensors, calibration: Calibration, samples: Reals | None, ranges: InputRanges
 ) -> Rescaled:
-    """Args:
-    graph: levelled.
-    step: with the quantisers of inputs.
-    samples: [samples, numbers], as the step gives them; None: the ranges that were observed of each input.
-    ranges: of inputs, by number.
+    """Rescales inputs to their ranges.
+
+    Args:
+        graph: levelled.
+        step: with the quantisers of inputs.
+        samples: [samples, numbers], as the step gives them; None: the ranges that were observed of each input.
+        ranges: of inputs, by number.
     """
     quantisers = [own[0] for own in step.steps if own]
     if len(quantisers) == len(step.steps):

@@ -1,4 +1,4 @@
-"""What typical inputs show of a graph beyond its ranges: moments of what linear nodes read, and how much every wire matters to the output.
+"""Statistics of a graph on typical inputs, beyond its ranges: moments of linear nodes' inputs, and the effect of each wire on the output.
 
 The quantiser weighs errors by them: an error e of wire w changes the output by about sensitivity[w] e (root mean square over outputs and
 samples), which is what a backward pass with random signs at the output estimates.
@@ -39,7 +39,8 @@ class Together:
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Of a bounded graph: `sensitivity` [wires], and `values` [samples, wires + 1] (the last is the zero wire) where samples were given."""
+    """Statistics of a bounded graph: `sensitivity` [wires], and `values` [samples, wires + 1] (the last is the zero wire) where samples were
+    given."""
 
     sensitivity: Reals
     values: NDArray[np.float32] | None
@@ -69,7 +70,7 @@ class Statistics:
         return [Together(tuple(found), self._compensation(node, np.concatenate(found))) for found in reading.values()]
 
     def _compensation(self, node: Linear, blocks: Indices) -> Compensation | None:
-        """By what the columns of some blocks read, over samples and positions."""
+        """Returns the compensation by what the columns of some blocks read, over samples and positions."""
         if self.values is None or not compensated(node.gather.shape[1]):
             return None
         gather = np.unique(node.gather[np.isin(node.block, blocks)], axis=0)
@@ -80,7 +81,8 @@ class Statistics:
         return Compensation.of(seen)
 
     def column_moments(self, graph: Graph, node: Linear) -> tuple[Reals, Reals]:
-        """Mean and variance [G, K] of what the columns of a node's blocks read, over samples and positions. The same node, the same answer."""
+        """Returns mean and variance [G, K] of what the columns of a node's blocks read, over samples and positions. The same node, the same
+        answer."""
         if node.first_wire not in self._moments:
             self._moments[node.first_wire] = self._column_moments(graph, node)
         return self._moments[node.first_wire]
@@ -106,7 +108,7 @@ class Statistics:
         return np.asarray(np.square(self.values.astype(np.float64)).mean(axis=0))
 
     def row_sensitivity(self, node: Linear) -> Reals:
-        """[G, R]: of all positions of a block together (root of the sum of squares)."""
+        """Returns [G, R]: of all positions of a block together (root of the sum of squares)."""
         square = np.square(self.sensitivity[wires(node)]).reshape(len(node.gather), -1)
         total = np.zeros(node.bias.shape)
         np.add.at(total, node.block, square)
@@ -114,10 +116,12 @@ class Statistics:
 
 
 def statistics(graph: Graph, samples: Reals | None) -> Statistics:
-    """Args:
-    graph: with ranges (bound_ranges).
-    samples: [samples, ..], typical inputs; None: values are taken as spread evenly over their ranges, and as important as their ranges
-        are narrow.
+    """Computes statistics of a graph.
+
+    Args:
+        graph: with ranges (bound_ranges).
+        samples: [samples, ..], typical inputs; None: values are taken as spread evenly over their ranges, and as important as their ranges
+            are narrow.
     """
     if samples is None:
         return Statistics(_by_ranges(graph), None)
@@ -135,14 +139,14 @@ def _by_ranges(graph: Graph) -> Reals:
 
 
 def _of_ranges(graph: Graph) -> tuple[Reals, Reals]:
-    """Means and mean squares [wires + 1] of values spread evenly."""
+    """Returns means and mean squares [wires + 1] of values spread evenly."""
     assert graph.lower is not None and graph.upper is not None
     low, high = np.append(graph.lower, 0.0), np.append(graph.upper, 0.0)
     return (low + high) / 2, (low**2 + low * high + high**2) / 3
 
 
 def output_weights(graph: Graph, values: Reals) -> Reals:
-    """[numbers]: how much an error of an output counts. Each of several outputs in units of its own spread; 1 where there is one.
+    """Returns [numbers]: how much an error of an output counts. Each of several outputs in units of its own spread; 1 where there is one.
 
     Args:
         values: of the outputs [samples, numbers].
@@ -155,7 +159,7 @@ def output_weights(graph: Graph, values: Reals) -> Reals:
 
 
 def _sensitivity(graph: Graph, values: Reals) -> Reals:
-    """[wires]: root mean square of the gradient of an output, by backward passes with random signs."""
+    """Returns [wires]: root mean square of the gradient of an output, by backward passes with random signs."""
     values = values[:_BACKWARD_SAMPLES]
     random = np.random.default_rng(_SEED)
     slope = {node.first_wire: slopes(graph, node, values).T for node in graph.lookups}
@@ -182,7 +186,7 @@ def _sensitivity(graph: Graph, values: Reals) -> Reals:
 
 
 class _Backward:
-    """From the gradient [wires + 1, samples] of a node's results to that of what it reads."""
+    """Backward propagation from the gradient [wires + 1, samples] of a node's results to that of its inputs."""
 
     def __init__(self, node: Linear | Lookup, slopes: Reals | None) -> None:
         """Args: slopes: [outputs, samples], of a look-up."""
@@ -215,13 +219,13 @@ class _Added:
         self._rows, self._starts = np.unique(rows.reshape(-1)[self._order], return_index=True)
 
     def to(self, total: Reals, added: Reals) -> None:
-        """Args: added: [.., samples]"""
+        """Adds to the gradient of wires. Args: added: [.., samples]"""
         flat = added.reshape(-1, added.shape[-1])
         total[self._rows] += np.add.reduceat(flat[self._order], self._starts, axis=0)
 
 
 def slopes(graph: Graph, node: Lookup, values: NDArray[Any]) -> Reals:
-    """[samples, outputs] of the functions of a look-up without shifts, over a little of their range. Args: values: [samples, wires + 1]."""
+    """Returns [samples, outputs] of the functions of a look-up without shifts, over a little of their range. Args: values: [samples, wires + 1]."""
     assert graph.lower is not None and graph.upper is not None
     step = np.maximum(_REACH * (graph.upper - graph.lower)[node.gather], 1e-12)
     x = values[:, node.gather]

@@ -25,7 +25,7 @@ class PhaseSum:
 
     @classmethod
     def of(cls, terms: Iterable[tuple[PhaseSum, float]]) -> PhaseSum:
-        """The terms times their weights, added up."""
+        """Returns the terms times their weights, added up."""
         weights: dict[int, float] = {}
         constant = 0.0
         for term, times in terms:
@@ -40,7 +40,7 @@ class PhaseSum:
         return all(weight == round(weight) for weight in self.weights.values())
 
     def row(self, constant: float) -> Row:
-        """With another constant."""
+        """Returns the row with another constant."""
         return Row({wire: round(weight) for wire, weight in self.weights.items()}, constant)
 
 
@@ -58,7 +58,7 @@ class StepFunction:
     heights: Reals
 
     def common_bits(self, bits: int) -> int:
-        """The most k below `bits` for which all thresholds leave the same rest modulo 2^k."""
+        """Returns the most k below `bits` for which all thresholds leave the same rest modulo 2^k."""
         apart = int(np.bitwise_or.reduce(self.thresholds - self.thresholds[0]))
         return min(bits - 1, (apart & -apart).bit_length() - 1 if apart else bits - 1)
 
@@ -86,7 +86,7 @@ def is_monotone(steps: Sequence[Step]) -> bool:
 
 
 def around_changes(function: Callable[[Indices], Reals], low: int, high: int) -> Indices:
-    """Integers on both sides of every change of a monotone function, and both ends, in order: by bisection."""
+    """Returns integers on both sides of every change of a monotone function, and both ends, in order: by bisection."""
     below, above = np.array([low]), np.array([high])
     found = [below, above]
     while len(below):
@@ -101,7 +101,7 @@ def around_changes(function: Callable[[Indices], Reals], low: int, high: int) ->
 
 
 def halves(constant: float) -> float:
-    """Whole or a half: wires of two values are half their distance from the middle."""
+    """Returns a whole or a half: wires of two values are half their distance from the middle."""
     return round(2 * constant) / 2
 
 
@@ -119,7 +119,8 @@ def roundest(below: Indices, up_to: Indices) -> Indices:
 
 
 def part_of(plan: SignPlan, steps: StepFunction, row: PhaseSum) -> StepPart:
-    """Half of the circle is enough: where the integer reaches beyond, the function there is that at its lowest end negated, around its middle."""
+    """Returns the part: half of the circle is enough: where the integer reaches beyond, the function there is that at its lowest end negated,
+    around its middle."""
     block = 1 << steps.common_bits(plan.bits)
     first = int(steps.thresholds[0])
     shift = first - -(-(first - steps.low) // block) * block

@@ -15,7 +15,7 @@ PART: Final = 16
 
 
 def large_weights(graph: Graph) -> frozenset[int]:
-    """Wires that accumulators read with weights of more than a part."""
+    """Returns wires that accumulators read with weights of more than a part."""
     found: set[int] = set()
     for node in graph.linears:
         if not is_output(graph, node):

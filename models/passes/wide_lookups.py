@@ -33,7 +33,7 @@ from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.criteria.slots import plan_contest, plan_highest_bits
 from cloakwork.models.errors import NoParameterSetError
 from cloakwork.models.graph.affine import is_output
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
 from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup
 from cloakwork.models.graph.signs import SignPlan, excess_parts, highest_bits
 from cloakwork.models.passes.digit_lookups import search_digits
@@ -60,7 +60,7 @@ _SPARSE: Final = 16  # integers of a range for each one that is read
 def widened(
     exact: ExactGraph, params: ParameterSet, p_fail_log2: float, winner: bool = False, in_parts: bool = False
 ) -> Graph:
-    """The graph with look-ups of few steps where one look-up is too noisy.
+    """Returns the graph with look-ups of few steps where one look-up is too noisy.
 
     Args:
         exact: of whole units; `compared` ones for a winner.
@@ -107,16 +107,16 @@ class _Widening:
         made = replace(made, inputs=graph.inputs, outputs=graph.outputs, unused=graph.unused)
         return replace(made, client_steps=graph.client_steps)
 
-    def _facts(self, old: Indices) -> Facts:
+    def _facts(self, old: Indices) -> WireEncoding:
         graph = self._graph
         assert graph.scale is not None and graph.offset is not None
         assert graph.lower is not None and graph.upper is not None
-        return Facts(graph.scale[old], graph.lower[old], graph.upper[old], graph.offset[old])
+        return WireEncoding(graph.scale[old], graph.lower[old], graph.upper[old], graph.offset[old])
 
     # --- rows ---
 
     def _row(self, wire: int) -> PhaseSum:
-        """What an old wire of a linear node adds up, without its bias; its sources are known by then."""
+        """Returns what an old wire of a linear node adds up, without its bias; its sources are known by then."""
         if wire not in self._rows:
             node = self._graph.nodes[self._graph.owners()[wire]]
             assert isinstance(node, Linear)
@@ -125,7 +125,7 @@ class _Widening:
         return self._rows[wire]
 
     def _sum(self, node: Linear, position: int, weights: Indices) -> PhaseSum:
-        """Of what a position of a node reads. NoParameterSetError for multiples that are not whole."""
+        """Returns the sum of what a position of a node reads. NoParameterSetError for multiples that are not whole."""
         total = PhaseSum.of(
             term
             for column in np.flatnonzero(weights).tolist()
@@ -138,7 +138,7 @@ class _Widening:
         return total
 
     def _variance(self, row: PhaseSum) -> float:
-        """Of a row, as part of the torus, before its look-up."""
+        """Returns the variance of a row, as part of the torus, before its look-up."""
         fresh, rotated = noise.fresh_variance(self._params), noise.blind_rotation_variance(self._params)
         inputs = self._graph.input.size
         return sum(weight**2 * (fresh if wire < inputs else rotated) for wire, weight in row.weights.items())
@@ -234,7 +234,7 @@ class _Widening:
         scale = self._graph.scale[old]
         tables = np.stack([part.table for _, part in parts]) / scale[:, None]
         reach = np.abs(tables).max(axis=1)
-        facts, rows = Facts(times * scale, -reach, reach), [part.row for _, part in parts]
+        facts, rows = WireEncoding(times * scale, -reach, reach), [part.row for _, part in parts]
         made = highest_bits(self._builder, rows, parts[0][1].plan, tables, facts, node.origin)
         for wire, new, (_, part) in zip(old.tolist(), made.tolist(), parts, strict=True):
             term = PhaseSum({new: 1}, times * part.constant)
@@ -255,7 +255,7 @@ class _Widening:
         integers = [row.row(halves(row.constant / unit)) for row in sums]
         tables = [found for _, found in searches]
         made, constant = search_digits(
-            self._builder, integers, tables, heights / scale, Facts(times * scale, -reach, reach), node.origin
+            self._builder, integers, tables, heights / scale, WireEncoding(times * scale, -reach, reach), node.origin
         )
         for number, (wire, each) in enumerate(zip(old.tolist(), steps, strict=True)):
             terms = [(PhaseSum({int(wires[number]): 1}), 1.0) for wires in made]
@@ -345,7 +345,7 @@ class _Widening:
     def _comparisons(
         self, steps: StepFunction, bits: int, variance: float, row: PhaseSum
     ) -> tuple[list[StepPart] | None, int]:
-        """A sign for each step, or one look-up of the highest bits; and how many look-ups that takes."""
+        """Returns a sign for each step, or one look-up of the highest bits; and how many look-ups that takes."""
         together, alone = (self._planned(bits, variance, kept) for kept in (bits - steps.common_bits(bits), 1))
         if alone is None or len(steps.thresholds) > MOST_STEPS:
             return None, 0
@@ -354,7 +354,7 @@ class _Widening:
         return [part_of(alone, each, row) for each in steps.single()], len(steps.thresholds) * alone.lookups
 
     def _digits(self, node: Lookup, element: int, variance: float) -> DigitTables | None:
-        """A search for the step that an element has passed, once for like rows."""
+        """Returns a search for the step that an element has passed, once for like rows."""
         bits, (low, high) = self._elements.bits(node, element), self._elements.ends(node, element)
         few = self._elements.few(node, element)
         if few is not None and len(few) * _SPARSE <= high - low:

@@ -32,7 +32,7 @@ _GROWS: Final = 1.0  # times that distance, which values in the room may lie out
 
 
 def widen_ranges(graph: Graph) -> Graph:
-    """The same graph where no range is too narrow. Args: graph: with ranges (bound_ranges), levelled. Those of inputs and outputs stay."""
+    """Returns the same graph where no range is too narrow. Args: graph: with ranges (bound_ranges), levelled. Those of inputs and outputs stay."""
     assert graph.lower is not None and graph.upper is not None
     lower, upper = graph.lower.copy(), graph.upper.copy()
     below, above = _nonsense(graph)
@@ -51,7 +51,7 @@ def widen_ranges(graph: Graph) -> Graph:
 
 
 def reach_far(graph: Graph, inputs: Reals, most: float) -> Graph:
-    """Ranges with room for what rows reach for inputs unlike the samples, all but a quarter of a width, which reads about as the end does.
+    """Widens ranges with room for what rows reach for inputs unlike the samples, all but a quarter of a width, which reads about as the end does.
 
     Args:
         graph: as `widen_ranges` takes it.
@@ -74,7 +74,7 @@ def reach_far(graph: Graph, inputs: Reals, most: float) -> Graph:
 
 
 def _extremes(graph: Graph, inputs: Reals) -> tuple[Reals, Reals]:
-    """Least and largest value [wires] for inputs [inputs, ..]."""
+    """Returns least and largest value [wires] for inputs [inputs, ..]."""
     low, high = np.full(graph.wire_count, np.inf), np.full(graph.wire_count, -np.inf)
     size = samples_at_once(graph)
     for start in range(0, len(inputs), size):
@@ -84,7 +84,8 @@ def _extremes(graph: Graph, inputs: Reals) -> tuple[Reals, Reals]:
 
 
 def _nonsense(graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """[wires]: whether a look-up makes nonsense of what lies a little below the range of a row, or above it, and room for that costs it little."""
+    """Returns [wires]: whether a look-up makes nonsense of what lies a little below the range of a row, or above it, and room for that costs it
+    little."""
     assert graph.lower is not None and graph.upper is not None
     reach = reachable(graph)
     below, above = np.zeros((2, graph.wire_count), dtype=bool)
@@ -113,7 +114,7 @@ def _is_nonsense(inside: Reals, true: Reals, moved: Reals) -> NDArray[np.bool_]:
 
 
 def _is_tame(inside: Reals, room: Reals) -> NDArray[np.bool_]:
-    """[look-ups]: whether values in the room are finite, and not much larger than the others."""
+    """Returns [look-ups]: whether values in the room are finite, and not much larger than the others."""
     least, most = inside.min(axis=0), inside.max(axis=0)
     grows = _GROWS * (most - least)
     return np.asarray(((room >= least - grows) & (room <= most + grows)).all(axis=0))

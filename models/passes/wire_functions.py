@@ -1,4 +1,4 @@
-"""Which wires of an imported graph are functions of one wire, and of which.
+"""Wires of an imported graph that are functions of one other wire.
 
 Every wire has a `source`: itself where it mixes several (or is the input), none where it is a constant, else the one wire that all of its operands
 are functions of. Read off in one sweep: operands with one source have it in common. That source is the last one on every way from the input
@@ -68,7 +68,7 @@ class WireFunctions:
     # --- what a wire reads ---
 
     def reads(self, wire: Indices) -> list[Indices]:
-        """Operands [wires] each of wires of one pattern; of a linear row those with weights that are no constants."""
+        """Returns operands [wires] each of wires of one pattern; of a linear row those with weights that are no constants."""
         node = self.graph.nodes[int(self.owner[wire[0]])]
         local = wire - node.first_wire
         if isinstance(node, Lookup):
@@ -80,7 +80,7 @@ class WireFunctions:
         return list(gather[:, self._varying_columns(node, int(local[0]))].T)
 
     def linear_row(self, wire: Indices) -> tuple[Reals, Reals]:
-        """Weights [wires, operands] on `reads` and the bias [wires], constants among the operands added to it."""
+        """Returns weights [wires, operands] on `reads` and the bias [wires], constants among the operands added to it."""
         node = self.graph.nodes[int(self.owner[wire[0]])]
         assert isinstance(node, Linear)
         position, row = np.divmod(wire - node.first_wire, node.weights.shape[1])
@@ -191,7 +191,7 @@ class WireFunctions:
             )
 
     def _common(self, source: Indices, own: Indices) -> Indices:
-        """The one source of each row [E, K], CONSTANT where there is none at all, itself where there are several."""
+        """Returns the one source of each row [E, K], CONSTANT where there is none at all, itself where there are several."""
         high = source.max(axis=1)
         low = np.where(source == CONSTANT, _HIGHEST, source).min(axis=1)
         return np.where((high == CONSTANT) | (high == low), high, own)

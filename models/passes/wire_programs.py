@@ -37,7 +37,7 @@ class WirePrograms:
         self._begin_at_linear_node()
 
     def atoms(self) -> list[Indices]:
-        """The wires [n] each that the last ones are linear combinations of, and which take a bootstrap: look-ups and products."""
+        """Returns the wires [n] each that the last ones are linear combinations of, and which take a bootstrap: look-ups and products."""
         functions, found, waiting = self._functions, [], [len(self._columns) - 1]
         seen = set(waiting)
         while waiting:
@@ -73,7 +73,7 @@ class WirePrograms:
         )
 
     def steps(self) -> tuple[tuple[Step, ...], Indices]:
-        """The steps, with one entry in their parameters for each distinct function, and the function [n] of each program."""
+        """Returns the steps, with one entry in their parameters for each distinct function, and the function [n] of each program."""
         parameters = [self._parameters(column) for column in self._columns]
         flat = np.concatenate([np.zeros((len(self.base), 1)), *parameters], axis=1)
         distinct, function = np.unique(flat, axis=0, return_inverse=True)
@@ -122,7 +122,7 @@ class WirePrograms:
     # --- steps ---
 
     def _parameters(self, column: _Column) -> Reals:
-        """[n, numbers] of what distinguishes the functions of a column."""
+        """Returns [n, numbers] of what distinguishes the functions of a column."""
         if column.wire is None:
             assert column.value is not None
             return column.value[:, None]
@@ -137,7 +137,7 @@ class WirePrograms:
         return np.stack([*added, bias], axis=1)
 
     def _operands(self, column: _Column) -> Sequence[int]:
-        """A sum reads every operand once; those that may change places are in order, so that what is equal is written the same."""
+        """Returns a sum reads every operand once; those that may change places are in order, so that what is equal is written the same."""
         node = None if column.wire is None else self._node(column.wire)
         if isinstance(node, Linear):
             return sorted(set(column.operands))
@@ -163,7 +163,7 @@ class WirePrograms:
 
 
 def _moved(steps: list[Step], back: int) -> list[Step]:
-    """Steps whose argument lies `back` results before the first, instead of one."""
+    """Returns steps whose argument lies `back` results before the first, instead of one."""
     return [
         Step(step.operator, step.parameters, tuple(q if q <= i else q + back - 1 for q in step.reads))
         for i, step in enumerate(steps)

@@ -1,4 +1,4 @@
-"""Which phases an answer may have: multiples of the program's unit and its noise, or any, shown no finer than its noise.
+"""Phases that an answer may have: multiples of the program's unit and its noise, or any, shown no finer than its noise.
 
 The unit is the server's word. What the client checks of it: that the noise that every answer of the set has leaves room for it, and that answers lie
 near its multiples. An answer of a program without a unit is rounded to a grid below the least noise that it can have: finer digits are noise, and
@@ -43,7 +43,7 @@ def least_unit(params: ParameterSet) -> float:
 
 
 def grid_step(params: ParameterSet, word_bits: int | None = None) -> float:
-    """A power of two, between a quarter and a half of the least deviation: rounding to it adds at most 2 % to the variance."""
+    """Returns a power of two, between a quarter and a half of the least deviation: rounding to it adds at most 2 % to the variance."""
     return 2.0 ** (math.floor(math.log2(least_deviation(params, word_bits))) - 1)
 
 

@@ -1,4 +1,4 @@
-"""In how few bits the answers of a program may be sent: rounding its words must not show beside the noise that they have anyway."""
+"""The fewest bits in which a program's answers may be sent: rounding of words must not show beside their noise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ ROUNDING_SHARE: Final = 1 / 256  # of an output's variance at most: 0.2 % of the
 
 
 def answer_bits(program: Program) -> int | None:
-    """log2 of the modulus that answers are switched to; None where full words are as small (linear models, whose answers have hardly any noise).
+    """Returns log2 of the modulus that answers are switched to; None where full words are as small (linear models, whose answers have hardly any
+    noise).
 
     The least b whose rounding has at most ROUNDING_SHARE of the variance of the noisiest output.
     """
@@ -22,7 +23,7 @@ def answer_bits(program: Program) -> int | None:
 
 
 def bits_beside(params: ParameterSet, variance: float) -> int | None:
-    """The same for a noisiest output of this variance."""
+    """Returns the same for a noisiest output of this variance."""
     allowed = ROUNDING_SHARE * variance
     for bits in range(1, min(wire_layout.MAX_WORD_BITS, 8 * word_bytes(params) - 1) + 1):
         if noise.word_rounding_variance(params, bits) <= allowed:

@@ -39,9 +39,11 @@ _OF_VECTORS: Final = (*TABLES, "Staircase")  # steps whose first parameter is a 
 
 
 def program_from_bytes(data: bytes) -> Program:
-    """Raises:
-    SerializationError: another kind of file, truncated, or altered.
-    KeyMismatchError: compiled for another version of its parameter set.
+    """Parses a program's file.
+
+    Raises:
+        SerializationError: another kind of file, truncated, or altered.
+        KeyMismatchError: compiled for another version of its parameter set.
     """
     header, arrays = _open(data)
     try:
@@ -53,7 +55,7 @@ def program_from_bytes(data: bytes) -> Program:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError, ArithmeticError) as error:
         line = " ".join(str(error).split())[:200]
         raise SerializationError(
-            f"program: expected the fields of version {VERSION}; the file is made up ({line})"
+            f"program: expected the fields of version {VERSION}; the file is not a valid program ({line})"
         ) from error
     return program
 
@@ -65,7 +67,7 @@ def save_program(path: PathLike, program: Program) -> None:
 
 
 def load_program(path: PathLike) -> Program:
-    """A compiled program from its file; errors as `program_from_bytes`."""
+    """Loads a compiled program from its file; errors as `program_from_bytes`."""
     return program_from_bytes(Path(path).read_bytes())
 
 
@@ -73,7 +75,7 @@ def load_program(path: PathLike) -> Program:
 
 
 def _open(data: bytes) -> tuple[dict[str, Any], memoryview]:
-    """Header and arrays after every check that needs no knowledge of the header's fields."""
+    """Returns header and arrays after every check that needs no knowledge of the header's fields."""
     if len(data) < PREFIX.size + _DIGEST_BYTES:
         raise SerializationError(
             f"program: expected at least {PREFIX.size + _DIGEST_BYTES} bytes, got {len(data)}; it is truncated"
@@ -90,13 +92,13 @@ def _open(data: bytes) -> tuple[dict[str, Any], memoryview]:
             "program: the checksum does not match; the bytes were altered or damaged, transfer the file again"
         )
     if length > len(data) - PREFIX.size - _DIGEST_BYTES:
-        raise SerializationError("program: its header is longer than the file; it is made up")
+        raise SerializationError("program: its header is longer than the file; the file is not a valid program")
     try:
         header = json.loads(data[PREFIX.size : PREFIX.size + length])
     except (ValueError, RecursionError) as error:
-        raise SerializationError("program: expected a header in JSON; the file is made up") from error
+        raise SerializationError("program: expected a header in JSON; the file is not a valid program") from error
     if not isinstance(header, dict):
-        raise SerializationError("program: expected a JSON object as header; the file is made up")
+        raise SerializationError("program: expected a JSON object as header; the file is not a valid program")
     return header, memoryview(data)[PREFIX.size + length : -_DIGEST_BYTES]
 
 
@@ -108,7 +110,7 @@ class ArrayReader:
         self._unread = len(data)
 
     def get(self, place: Any) -> NDArray[Any]:
-        """Integers as int64, others as float64; infinities, but no NaN."""
+        """Returns integers as int64, others as float64; infinities, but no NaN."""
         extents = [typed.integer(extent) for extent in typed.entries(place["shape"], _MOST_DIMENSIONS)]
         kind, offset = typed.text(place["type"]), typed.integer(place["offset"])
         if kind not in _TYPES:
@@ -179,7 +181,7 @@ def _node(description: dict[str, Any], arrays: ArrayReader) -> Node:
 
 
 def _step(step: dict[str, Any], arrays: ArrayReader) -> Step:
-    """A number for each function; a table has a vector for each."""
+    """Returns a number for each function; a table has a vector for each."""
     operator = typed.text(step["operator"])
     parameters = tuple(arrays.get(place) for place in typed.entries(step["parameters"], _MOST_STEPS))
     for i, parameter in enumerate(parameters):

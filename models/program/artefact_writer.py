@@ -90,6 +90,6 @@ def _describe(node: Node, writer: ArrayWriter) -> dict[str, Any]:
 
 
 def _describe_step(step: Step, writer: ArrayWriter) -> dict[str, Any]:
-    """What it reads only where that is not the result before it."""
+    """Returns what it reads only where that is not the result before it."""
     reads = {} if step.reads == (1,) else {"reads": list(step.reads)}
     return {"operator": step.operator, "parameters": [writer.add(p) for p in step.parameters], **reads}

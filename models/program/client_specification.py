@@ -1,4 +1,4 @@
-"""What the owner of the data needs to know of a compiled model: how to encrypt an input and how to read the result."""
+"""The client specification of a compiled model, for the owner of the data: how to encrypt an input and how to read the result."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.lanes import laid_in_lanes, taken_from_lanes
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
+from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models import fields as typed
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import (
@@ -109,7 +110,7 @@ class ClientSpecification:
         )
 
     def to_json(self) -> str:
-        """All that a client needs beside its key; holds no weights of the model."""
+        """Returns all that a client needs beside its key; holds no weights of the model."""
         tail = tail_to_fields(self.output_steps)
         fields = {
             "cloakwork_client": _VERSION,
@@ -130,9 +131,11 @@ class ClientSpecification:
 
     @classmethod
     def from_json(cls, text: str) -> ClientSpecification:
-        """Raises:
-        SerializationError: not such a specification, or of another version.
-        KeyMismatchError: made for another version of the parameter set.
+        """Parses a client specification.
+
+        Raises:
+            SerializationError: not such a specification, or of another version.
+            KeyMismatchError: made for another version of the parameter set.
         """
         try:
             check_text(text)
@@ -162,7 +165,7 @@ class ClientSpecification:
         return result.checked()
 
     def checked(self) -> ClientSpecification:
-        """The specification itself, when it is what `of` makes of a compiled program.
+        """Returns the specification itself, when it is what `of` makes of a compiled program.
 
         Raises:
             SerializationError: its numbers, shapes and steps do not fit each other.
@@ -219,18 +222,18 @@ class ClientSpecification:
 
     @cached_property
     def _tried(self) -> tuple[Reals, TableSizes]:
-        """What the input steps make of no samples, and how much it would be of one."""
+        """The result of the input steps on no samples, and its size for one."""
         none, sizes = no_samples(self.input_steps), TableSizes()
         with np.errstate(all="ignore"):
             first = np.zeros((0, *self.input_shape)) if none is None else none
             return run_on_no_samples(self.input_steps, first, sizes), sizes
 
     def check_size(self, x: Any) -> None:
-        """ShapeError for samples of which the input steps, which a stranger may have written, would make far more numbers than these have."""
+        """Raises ShapeError for samples of which the input steps, which a stranger may have written, would make far more numbers than these have."""
         self._tried[1].check(x)
 
     def inputs(self, x: Any, *, refuse: bool = False) -> Reals:
-        """Samples as the numbers [samples, *input_shape] that are encrypted; what every mode of `predict` starts from.
+        """Returns samples as the numbers [samples, *input_shape] that are encrypted; what every mode of `predict` starts from.
 
         Of a model of several inputs x is a dict of arrays by name, or a tuple of them in the model's order.
 
@@ -265,7 +268,7 @@ class ClientSpecification:
         return np.clip(array, low, high)
 
     def phases(self, x: Any, *, refuse: bool = False) -> Reals:
-        """`inputs` as fractions of the torus [samples, numbers]."""
+        """Returns `inputs` as fractions of the torus [samples, numbers]."""
         values = self.inputs(x, refuse=refuse)
         # Ends of the range may be beyond what is encrypted, by rounding.
         return np.clip(values.reshape(len(values), -1) * self.input_scale, -_MOST_PHASE, _MOST_PHASE)
@@ -281,22 +284,26 @@ class ClientSpecification:
         return self.encrypt_phases(_engine_key(key), self.phases(x))
 
     def encrypt_phases(self, key: ClientKey, phases: Reals) -> SeededPackedCiphertexts:
-        """[samples, numbers]; of sets with r lanes r samples to a row of ciphertexts, copies of the last one where it is not full."""
+        """Returns [samples, numbers]; of sets with r lanes r samples to a row of ciphertexts, copies of the last one where it is not full."""
         packed = key.encrypt_packed(laid_in_lanes(key.parameters, phases), encoding=Encoding.TORUS)
         return packed.with_purpose(self.program)
 
     def decrypt(
         self,
         key: SecretKey,
-        result: Ciphertexts | SwitchedCiphertexts,
-        until: Stage = "labels",
+        answer: Ciphertexts | SwitchedCiphertexts | bytes,
+        x: Any = None,
+        output: Stage = "labels",
+        *,
         samples: int | None = None,
     ) -> Any:
-        """The model's output, the final steps (softmax, arg-max) included: an array, of several outputs a dict of arrays by name.
+        """Decrypts the model's output, the final steps (softmax, arg-max) included: an array, of several outputs a dict of arrays by name.
 
         Args:
-            until: see `finish`.
-            samples: how many were encrypted, for sets of several lanes; None: all that the result has room for.
+            answer: of a server, or its bytes.
+            x: the samples that were encrypted, or
+            samples: how many they were, for sets of several lanes; None: all that the answer has room for.
+            output: see `finish`.
 
         Raises:
             ShapeError: of so many samples there would be another number of results.
@@ -304,12 +311,14 @@ class ClientSpecification:
             SerializationError: masks that no evaluation gives, of which decryption would show the secret key.
         """
         key = _engine_key(key)
-        check_purpose(result.purpose, self.program, "result", "decrypt it with the client specification of its model")
-        phases = AnswerGrid(parameter_set(self.parameters), self.output_unit).phases(key, result)
-        return self.output(taken_from_lanes(key.parameters, phases, samples), until)
+        answer = load_results(answer) if isinstance(answer, bytes) else answer
+        check_purpose(answer.purpose, self.program, "result", "decrypt it with the client specification of its model")
+        phases = AnswerGrid(parameter_set(self.parameters), self.output_unit).phases(key, answer)
+        samples = _count(x) if samples is None else samples
+        return self.output(taken_from_lanes(key.parameters, phases, samples), output)
 
     def output(self, phases: Reals, until: Stage = "labels") -> Any:
-        """Phases [samples, numbers] as the model's output [samples, ..]. ShapeError: the numbers are not this model's."""
+        """Returns phases [samples, numbers] as the model's output [samples, ..]. ShapeError: the numbers are not this model's."""
         if phases.ndim == 0 or phases.size != len(phases) * self.output_scale.size:
             raise ShapeError(
                 f"output: expected an array of shape ['samples', {self.output_scale.size}], got {list(phases.shape)}; it is of another model"
@@ -318,11 +327,17 @@ class ClientSpecification:
         return self.finish(shaped / self.output_scale + self.output_offset, until)
 
     def finish(self, values: Reals, until: Stage = "labels") -> Any:
-        """Values of the graph's output as the model's. Args: until: models of tables can stop at "scores" or "probabilities"."""
+        """Returns values of the graph's output as the model's. Args: until: models of tables can stop at "scores" or "probabilities"."""
         if self.output_unit > 0:
             multiples = np.rint((values - self.output_offset) * (self.output_scale / self.output_unit))
             values = multiples * (self.output_unit / self.output_scale) + self.output_offset
         return run_output_steps(self.output_steps, values, until)
+
+
+def _count(x: Any) -> int | None:
+    """Counts samples, of several inputs those of the first one."""
+    first = next(iter(x.values())) if isinstance(x, dict) else x[0] if isinstance(x, tuple) else x
+    return None if first is None else len(first)
 
 
 def _engine_key(key: SecretKey) -> ClientKey:
@@ -331,7 +346,7 @@ def _engine_key(key: SecretKey) -> ClientKey:
 
 
 def _check_parameters(name: str, digest: str) -> None:
-    """KeyMismatchError for a set that does not exist here, or has another row."""
+    """Raises KeyMismatchError for a set that does not exist here, or has another row."""
     try:
         found = parameter_digest(parameter_set(name)).hex()
     except ParameterError as error:
@@ -343,7 +358,7 @@ def _check_parameters(name: str, digest: str) -> None:
 
 
 def _brief(error: Exception) -> str:
-    """One line of bounded length: the text may quote the file."""
+    """Returns one line of bounded length: the text may quote the file."""
     line = " ".join(str(error).split())
     return f"the field {line[:200]} is missing" if isinstance(error, KeyError) else line[:200]
 

@@ -1,4 +1,4 @@
-"""What a compiled program consists of: all that its file holds, and from which everything else about it follows."""
+"""The content of a compiled program: all that its file holds, and from which everything else about it follows."""
 
 from __future__ import annotations
 

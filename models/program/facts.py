@@ -1,4 +1,4 @@
-"""What a program says of the model that it was made of: typed, and as the plain fields of files, reports and the service's answers.
+"""Facts of a program about the model that it was made of: typed, and as plain fields of files, reports and the service's answers.
 
 A field is written under its own name, or under the `key` of its metadata where files call it otherwise. Of files of other releases fields that are
 not known are kept (`Facts.others`); those that are known are refused where they are not of their kind.
@@ -17,6 +17,7 @@ Measure: TypeAlias = Literal[
     "agreement", "closeness", "cosine", "determination"
 ]  # the last: of grids, and earlier releases
 Told: TypeAlias = Literal["labels", "values", "cosines"]
+Tell: TypeAlias = Literal["scores", "labels"]
 Numbers: TypeAlias = Mapping[str, float]
 Counts: TypeAlias = Mapping[str, int]
 Texts: TypeAlias = tuple[str, ...]
@@ -31,7 +32,7 @@ AGREEMENT_FIELDS: Final = (
 
 @dataclass(frozen=True)
 class _Record:
-    """Written in the order of files; fields with a default may be missing, and are not written while they are None or empty."""
+    """A record, written in the order of files; fields with a default may be missing, and are not written while they are None or empty."""
 
     kind: ClassVar[str | None] = None  # written as a field of its own
 
@@ -53,13 +54,13 @@ class _Record:
 
     @classmethod
     def keys(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Fields by what files call them."""
+        """Returns fields by what files call them."""
         return {each.metadata.get("key", each.name): each for each in dataclasses.fields(cls)}
 
 
 @dataclass(frozen=True)
 class TreeFacts(_Record):
-    """Of an ensemble of trees. Failure probabilities: log2, of a sample, of the worst look-up and of decoding the worst output."""
+    """Facts of an ensemble of trees. Failure probabilities: log2, of a sample, of the worst look-up and of decoding the worst output."""
 
     kind: ClassVar[str | None] = "trees"
     trees: int
@@ -84,8 +85,8 @@ class TreeFacts(_Record):
 
 @dataclass(frozen=True)
 class GridFacts(_Record):
-    """Of the public grid with which clients compare features, or on which they say where theirs are. `measure`, `agreement` and `samples` say how the
-    trees on the grid agree with the original ones, between samples too; "closeness" as `verdict_of` of original/agreement.py."""
+    """Facts of the public grid with which clients compare features, or on which they say where theirs are. `measure`, `agreement` and `samples` say
+    how the trees on the grid agree with the original ones, between samples too; "closeness" as `verdict_of` of original/agreement.py."""
 
     bits: int
     points: int  # of all features
@@ -102,7 +103,7 @@ class GridFacts(_Record):
 
 @dataclass(frozen=True)
 class LinearFacts(_Record):
-    """Of a linear model without bootstraps."""
+    """Facts of a linear model without bootstraps."""
 
     kind: ClassVar[str | None] = "linear"
     features: int
@@ -117,7 +118,7 @@ class LinearFacts(_Record):
 
 @dataclass(frozen=True)
 class ExactFacts(_Record):
-    """Of a network with look-ups on integers; layers by the names of linear nodes."""
+    """Facts of a network with look-ups on integers; layers by the names of linear nodes."""
 
     p_fail_log2_limit: float = field(metadata={"key": "failure_log2_limit"})  # that was asked for of one look-up
     values: Counts  # of the accumulators of every layer
@@ -131,7 +132,7 @@ class ExactFacts(_Record):
 
 @dataclass(frozen=True)
 class VerdictFacts(_Record):
-    """On one output; see verdicts.Verdict."""
+    """The verdict on one output; see verdicts.Verdict."""
 
     measure: Measure
     value: float
@@ -140,7 +141,7 @@ class VerdictFacts(_Record):
 
 @dataclass(frozen=True)
 class CheckFacts(_Record):
-    """What the compiler's check of its own work found, on the worst output; see accuracy.Check and accuracy.Losses."""
+    """Results of the compiler's check of its own work, on the worst output; see accuracy.Check and accuracy.Losses."""
 
     measure: Measure
     value: float
@@ -158,8 +159,8 @@ class CheckFacts(_Record):
 
 @dataclass(frozen=True)
 class OriginalFacts(_Record):
-    """How the program answers as the user's own model: the share of labels; of values one less the error's share of their spread, of embeddings one
-    less the error of the cosines between pairs."""
+    """Agreement of the program with the user's own model: the share of labels; of values one less the error's share of their spread, of embeddings
+    one less the error of the cosines between pairs."""
 
     told: Told
     value: float
@@ -184,31 +185,31 @@ class Facts:
     exact: ExactFacts | None = None
     check: CheckFacts | None = None
     grid: GridFacts | None = None  # of trees
-    encrypted_argmax: bool = False  # the client decrypts labels and no scores
-    estimator: str | None = None  # class of cloakwork.training.estimators
+    tell: Tell = "scores"  # what the client decrypts
+    estimator: str | None = None  # class of cloakwork.estimators
     offset: float | None = None  # of an IsolationForest's scores
     original: OriginalFacts | None = None
     others: Mapping[str, Any] = field(default_factory=dict)  # plain values that another release wrote
 
     def to_fields(self) -> dict[str, Any]:
-        """For JSON, in the order of files; what is not known is left out."""
+        """Returns the fields for JSON, in the order of files; what is not known is left out."""
         found = dict(self.others)
         for model in (self.trees, self.linear, self.exact):
             found |= {} if model is None else model.to_fields()
         own = {
             "check": None if self.check is None else self.check.to_fields(),
-            "encrypted_argmax": self.encrypted_argmax or None,
             "estimator": self.estimator,
             "grid": None if self.grid is None else self.grid.to_fields(),
             "offset": self.offset,
             "original": None if self.original is None else self.original.to_fields(),
+            "tell": None if self.tell == "scores" else self.tell,
         }
         found |= {name: value for name, value in own.items() if value is not None}
         return dict(sorted(found.items()))
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Facts:
-        """ValueError where a field that is known is missing, or is not of its kind."""
+        """Raises ValueError where a field that is known is missing, or is not of its kind."""
         rest, kind = dict(fields), fields.get("kind")
         return cls(
             TreeFacts.taken(rest) if kind == TreeFacts.kind else None,
@@ -216,7 +217,7 @@ class Facts:
             ExactFacts.taken(rest) if ExactFacts.keys().keys() & rest.keys() else None,
             CheckFacts.taken(_object(rest.pop("check"))) if "check" in rest else None,
             GridFacts.taken(_object(rest.pop("grid"))) if "grid" in rest else None,
-            typed.flag(rest.pop("encrypted_argmax", False)),
+            _tell(rest),
             typed.text(rest.pop("estimator")) if "estimator" in rest else None,
             _number(rest.pop("offset")) if "offset" in rest else None,
             OriginalFacts.taken(_object(rest.pop("original"))) if "original" in rest else None,
@@ -245,7 +246,7 @@ def _demand(condition: bool, names: str) -> None:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """A copy."""
+    """Returns a copy."""
     _demand(isinstance(value, dict), "a value in place of an object")
     return dict(value)
 
@@ -259,6 +260,15 @@ def _number(value: Any) -> Any:
 def _measure(value: Any) -> Any:
     _demand(value in get_args(Measure), "measure")
     return value
+
+
+def _tell(rest: dict[str, Any]) -> Tell:
+    """Takes what the client decrypts, which 0.2 wrote as a flag. ValueError: neither scores nor labels."""
+    if "tell" in rest:
+        tell = rest.pop("tell")
+        _demand(tell in get_args(Tell), "tell")
+        return "labels" if tell == "labels" else "scores"
+    return "labels" if typed.flag(rest.pop("encrypted_argmax", False)) else "scores"
 
 
 def _told(value: Any) -> Any:

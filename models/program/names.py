@@ -13,7 +13,7 @@ from cloakwork.models.program.program import Program
 
 
 def named(program: Program, features: Sequence[str] | None = None, classes: Sequence[str] | None = None) -> Program:
-    """Another program that does the same: its clients refuse tables with other names, and answer with the classes' names.
+    """Returns another program that does the same: its clients refuse tables with other names, and answer with the classes' names.
 
     Raises:
         CompileError: another number of features or classes than the program has, or a program of neither.

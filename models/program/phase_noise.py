@@ -39,7 +39,8 @@ def weight_norms(graph: Graph) -> list[Norms]:
 
 
 def squared_norms(graph: Graph, node: Linear, zero_counts: bool = False) -> tuple[Reals, Reals]:
-    """[P, R] each: of the integer rows, on the input and on results of look-ups. Args: zero_counts: with the input, where the node reads that."""
+    """Returns [P, R] each: of the integer rows, on the input and on results of look-ups. Args: zero_counts: with the input, where the node reads
+    that."""
     from_input = np.append(graph.owners()[:-1] == 0, False)
     from_input[-1] = zero_counts and bool(from_input[node.gather].any())
     on_input, on_lookups = np.zeros((2, len(node.gather), node.weights.shape[1]))
@@ -54,7 +55,7 @@ def squared_norms(graph: Graph, node: Linear, zero_counts: bool = False) -> tupl
 
 
 def _rotations(graph: Graph) -> Indices | None:
-    """[wires + 1]: the first output of the rotation that a wire comes from, -1 for others; None when no rotation has several outputs."""
+    """Returns [wires + 1]: the first output of the rotation that a wire comes from, -1 for others; None when no rotation has several outputs."""
     shifted = [node for node in graph.lookups if node.shifts is not None and len(node.shifts) > 1]
     if not shifted:
         return None
@@ -80,7 +81,7 @@ def _within_rotations(node: Linear, rotation: Indices) -> float:
 
 
 def phase_noise(params: ParameterSet, norms: Norms) -> float:
-    """Standard deviation, as a fraction of the torus, that the look-ups (or the client) see after this linear node."""
+    """Returns standard deviation, as a fraction of the torus, that the look-ups (or the client) see after this linear node."""
     variance = noise.linear_variance(noise.fresh_variance(params), norms.on_input)
     variance += noise.linear_variance(noise.blind_rotation_variance(params), norms.on_lookups)
     correlated = norms.within_rotations * noise.rotation_correlation_bound(params) if norms.within_rotations else 0.0

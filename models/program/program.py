@@ -17,7 +17,7 @@ from cloakwork.models.program.contents import Contents
 
 @dataclass(frozen=True, eq=False)
 class Program(Contents):
-    """Its contents, with its schedule, its digest and its costs."""
+    """A compiled program: its contents, with its schedule, its digest and its costs."""
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -54,9 +54,9 @@ class Program(Contents):
 
     @property
     def bootstraps(self) -> int:
-        """Per sample."""
+        """Bootstraps per sample."""
         return self.graph.bootstraps
 
     def phase_bias(self, node: Linear) -> Reals:
-        """[G, R]: the fraction of the torus that a row adds; equal for all positions of a block."""
+        """Returns [G, R]: the fraction of the torus that a row adds; equal for all positions of a block."""
         return phase_bias(self.graph, node)

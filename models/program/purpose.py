@@ -10,7 +10,7 @@ from cloakwork.fhe_core.errors import KeyMismatchError
 
 
 def check_purpose(found: bytes | None, digest: bytes, what: str, remedy: str) -> None:
-    """That ciphertexts are for the program of this digest.
+    """Checks that ciphertexts are for the program of this digest.
 
     Args:
         what, remedy: of the message: which ciphertexts, and how to get right ones.

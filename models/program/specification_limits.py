@@ -1,4 +1,4 @@
-"""How large a client specification of a stranger may be, and the tables that its steps make of samples: known from shapes, before there are any."""
+"""Limits on the size of strangers' client specifications and of the tables that their steps make: known from shapes, before there are samples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PIECES_OF_A_CHARACTER: Final = 64  # as many for each character that the user g
 
 
 def check_text(text: str) -> None:
-    """ValueError for a JSON text that would take much more memory than a specification does."""
+    """Raises ValueError for a JSON text that would take much more memory than a specification does."""
     if len(text) > MOST_TEXT_BYTES:
         raise ValueError(f"expected at most {MOST_TEXT_BYTES} characters")
     if text.count("[") + text.count("{") > _MOST_CONTAINERS:
@@ -34,7 +34,7 @@ def check_text(text: str) -> None:
 
 
 def check_step_count(fields: Any) -> None:
-    """ValueError for input steps in JSON of which there are too many, within each other too."""
+    """Raises ValueError for input steps in JSON of which there are too many, within each other too."""
     count, waiting = 0, [fields]
     while waiting:
         steps = waiting.pop()
@@ -50,7 +50,7 @@ def check_step_count(fields: Any) -> None:
 
 @dataclass
 class TableSizes:
-    """What input steps make of one sample.
+    """Sizes of the tables that input steps make of one sample.
 
     Attributes:
         widest: numbers of the largest table, with what making it takes.
@@ -63,7 +63,7 @@ class TableSizes:
     piece_characters: int = 0
 
     def add(self, step: Any, before: Any, after: Any) -> None:
-        """A step that makes one table of another. ValueError: too wide a one."""
+        """Adds a step that makes one table of another. ValueError: too wide a one."""
         made = _numbers(after)
         width = _numbers(before) + 2 * made
         if width > _MOST_SAMPLE_NUMBERS:
@@ -72,7 +72,7 @@ class TableSizes:
         self.work += made * _rounds(step)
 
     def check(self, x: Any) -> None:
-        """ShapeError for samples of which the steps would make too much."""
+        """Raises ShapeError for samples of which the steps would make too much."""
         count, numbers = _extent(x)
         if count * self.widest > max(_MOST_NUMBERS, _TIMES_THE_SAMPLES * numbers):
             raise ShapeError(
@@ -111,14 +111,14 @@ def run_on_no_samples(steps: Sequence[Any], x: Any, sizes: TableSizes) -> Any:
 
 
 def _numbers(x: Any) -> int:
-    """Of one sample."""
+    """Returns the numbers of one sample."""
     if isinstance(x, Mapping):
         return sum(map(_numbers, x.values()))
     return math.prod(np.shape(x)[1:])
 
 
 def _rounds(step: Any) -> int:
-    """How often the numbers of a table are gone through to make it."""
+    """Returns how often the numbers of a table are gone through to make it."""
     if isinstance(step, Polynomials):
         return 1 + int(step.powers.max(axis=0).sum())
     if isinstance(step, Splines):
@@ -129,7 +129,7 @@ def _rounds(step: Any) -> int:
 
 
 def _extent(x: Any) -> tuple[int, int]:
-    """Samples, and the numbers of all of them, of what `Client.score` takes."""
+    """Returns samples, and the numbers of all of them, of what `Client.score` takes."""
     if isinstance(x, Mapping):
         x = tuple(x.values())
     if isinstance(x, tuple) and x and not np.isscalar(x[0]):

@@ -1,4 +1,4 @@
-"""What a compiled model costs and risks, before any key is made: as plain values, JSON, text and a picture."""
+"""The report of a compiled model's costs and risks, before any key is made: plain values, JSON, text and a picture."""
 
 from cloakwork.models.report.costs import Report, report, report_json, sample_p_fail_log2
 from cloakwork.models.report.graph_text import graph_text, summary

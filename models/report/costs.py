@@ -39,21 +39,21 @@ class Report:
 
     @property
     def p_fail_log2(self) -> float | None:
-        """That an exact value comes out wrong, at the worst layer."""
+        """log2 of the probability that an exact value comes out wrong, at the worst layer."""
         return max(
             (layer.risk.p_fail_log2 for layer in self.layers if layer.risk.p_fail_log2 is not None), default=None
         )
 
     @property
     def program_p_fail_log2(self) -> float | None:
-        """That any exact value of a sample does."""
+        """log2 of the probability that any exact value of a sample does."""
         return _union(
             [(each.risk.p_fail_log2, each.decisions) for each in self.layers if each.risk.p_fail_log2 is not None]
         )
 
     @property
     def p_wrap_log2(self) -> float | None:
-        """That a real value at the end of its range comes out at the other end, at the worst layer."""
+        """log2 of the probability that a real value at the end of its range comes out at the other end, at the worst layer."""
         return max(
             (layer.risk.p_wrap_log2 for layer in self.layers if layer.risk.p_wrap_log2 is not None), default=None
         )
@@ -71,7 +71,7 @@ class Report:
 
     @property
     def bootstraps_by_part(self) -> dict[str, dict[str, int]]:
-        """By look-up of the model, and by what those that the compiler put in its place are for (lookup_parts.Part), or "direct"."""
+        """Bootstraps by look-up of the model, and by what those that the compiler put in its place are for (lookup_parts.LookupRole), or "direct"."""
         return lookups_by_part(self.program.graph)
 
     @property
@@ -82,7 +82,7 @@ class Report:
         return polynomials * params.polynomial_size * parameters.seeded_ciphertext_bytes(params)
 
     def to_fields(self) -> dict[str, Any]:
-        """Plain values under the public names: sizes in bytes, noise in per cent of the half torus.
+        """Returns plain values under the public names: sizes in bytes, noise in per cent of the half torus.
 
         `failure_log2` is the probability of the worst exact value (None without any), `failure_log2_program` that of all of them together,
         `wrap_log2` that of a value at the end of its range at an approximate look-up: the noise carries it over the edge of the table.
@@ -115,17 +115,17 @@ class Report:
 
 
 def report(program: Program) -> dict[str, Any]:
-    """The plain values of `Report.to_fields`."""
+    """Returns the plain values of `Report.to_fields`."""
     return Report.of(program).to_fields()
 
 
 def report_json(program: Program) -> str:
-    """The same as JSON."""
+    """Returns the same as JSON."""
     return json.dumps(report(program), indent=2)
 
 
 def sample_p_fail_log2(program: Program) -> float:
-    """log2 of the probability that a sample fails; with approximate look-ups, that a value at the end of its calibrated range wraps."""
+    """Returns log2 of the probability that a sample fails; with approximate look-ups, that a value at the end of its calibrated range wraps."""
     whole = program.facts.trees or program.facts.linear
     found = Report.of(program)
     known = (whole.p_fail_log2 if whole else None, found.program_p_fail_log2, found.p_wrap_log2)

@@ -1,4 +1,4 @@
-"""What a client specification tells of a model, read off its steps: numbers that were learnt or chosen, counted, in words."""
+"""Disclosure of a model by its client specification, read off its steps: numbers that were learnt or chosen, counted, in words."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _NEAR: Final = 1e-6
 
 @dataclass(frozen=True)
 class Disclosure:
-    """So many numbers (or texts) of a kind."""
+    """A count of disclosed numbers (or texts) of a kind."""
 
     what: str
     count: int
@@ -74,7 +74,7 @@ def _singular(what: str) -> str:
 
 
 def disclosures(specification: ClientSpecification) -> list[Disclosure]:
-    """In the order of the steps; equal kinds are added up. Shapes, the parameter set and the program's digest are not named."""
+    """Lists disclosures in the order of the steps; equal kinds are added up. Shapes, the parameter set and the program's digest are not named."""
     counts: dict[str, int] = {}
     inputs = list(_flat(specification.input_steps))
     binned_last = bool(inputs) and isinstance(inputs[-1], Bins)
@@ -100,7 +100,7 @@ def _add(counts: dict[str, int], told: list[tuple[str, int]]) -> None:
 
 
 def _flat(steps: Sequence[InputStep | OutputStep]) -> Iterator[Any]:
-    """Those inside of others too."""
+    """Yields those inside of others too."""
     for step in steps:
         yield step
         if isinstance(step, Append):
@@ -128,7 +128,7 @@ def _thresholds(step: Compare | Bins) -> list[tuple[str, int]]:
 
 
 def _edges(step: Bins) -> set[tuple[int, float]]:
-    """Each once: digits of one feature have the same."""
+    """Returns each once: digits of one feature have the same."""
     return {
         (int(feature), float(value))
         for feature, first, end in zip(step.feature, step.start[:-1], step.start[1:], strict=True)
@@ -174,7 +174,7 @@ def _rescaled(step: Rescale) -> list[tuple[str, int]]:
 
 
 def _range_of_all(specification: ClientSpecification) -> list[tuple[str, int]]:
-    """The one that all numbers of the input share."""
+    """Returns the one that all numbers of the input share."""
     low, high = specification.input_range
     return _ranges(np.array([low]), np.array([high]))
 

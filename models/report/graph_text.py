@@ -7,7 +7,7 @@ from cloakwork.models.graph.steps import formula
 
 
 def graph_text(graph: Graph) -> list[str]:
-    """One line for each node: what it reads, its shape, its functions, and the range of its values where it is known."""
+    """Returns one line for each node: what it reads, its shape, its functions, and the range of its values where it is known."""
     owner = graph.owners()
     lines = []
     for number, node in enumerate(graph.nodes):
@@ -44,6 +44,6 @@ def _range(graph: Graph, node: Node) -> str:
 
 
 def summary(graph: Graph) -> str:
-    """ "3 linear nodes of 25,450 weights, 2 look-ups, 40 bootstraps"."""
+    """Returns "3 linear nodes of 25,450 weights, 2 look-ups, 40 bootstraps"."""
     weights = sum(node.weights.size for node in graph.linears)
     return f"{len(graph.linears)} linear nodes of {weights:,} weights, {len(graph.lookups)} look-ups, {graph.bootstraps:,} bootstraps"

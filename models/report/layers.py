@@ -1,4 +1,4 @@
-"""What each linear layer costs, and what its noise may do to what reads it: look-ups, or the client."""
+"""Costs of each linear layer, and the effect of its noise on its readers: look-ups, or the client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEVER = -1e4  # log2 of the probability of what noise cannot do because there i
 
 @dataclass(frozen=True)
 class Risk:
-    """Of the noisiest row. Probabilities: log2, None where a layer has nothing that could go wrong so."""
+    """The risk of the noisiest row. Probabilities: log2, None where a layer has nothing that could go wrong so."""
 
     p_fail_log2: float | None  # that an exact look-up, or the decoding of an exact output, takes a value for another
     p_wrap_log2: float | None  # that noise carries a real value at the end of its range over the edge of the table
@@ -55,7 +55,7 @@ class Layer:
         return max(1, self.numbers if self.is_output else self.bootstraps)
 
     def to_fields(self) -> dict[str, Any]:
-        """Plain values under the names of the public report."""
+        """Returns plain values under the names of the public report."""
         return {
             "name": self.name,
             "numbers": self.numbers,
@@ -76,7 +76,7 @@ class Layer:
 
 
 def layers_of(program: Program) -> tuple[Layer, ...]:
-    """In the order of the graph."""
+    """Lists layers in the order of the graph."""
     program = program.distinct  # noise is counted over distinct sources
     graph, params = program.graph, program.parameters
     readers, bits = _readers(program), answer_bits(program)
@@ -115,7 +115,7 @@ class _Reader:
 
 
 def _readers(program: Program) -> dict[int, list[_Reader]]:
-    """By first wire of a linear node."""
+    """Returns the readers by first wire of a linear node."""
     graph = program.graph
     owner = graph.owners()
     result: dict[int, list[_Reader]] = {}
@@ -128,7 +128,7 @@ def _readers(program: Program) -> dict[int, list[_Reader]]:
 
 
 def own_steps(lookup: Lookup) -> tuple[Step, ...]:
-    """Without the offset and the factor that its readers undo; none of a look-up that is only a refresh."""
+    """Returns the steps of a look-up without the offset and the factor that its readers undo; none of a look-up that is only a refresh."""
     steps = lookup.steps
     return steps[:-1] if len(steps) > 1 and steps[-1].operator == "Affine" and steps[-1].reads == (1,) else steps
 
@@ -154,7 +154,8 @@ def _risk(program: Program, node: Linear, norms: Norms, reading: list[_Reader], 
 
 
 def _nearest_edge(program: Program, node: Linear, norms: Norms, variance: float) -> tuple[float, float]:
-    """Of the row whose range ends nearest to the end of its table, in standard deviations: that distance in phase, and the row's variance."""
+    """Returns the nearest edge of the row whose range ends nearest to the end of its table, in standard deviations: that distance in phase, and the
+    row's variance."""
     graph, params = program.graph, program.parameters
     assert graph.scale is not None and graph.lower is not None and graph.upper is not None and graph.offset is not None
     own = wires(node)
@@ -173,7 +174,7 @@ def _deviations(margin: float, variance: float) -> float | None:
 
 
 def _probability(margin: float, variance: float, offset: float) -> float:
-    """log2 that noise leaves a margin, which is half a turn at most."""
+    """Returns log2 that noise leaves a margin, which is half a turn at most."""
     if margin <= 0:
         return 0.0
     return noise.p_fail_log2(min(margin, 0.5), variance, offset) if variance > 0 else _NEVER

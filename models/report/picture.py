@@ -16,7 +16,7 @@ from cloakwork.models.graph.steps import formula
 from cloakwork.models.program import Program
 from cloakwork.models.report.costs import Report
 from cloakwork.models.report.layers import Layer, own_steps
-from cloakwork.models.report.picture_layout import BOX_HEIGHT, BOX_WIDTH, Band, Layout
+from cloakwork.models.report.picture_layout import BOX_HEIGHT, BOX_WIDTH, Band, PictureLayout
 
 _TOP: Final = 92  # of the first band
 _INSIDE: Final = 14  # from a box's edge to its text
@@ -44,18 +44,18 @@ class _Box:
 
 
 def save_picture(path: PathLike, program: Program) -> None:
-    """`picture_svg` into a file."""
+    """Writes `picture_svg` into a file."""
     with atomic_writer(path) as stream:
         stream.write(picture_svg(program).encode())
 
 
 def picture_svg(program: Program) -> str:
-    """An SVG of one box for each node and one for the answer, in light and dark colours, with a description that is read aloud."""
+    """Returns an SVG of one box for each node and one for the answer, in light and dark colours, with a description that is read aloud."""
     found = Report.of(program)
     graph = program.graph
     boxes = _boxes(found)
     edges = _edges(graph)
-    layout = Layout(_bands(graph, edges), edges, _TOP)
+    layout = PictureLayout(_bands(graph, edges), edges, _TOP)
     titles = _titles(found)
     key = program.digest.hex()[:12]
     total = sum(box.seconds or 0 for box in boxes)
@@ -82,14 +82,14 @@ def picture_svg(program: Program) -> str:
 
 
 def _edges(graph: Graph) -> list[tuple[int, int]]:
-    """Pairs of numbers of nodes, the answer's the last."""
+    """Returns pairs of numbers of nodes, the answer's the last."""
     owner = graph.owners()
     edges = [(source, i) for i, node in enumerate(graph.nodes) for source in source_nodes(graph, node.gather, owner)]
     return edges + [(source, len(graph.nodes)) for source in source_nodes(graph, graph.output.reshape(-1), owner)]
 
 
 def _bands(graph: Graph, edges: Sequence[tuple[int, int]]) -> list[Band]:
-    """The inputs; for each level its sums and the look-ups that read them; what comes behind the last look-ups, and the answer."""
+    """Returns the inputs; for each level its sums and the look-ups that read them; what comes behind the last look-ups, and the answer."""
     levels = [0] * (len(graph.nodes) + 1)
     for source, target in sorted(edges, key=lambda edge: edge[1]):
         deeper = target < len(graph.nodes) and isinstance(graph.nodes[target], Lookup)
@@ -144,7 +144,7 @@ def _boxes(found: Report) -> list[_Box]:
 
 
 def _names(nodes: Sequence[Node]) -> Iterator[str]:
-    """Of the user's model; several boxes of one kind that it has one name for are numbered."""
+    """Yields the names of the user's model; several boxes of one kind that it has one name for are numbered."""
     counts = Counter((type(node), node.origin) for node in nodes)
     seen: Counter[tuple[type, str]] = Counter()
     for node in nodes:
@@ -164,7 +164,7 @@ def _linear(node: Linear, layer: Layer) -> tuple[str, str]:
 
 
 def _seconds(found: Report) -> tuple[float, float]:
-    """Of a multiplication and of a bootstrap of one sample, on the device that the report forecasts first."""
+    """Returns the seconds of a multiplication and of a bootstrap of one sample, on the device that the report forecasts first."""
     estimate = next(iter(found.seconds.values()))["parts_one_sample"]
     products = sum(layer.multiplications for layer in found.layers)
     return estimate["linear layers"] / max(products, 1), estimate["look-ups"] / max(found.program.bootstraps, 1)
@@ -180,7 +180,7 @@ def _titles(found: Report) -> tuple[str, str]:
     ], f"set {params.name}, {params.security_bits} bits of security; program {program.digest.hex()[:16]}"
 
 
-def _heading(titles: tuple[str, str], layout: Layout) -> Iterator[str]:
+def _heading(titles: tuple[str, str], layout: PictureLayout) -> Iterator[str]:
     x, width = 22, layout.width - 44
     yield f'<text class="cw-title" x="{x}" y="34">{escape(_fitted(titles[0], 17, width))}</text>'
     yield f'<text class="cw-note" x="{x}" y="54">{escape(_fitted(titles[1], 13, width))}</text>'
@@ -193,7 +193,7 @@ def _heading(titles: tuple[str, str], layout: Layout) -> Iterator[str]:
         x += 42 + round(_width(words, 13))
 
 
-def _band(layout: Layout, band: int) -> str:
+def _band(layout: PictureLayout, band: int) -> str:
     x, y, width, height = layout.band_rectangle(band)
     return (
         f'<rect class="cw-band" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="8"/>'
@@ -225,7 +225,7 @@ def _drawn(box: _Box, x: float, y: float, total: float) -> str:
 
 
 def _description(boxes: Sequence[_Box], edges: Sequence[tuple[int, int]]) -> str:
-    """A sentence for each box: what it reads, what it is."""
+    """Returns a sentence for each box: what it reads, what it is."""
     told = []
     for i, box in enumerate(boxes[:_MOST_TOLD]):
         reads = [boxes[a].name for a, b in edges if b == i]

@@ -1,4 +1,4 @@
-"""Where the boxes of a picture lie: a band for each level, sums on its left, look-ups on its right, lines around the boxes."""
+"""The layout of a picture: a band for each level, sums on its left, look-ups on its right, lines around the boxes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Place:
-    """In which band and column (0 or 1) a box stands, as which of those there."""
+class BoxPlace:
+    """The place of a box: its band, its column (0 or 1), and its number there."""
 
     band: int
     column: int
@@ -41,13 +41,13 @@ class Band:
 
 
 @dataclass
-class Layout:
+class PictureLayout:
     """Sizes and places in pixels, of bands that follow each other below `top`."""
 
     bands: Sequence[Band]
     edges: Sequence[tuple[int, int]]
     top: float
-    places: Mapping[int, Place] = field(init=False)
+    places: Mapping[int, BoxPlace] = field(init=False)
     width: float = field(init=False)
     height: float = field(init=False)
     _tops: list[float] = field(init=False)
@@ -59,7 +59,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         self.places = {
-            box: Place(band, column, row)
+            box: BoxPlace(band, column, row)
             for band, each in enumerate(self.bands)
             for column, boxes in enumerate(each.columns)
             for row, box in enumerate(boxes)
@@ -83,11 +83,11 @@ class Layout:
         return x, self._tops[place.band] + _HEAD + _PAD + place.row * (BOX_HEIGHT + _STACKED)
 
     def band_rectangle(self, band: int) -> tuple[float, float, float, float]:
-        """x, y, width, height."""
+        """Returns x, y, width, height."""
         return _EDGE, self._tops[band], self.width - 2 * _EDGE, self.bands[band].height
 
     def line(self, source: int, target: int) -> str:
-        """The path's data, from one box to the other, past all others."""
+        """Returns the path's data, from one box to the other, past all others."""
         return _rounded(self._points(source, target))
 
     def _take_lanes(self, side: int) -> float:

@@ -65,7 +65,7 @@ def _learns(found: Report) -> str:
 
 
 def _answers(program: Program) -> str:
-    if program.facts.encrypted_argmax:
+    if program.facts.tell == "labels":
         return "labels only"
     steps = (*program.output_steps, *program.graph.client_steps)
     return "scores" if any(isinstance(step, (*FROM_SCORES, Softmax, LogSoftmax)) for step in steps) else "the answers"

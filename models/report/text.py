@@ -52,7 +52,7 @@ def report_text(program: Program) -> str:
 
 
 def _unit(params: parameters.ParameterSet) -> str:
-    """What a row of ciphertexts holds."""
+    """Returns what a row of ciphertexts holds."""
     return "one sample" if params.lane_count == 1 else f"{params.lane_count} samples"
 
 
@@ -65,7 +65,7 @@ def _bootstraps(found: Report) -> str:
 
 
 def _parts(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Of programs in which chains stand for look-ups: what those are for, of the whole and of each."""
+    """Returns the parts of programs in which chains stand for look-ups: what those are for, of the whole and of each."""
     whole = Counter[str]()
     for each in counts.values():
         whole.update(each)
@@ -112,7 +112,7 @@ _KEPT: Final[Mapping[Measure, str]] = {
 
 
 def _tensors(fields: dict[str, Any]) -> list[str]:
-    """Several inputs and outputs, and what the client does to each output."""
+    """Returns several inputs and outputs, and what the client does to each output."""
     lines = []
     if fields["input_tensors"]:
         unused = f"; nothing depends on {some(fields['unused_inputs'])}" if fields["unused_inputs"] else ""
@@ -181,7 +181,7 @@ def _risks(found: Report) -> list[str]:
 
 
 def _power(log2: float) -> str:
-    """A probability; of what never happens a bound."""
+    """Returns a probability; of what never happens a bound."""
     return f"2^{log2:.1f}" if log2 >= -_NEVER else f"never (below 2^-{_NEVER})"
 
 
@@ -202,14 +202,14 @@ def _asked(check: CheckFacts) -> str:
 
 
 def _bits(layer: Layer) -> str:
-    """The truth about a layer: its rows differ."""
+    """Returns the truth about a layer: its rows differ."""
     rows = layer.row_bits
     empty = f", {rows.empty} rows empty" if rows.empty else ""
     return f"{layer.weight_bits} bits (median row {rows.median}, worst {rows.worst}{empty})"
 
 
 def _functions(formulas: Sequence[str]) -> str:
-    """What the look-ups compute; of many the first two."""
+    """Returns what the look-ups compute; of many the first two."""
     more = f" and {len(formulas) - 2} more" if len(formulas) > 2 else ""
     return f" of {', '.join(formulas[:2])}{more}" if formulas else ""
 

@@ -13,7 +13,7 @@ from cloakwork.models.program import Program
 
 
 def estimated_seconds(program: Program, measured: Sequence[MachineProfile] | None = None) -> dict[str, dict[str, Any]]:
-    """By device: of a sample in full batches, and of one sample alone, from encrypted input to encrypted answer.
+    """Estimates seconds by device: of a sample in full batches, and of one sample alone, from encrypted input to encrypted answer.
 
     Args:
         measured: of this machine; None: what the user's cache holds of it. Stored figures stand for kinds of device without one.

@@ -1,4 +1,4 @@
-"""What the compiler's check of its own work found, in words."""
+"""The results of the compiler's check of its own work, as text."""
 
 from __future__ import annotations
 

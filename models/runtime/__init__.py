@@ -1,4 +1,4 @@
-"""Who carries out a graph or a program: in clear, with the noise of the model, or on ciphertexts."""
+"""Execution of graphs and programs: in clear, with the noise of the model, or on ciphertexts."""
 
 from cloakwork.models.runtime.encrypted import (
     WORKING_BYTES,

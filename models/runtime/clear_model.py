@@ -10,6 +10,6 @@ from cloakwork.models.runtime.interpreter import interpret
 
 
 def clear_answers(graph: Graph, x: Any) -> Any:
-    """An array, of several outputs arrays by name. Args: x: samples [samples, ..]; of several inputs a dict by name, or a tuple."""
+    """Returns an array, of several outputs arrays by name. Args: x: samples [samples, ..]; of several inputs a dict by name, or a tuple."""
     values = interpret(graph, Tensors.of(graph.inputs, graph.unused)(x) if graph.inputs else x)
     return Named.of(graph.outputs)(values) if graph.outputs else run_output_steps(graph.client_steps, values)

@@ -44,7 +44,7 @@ class Runtime:
         self._held = HostProgram(program, session) if session.device == "cpu" else DeviceProgram(program, session)
 
     def run(self, x: Packed, progress: Progress = None) -> Ciphertexts:
-        """Encrypted samples [samples, numbers] -> encrypted outputs [samples, numbers], without the client's steps.
+        """Computes encrypted samples [samples, numbers] -> encrypted outputs [samples, numbers], without the client's steps.
 
         With lanes a row is that of lane_count samples.
 
@@ -60,7 +60,7 @@ class Runtime:
         return self.run_parts([x], progress)[0]
 
     def run_parts(self, parts: Sequence[Packed], progress: Progress = None) -> list[Ciphertexts]:
-        """`run` of each, with the same words, as one batch: what few samples leave idle has something to do. All of the session's key."""
+        """Computes `run` of each, with the same words, as one batch: what few samples leave idle has something to do. All of the session's key."""
         for x in parts:
             self._check(x)
         found = self._held.run(parts, progress).with_purpose(self.program.digest)
@@ -70,7 +70,7 @@ class Runtime:
         return [self._part(found, slice(end - x.shape[0], end)) for x, end in zip(parts, ends.tolist(), strict=True)]
 
     def answer(self, x: Packed, progress: Progress = None, *, seed: Seed | None = None) -> Answer:
-        """`run`, re-randomised, and then in as few bits as its noise leaves: what may be sent to the client.
+        """Computes `run`, re-randomised, and then in as few bits as its noise leaves: what may be sent to the client.
 
         Other words at every call, unless `seed` gives 32 secret bytes for what `run` gave (`models.audit.AuditKey.seed`).
         """
@@ -79,7 +79,7 @@ class Runtime:
     def answer_parts(
         self, parts: Sequence[Packed], progress: Progress = None, *, seeds: Sequence[Seed | None]
     ) -> list[Answer]:
-        """`answer` of each, byte for byte, with a seed of its own, evaluated as one batch."""
+        """Computes `answer` of each, byte for byte, with a seed of its own, evaluated as one batch."""
         found = self.run_parts(parts, progress)
         return [self.release(words, seed=seed) for words, seed in zip(found, seeds, strict=True)]
 
@@ -102,7 +102,7 @@ class Runtime:
         check_same_key(self.program.parameters, key_id, x.parameters, x.key_id, "packed ciphertexts")
 
     def _part(self, batch: Ciphertexts, part: slice) -> Ciphertexts:
-        """Some samples, as a run of them alone gives them."""
+        """Returns some samples, as a run of them alone gives them."""
         words = batch.words[part]
         alone = Ciphertexts(batch.parameters, words, words.shape[:-1], encoding=batch.encoding, key_id=batch.key_id)
         return alone.with_purpose(batch.purpose)
@@ -113,7 +113,8 @@ class Runtime:
 
 
 def samples_at_once(program: Program, session: Session | None = None) -> int:
-    """Samples of one call of `run`: the ciphertexts that are held at once stay within WORKING_BYTES, on GPUs within a part of the free memory.
+    """Returns samples of one call of `run`: the ciphertexts that are held at once stay within WORKING_BYTES, on GPUs within a part of the free
+    memory.
 
     As `run` counts them: with lanes rows of ciphertexts.
     """
@@ -128,5 +129,5 @@ def samples_in_memory(program: Program, memory_bytes: int) -> int:
 
 
 def shifted_progress(progress: Progress, done: int, total: int) -> Progress:
-    """For one batch of several: counts from `done`, of `total`."""
+    """Shifts the progress for one batch of several: counts from `done`, of `total`."""
     return None if progress is None else lambda part, _: progress(done + part, total)

@@ -17,24 +17,24 @@ _WORKING_BYTES: Final = 1 << 26  # memory that is used again costs less than mor
 
 
 def interpret(graph: Graph, x: ArrayLike) -> Reals:
-    """Values of the output [samples, ..] for inputs [samples, ..], before the client's steps."""
+    """Returns values of the output [samples, ..] for inputs [samples, ..], before the client's steps."""
     samples, size, steps = np.asarray(x, dtype=np.float64), samples_at_once(graph), schedule(graph)
     parts = [_run(graph, steps, samples[i : i + size])[0] for i in range(0, max(1, len(samples)), size)]
     return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def wire_values(graph: Graph, x: ArrayLike) -> Reals:
-    """Values of every wire [samples, wires + 1]; the last one is the zero wire."""
+    """Returns values of every wire [samples, wires + 1]; the last one is the zero wire."""
     return _run(graph, schedule(graph), x)[1]
 
 
 def samples_at_once(graph: Graph) -> int:
-    """Samples whose values, and the values gathered for any linear node, stay within some 64 MiB."""
+    """Returns samples whose values, and the values gathered for any linear node, stay within some 64 MiB."""
     gathered = max((int(np.bincount(node.block).max()) * node.gather.shape[1] for node in graph.linears), default=0)
     return max(1, min(1000, _WORKING_BYTES // (8 * max(gathered, graph.wire_count))))
 
 
 def _run(graph: Graph, steps: Schedule, x: ArrayLike) -> tuple[Reals, Reals]:
-    """Values of the output, and of every wire."""
+    """Returns values of the output, and of every wire."""
     machine = Clear(graph, input_rows(graph.input, x))
     return execute_graph(steps, machine), machine.wires

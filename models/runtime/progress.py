@@ -1,4 +1,4 @@
-"""What is reported of a long run: bootstraps done, of how many."""
+"""Progress of a long run: bootstraps done, of how many."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class BootstrapCount:
         self._lock = threading.Lock()
 
     def of(self, device: int, batch: int) -> Progress:
-        """For the next batch of a device, of which the engine counts in units of its own."""
+        """Returns a callback for the next batch of a device, of which the engine counts in units of its own."""
         if self._progress is None:
             return None
         before = self._behind.get(device, 0)

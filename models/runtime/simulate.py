@@ -14,7 +14,7 @@ from cloakwork.models.runtime.machines.noisy import Noise, Noisy, Simulation
 
 
 def simulate(program: Program, input_phases: Reals, seed: int | None = None, noisy: bool = True) -> Reals:
-    """Phases of the output [samples, numbers] for phases of the input; without noise, tables and rounding still act.
+    """Returns phases of the output [samples, numbers] for phases of the input; without noise, tables and rounding still act.
 
     What is deterministic is drawn once: equal look-ups are one (Program.distinct), and those that read the same combination see the same
     noise of keyswitch and modulus switch. A seed stands for a key too: what is a constant of the key is one draw for all samples.
@@ -29,7 +29,7 @@ def simulate(program: Program, input_phases: Reals, seed: int | None = None, noi
 
 
 def simulate_wires(program: Program, input_phases: Reals, seed: int | None = None) -> Reals:
-    """Phases of every wire of `program.distinct` [samples, wires + 1], sums not reduced modulo the torus; the last is the zero wire."""
+    """Returns phases of every wire of `program.distinct` [samples, wires + 1], sums not reduced modulo the torus; the last is the zero wire."""
     return np.concatenate([wires.copy() for _, wires in _runs(_simulation(program, seed, noisy=True), input_phases)])
 
 
@@ -39,7 +39,7 @@ def _simulation(program: Program, seed: int | None, noisy: bool) -> Simulation:
 
 
 def _runs(simulation: Simulation, phases: Reals) -> Iterator[tuple[Reals, Reals]]:
-    """Phases of the output, and of every wire, of some samples after the other; the next ones overwrite those of the wires."""
+    """Yields phases of the output, and of every wire, of some samples after the other; the next ones overwrite those of the wires."""
     program = simulation.program
     size = samples_at_once(program.graph)
     wires = np.zeros((min(size, len(phases)), program.graph.wire_count + 1))

@@ -19,7 +19,7 @@ _KNOWN: Final = ("integers", "categories")  # grids of features that have no val
 
 
 def points_between(samples: Reals, grids: Sequence[FeatureGrid], ensemble: TreeEnsemble) -> Reals:
-    """[points, features]: samples whose features are drawn anew between the middles to the next lower and the next higher value.
+    """Returns [points, features]: samples whose features are drawn anew between the middles to the next lower and the next higher value.
 
     A value that repeats stays, as do features of whole numbers, steps and categories.
 

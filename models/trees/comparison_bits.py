@@ -1,4 +1,4 @@
-"""Where the comparison bits of a program come from: the client (here), or look-ups (grid_bits.py, position_bits.py)."""
+"""Sources of a program's comparison bits: the client (here), or look-ups (grid_bits.py, position_bits.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from cloakwork.models.arrays import Indices
 from cloakwork.models.client_steps import Compare, InputStep
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder
+from cloakwork.models.graph.graph_builder import GraphBuilder, WireEncoding
 from cloakwork.models.trees.edges import Edges
 
 
@@ -27,12 +27,12 @@ class Bit:
     always: int = 0
 
     def weight(self, weight: int, factor: int) -> int:
-        """On the wires' phases, for one on the bit. Args: factor: of comparisons."""
+        """Returns the weight on the wires' phases, for one on the bit. Args: factor: of comparisons."""
         return weight * factor if self.steps is None else weight // self.steps
 
 
 class BitSource(Protocol):
-    """How a program gets its bits."""
+    """A source of a program's bits."""
 
     @property
     def step(self) -> InputStep:
@@ -58,5 +58,5 @@ class ClientBits:
         return Compare(edges.feature[used], edges.threshold[used], edges.missing[used], self.strict, self.single)
 
     def build(self, builder: GraphBuilder) -> dict[int, Bit]:
-        wires = builder.input(len(self.used), Facts(1 / self.units, 0.0, 1.0), "comparisons")
+        wires = builder.input(len(self.used), WireEncoding(1 / self.units, 0.0, 1.0), "comparisons")
         return {int(edge): Bit((int(wire),), 0.0) for edge, wire in zip(self.used, wires, strict=True)}

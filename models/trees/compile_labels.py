@@ -38,11 +38,11 @@ from cloakwork.models.trees.lookup_sums import index_of
 from cloakwork.models.trees.on_grid import COMPARED, ENOUGH_AGREEMENT, answers_of, calibration_table
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.plan_facts import plan_facts
-from cloakwork.models.trees.plans import Plan
+from cloakwork.models.trees.plans import TreePlan
 from cloakwork.models.trees.tree_program import (
     DECISION_UNIT,
-    Layout,
     OutputGroup,
+    TreeLayout,
     flag_weights,
     tree_graph,
 )
@@ -52,7 +52,7 @@ _NEAR: Final = 1e-9  # of a unit: sums so near to the decision count as ties, wh
 
 
 def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
-    """Several trees take the leaf bits that fit."""
+    """Compiles labels; several trees take the leaf bits that fit."""
     if ensemble.labels is None or ensemble.transform not in CLASS_TRANSFORMS:
         raise CompileError("tell='labels': expected a classifier; regression has no label")
     if len(ensemble.trees) == 1:
@@ -86,7 +86,7 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
         input_steps=(*options.first_steps(ensemble), bits.step),
         output_steps=(Integers(), Pick(ensemble.labels)),
         output_unit=DECISION_UNIT,
-        facts=Facts(trees=plan_facts(scalar, edges, plan, graph), encrypted_argmax=True),
+        facts=Facts(trees=plan_facts(scalar, edges, plan, graph), tell="labels"),
     )
 
 
@@ -95,7 +95,7 @@ def _is_exact(integers: LeafIntegers) -> bool:
 
 
 def _keeps_labels(
-    ensemble: TreeEnsemble, scalar: TreeEnsemble, plan: Plan, positive_from: int, options: TreeOptions
+    ensemble: TreeEnsemble, scalar: TreeEnsemble, plan: TreePlan, positive_from: int, options: TreeOptions
 ) -> bool:
     """Whether leaf values so coarse decide as before on enough of the calibration samples; False without any."""
     integers = plan.integers
@@ -113,7 +113,7 @@ def _keeps_labels(
     return verdict.value >= ENOUGH_AGREEMENT and verdict.reaches(options.accuracy)
 
 
-def _warning(plan: Plan) -> str:
+def _warning(plan: TreePlan) -> str:
     return (
         f"tell='labels': leaf values are rounded until one look-up of {plan.params.name} tells their sums apart, by {plan.integers.error:.3g} "
         "of a score at most, which may change labels; leave sets out, or name large16, for finer ones"
@@ -121,7 +121,7 @@ def _warning(plan: Plan) -> str:
 
 
 def _single_tree(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
-    """The number of the label as the value of every leaf."""
+    """Returns the number of the label as the value of every leaf."""
     assert ensemble.labels is not None and ensemble.base is not None
     (tree,) = ensemble.trees
     scores = np.where(tree.left[:, None] < 0, tree.values, 0.0) + ensemble.base
@@ -133,12 +133,12 @@ def _single_tree(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     return replace(
         program,
         output_steps=(*program.output_steps[:-2], Pick(ensemble.labels)),  # in place of the transform
-        facts=replace(program.facts, encrypted_argmax=True),
+        facts=replace(program.facts, tell="labels"),
     )
 
 
 def _difference(ensemble: TreeEnsemble) -> TreeEnsemble:
-    """One score that is positive where the second class wins."""
+    """Returns one score that is positive where the second class wins."""
     assert ensemble.base is not None
     if ensemble.outputs == 1:
         base = ensemble.base - class_threshold(ensemble.transform)
@@ -149,8 +149,8 @@ def _difference(ensemble: TreeEnsemble) -> TreeEnsemble:
 
 def _plan(
     scalar: TreeEnsemble, edges: Edges, skeleton: Skeleton, params: ParameterSet, p_fail_log2: float
-) -> tuple[Plan, int] | None:
-    """The plan and the least positive sum; None when no leaf values are coarse enough."""
+) -> tuple[TreePlan, int] | None:
+    """Returns the plan and the least positive sum; None when no leaf values are coarse enough."""
     for slots in range(min(largest_slots(params, p_fail_log2), MOST_SLOTS), _FEWEST_SLOTS - 1, -1):
         finest = _finest(scalar, slots)
         if finest is None:
@@ -164,13 +164,13 @@ def _plan(
         if failure <= p_fail_log2:
             low, high = (sum(ends) for ends in zip(*((c.lowest, c.highest) for c in covers.trees), strict=True))
             members = tuple(range(len(covers.trees)))
-            layout = Layout(slots, 2 * slots, (OutputGroup(members, low, high, lookups),), failure)
-            return Plan(params, integers, covers, layout, steps.bit_length(), server=False), positive_from
+            layout = TreeLayout(slots, 2 * slots, (OutputGroup(members, low, high, lookups),), failure)
+            return TreePlan(params, integers, covers, layout, steps.bit_length(), server=False), positive_from
     return None
 
 
 def _finest(scalar: TreeEnsemble, slots: int) -> tuple[LeafIntegers, int, int] | None:
-    """The finest leaf values with at most `slots` sums on either side of the decision, and the least positive sum."""
+    """Returns the finest leaf values with at most `slots` sums on either side of the decision, and the least positive sum."""
     for steps in range(2 * slots, 0, -1):
         integers = leaf_integers(scalar, 1, 1, steps)
         leaves = [own.values[scalar.trees[own.tree].leaves] for own in integers.scalar_trees]

@@ -21,17 +21,17 @@ from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.grid_bits import GridBits
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.plan_facts import plan_facts
-from cloakwork.models.trees.plans import Compared, Plan, Wishes, cheapest_plan
+from cloakwork.models.trees.plans import Compared, TreeDemands, TreePlan, cheapest_plan
 from cloakwork.models.trees.position_bits import PositionBits, digit_code, position_step
 from cloakwork.models.trees.tree_program import read_edges, tree_graph, used_edges
 
 
 def compile_scores(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
-    """NoParameterSetError: no candidate has room for the trees."""
+    """Raises NoParameterSetError: no candidate has room for the trees."""
     edges, node_edges = edges_of(ensemble)
-    wishes = tree_wishes(ensemble, edges, options)
+    demands = tree_demands(ensemble, edges, options)
     compared = Compared(ensemble, edges, node_edges)
-    plan = cheapest_plan(compared, wishes, options.offered, options.last_resorts)
+    plan = cheapest_plan(compared, demands, options.offered, options.last_resorts)
     source = bit_source(ensemble, edges, plan, options)
     made = tree_graph(plan.covers, plan.layout, source, plan.factor)
     return Program(
@@ -46,17 +46,17 @@ def compile_scores(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     )
 
 
-def tree_wishes(ensemble: TreeEnsemble, edges: Edges, options: TreeOptions) -> Wishes:
-    wishes = Wishes(options.noisy_bits, options.leaf_bits, options.p_fail_log2)
+def tree_demands(ensemble: TreeEnsemble, edges: Edges, options: TreeOptions) -> TreeDemands:
+    demands = TreeDemands(options.noisy_bits, options.leaf_bits, options.p_fail_log2)
     if options.thresholds == "server":
-        return replace(wishes, comparison_lookups=_position_lookups(ensemble, edges, options))
+        return replace(demands, comparison_lookups=_position_lookups(ensemble, edges, options))
     if options.step is not None and options.wide:
         wide = options.step.digit[edges.feature] > 0
-        return replace(wishes, comparison_lookups=_majorities(edges, wide), wide=wide)
-    return wishes
+        return replace(demands, comparison_lookups=_majorities(edges, wide), wide=wide)
+    return demands
 
 
-def bit_source(ensemble: TreeEnsemble, edges: Edges, plan: Plan, options: TreeOptions) -> BitSource:
+def bit_source(ensemble: TreeEnsemble, edges: Edges, plan: TreePlan, options: TreeOptions) -> BitSource:
     layout = plan.layout
     if options.thresholds == "client":
         used = used_edges(plan.covers)  # a program has an input
@@ -77,7 +77,7 @@ def _majorities(edges: Edges, wide: NDArray[np.bool_]) -> Callable[[ParameterSet
 def _position_lookups(
     ensemble: TreeEnsemble, edges: Edges, options: TreeOptions
 ) -> Callable[[ParameterSet, Indices], int]:
-    """Of thresholds="server", for the choice of a set."""
+    """Returns the position lookups of thresholds="server", for the choice of a set."""
 
     def lookups(params: ParameterSet, read: Indices) -> int:
         code = digit_code(params, options.p_fail_log2)
@@ -86,8 +86,8 @@ def _position_lookups(
     return lookups
 
 
-def other_limits(made: Graph, plan: Plan, p_fail_log2: float) -> dict[str, float]:
-    """Noise limits of the layers whose look-ups tell more or fewer values apart than those of leaves."""
+def other_limits(made: Graph, plan: TreePlan, p_fail_log2: float) -> dict[str, float]:
+    """Returns noise limits of the layers whose look-ups tell more or fewer values apart than those of leaves."""
     usual = 1 / (4 * plan.layout.slots)
     return {
         name: noise_limit_percent(plan.params, margin, p_fail_log2)
@@ -96,8 +96,8 @@ def other_limits(made: Graph, plan: Plan, p_fail_log2: float) -> dict[str, float
     }
 
 
-def _output_steps(ensemble: TreeEnsemble, plan: Plan) -> tuple[OutputStep, ...]:
-    """Integers of the groups, their digits where they have several, the scores, and what follows them."""
+def _output_steps(ensemble: TreeEnsemble, plan: TreePlan) -> tuple[OutputStep, ...]:
+    """Returns integers of the groups, their digits where they have several, the scores, and what follows them."""
     layout = plan.layout
     scalar = [plan.integers.scalar_trees[group.members[0]] for group in layout.groups]
     width = max(len(own.radix) for own in scalar)

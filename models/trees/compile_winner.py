@@ -33,14 +33,14 @@ from cloakwork.models.graph.winner import Contest
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts, TreeFacts
 from cloakwork.models.trees.comparison_bits import BitSource
-from cloakwork.models.trees.compile_scores import bit_source, other_limits, tree_wishes
+from cloakwork.models.trees.compile_scores import bit_source, other_limits, tree_demands
 from cloakwork.models.trees.edges import edges_of
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.plan_facts import plan_facts
-from cloakwork.models.trees.plans import Compared, Plan, Wishes, covers_of, slots_of
-from cloakwork.models.trees.tree_program import Layout, OutputGroup, score_rows
+from cloakwork.models.trees.plans import Compared, TreeDemands, TreePlan, covers_of, slots_of
+from cloakwork.models.trees.tree_program import OutputGroup, TreeLayout, score_rows
 
 _MOST_LEAF_BITS: Final = {"mean": 8, "sum": 10}  # tried first: finer scores take hardly more look-ups
 _LEAST_LEAF_BITS: Final = 3
@@ -76,21 +76,21 @@ class _Scores:
         return leads, (most - 1).bit_length() + 1
 
     def norm(self, pairs: list[tuple[int, int]]) -> float:
-        """L2, of a difference on the outputs of look-ups, the largest."""
+        """Returns L2, of a difference on the outputs of look-ups, the largest."""
         lookups = np.array([group.lookups for group in self.groups])
         return math.sqrt(max(((self.members[:, a] - self.members[:, b]) ** 2 * lookups).sum() for a, b in pairs))
 
 
 def compile_winner(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
-    """NoParameterSetError: the scores are too fine, or too many trees, for the noise of every candidate."""
+    """Raises NoParameterSetError: the scores are too fine, or too many trees, for the noise of every candidate."""
     assert ensemble.labels is not None
     check_classes(len(ensemble.labels))
     plain = _with_score_of_each(ensemble)
     sets = named_sets(ARGMAX_CANDIDATES, False) if options.sets is None else options.offered
     edges, node_edges = edges_of(plain)
     compared = Compared(plain, edges, node_edges)
-    wishes = tree_wishes(plain, edges, options)
-    found = choose_set(sets, lambda params: _made(compared, wishes, params, options), lambda made: made.cost)
+    demands = tree_demands(plain, edges, options)
+    found = choose_set(sets, lambda params: _made(compared, demands, params, options), lambda made: made.cost)
     if found is None:
         raise NoParameterSetError(
             f"tell='labels': scores of {len(ensemble.trees)} trees are too many for the noise of {some(p.name for p in sets)}; use fewer trees, "
@@ -105,13 +105,13 @@ def compile_winner(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
         input_steps=(*options.first_steps(ensemble), found.source.step),
         output_steps=(Integers(), Pick(ensemble.labels)),
         output_unit=found.contest.output_unit,
-        facts=Facts(trees=found.facts, encrypted_argmax=True),
+        facts=Facts(trees=found.facts, tell="labels"),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Made:
-    plan: Plan
+    plan: TreePlan
     contest: Contest
     source: BitSource
     graph: Graph
@@ -122,10 +122,10 @@ class _Made:
         return self.graph.bootstraps * bootstrap_cost(self.plan.params)
 
 
-def _made(compared: Compared, wishes: Wishes, params: ParameterSet, options: TreeOptions) -> _Made | None:
-    """The program under one set; None when its noise leaves no room."""
+def _made(compared: Compared, demands: TreeDemands, params: ParameterSet, options: TreeOptions) -> _Made | None:
+    """Returns the program under one set; None when its noise leaves no room."""
     for share in _SHARES:
-        found = _plan(compared, wishes, params, share)
+        found = _plan(compared, demands, params, share)
         if found is None:
             return None
         plan, contest, scores = found
@@ -136,13 +136,13 @@ def _made(compared: Compared, wishes: Wishes, params: ParameterSet, options: Tre
         graph = merge_equal(builder.graph(output))
         facts = replace(plan_facts(compared.ensemble, compared.edges, plan, graph), outputs=1)
         # Look-ups of several classes that are equal add up as one.
-        if facts.lookup_p_fail_log2 <= wishes.p_fail_log2:
+        if facts.lookup_p_fail_log2 <= demands.p_fail_log2:
             return _Made(plan, contest, source, graph, facts)
     return None
 
 
 def _with_score_of_each(ensemble: TreeEnsemble) -> TreeEnsemble:
-    """One output for each class, largest wins; one score against a threshold becomes that of the second class, the first having 0."""
+    """Returns one output for each class, largest wins; one score against a threshold becomes that of the second class, the first having 0."""
     assert ensemble.base is not None
     if ensemble.outputs > 1:
         return replace(ensemble, labels=None, transform="none")
@@ -152,26 +152,28 @@ def _with_score_of_each(ensemble: TreeEnsemble) -> TreeEnsemble:
 
 
 def _plan(
-    compared: Compared, wishes: Wishes, params: ParameterSet, share: float
-) -> tuple[Plan, Contest, _Scores] | None:
+    compared: Compared, demands: TreeDemands, params: ParameterSet, share: float
+) -> tuple[TreePlan, Contest, _Scores] | None:
     """With the finest leaf values that fit; None when none do.
 
     Args:
         share: of the noise that differences of scores may have.
     """
-    most = _MOST_LEAF_BITS[compared.ensemble.aggregation] if wishes.leaf_bits is None else wishes.leaf_bits
-    least = min(most, _LEAST_LEAF_BITS) if wishes.leaf_bits is None else most
+    most = _MOST_LEAF_BITS[compared.ensemble.aggregation] if demands.leaf_bits is None else demands.leaf_bits
+    least = min(most, _LEAST_LEAF_BITS) if demands.leaf_bits is None else most
     try:
-        slots = 1 << (slots_of(wishes, params).bit_length() - 1)
+        slots = 1 << (slots_of(demands, params).bit_length() - 1)
         for bits in range(most, least - 1, -1):
             integers = leaf_integers(compared.ensemble, bits, 1)
             chosen = [(own.tree, own.values) for own in integers.scalar_trees]
-            used_slots, (covers, *_) = covers_of(compared, chosen, wishes, params, slots)
+            used_slots, (covers, *_) = covers_of(compared, chosen, demands, params, slots)
             scores = _scores(integers, [(c.lowest, c.highest, len(c.lookups)) for c in covers.trees])
-            contest = _contest(scores, wishes, params, share)
+            contest = _contest(scores, demands, params, share)
             if contest is not None:
-                layout = Layout(used_slots, 1 << contest.plan.bits, scores.groups, winner_p_fail_log2(params, contest))
-                return Plan(params, integers, covers, layout, bits, wishes.server), contest, scores
+                layout = TreeLayout(
+                    used_slots, 1 << contest.plan.bits, scores.groups, winner_p_fail_log2(params, contest)
+                )
+                return TreePlan(params, integers, covers, layout, bits, demands.server), contest, scores
     except NoParameterSetError:
         return None
     return None
@@ -192,11 +194,11 @@ def _scores(integers: LeafIntegers, covers: list[tuple[int, int, int]]) -> _Scor
     return _Scores(np.array(list(members), dtype=np.int64), constants, tuple(groups))
 
 
-def _contest(scores: _Scores, wishes: Wishes, params: ParameterSet, share: float) -> Contest | None:
+def _contest(scores: _Scores, demands: TreeDemands, params: ParameterSet, share: float) -> Contest | None:
     pairs = list(combinations(range(len(scores.constants)), 2))
     leads, bits = scores.compared(pairs)
     variance = (scores.norm(pairs) / share) ** 2 * noise.blind_rotation_variance(params)
-    return plan_contest(leads, bits, variance, params, wishes.p_fail_log2)
+    return plan_contest(leads, bits, variance, params, demands.p_fail_log2)
 
 
 def _of_class(groups: list[Row], members: Reals) -> Row:

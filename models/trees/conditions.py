@@ -21,7 +21,7 @@ class Condition:
 
 
 def path_conditions(path: Path, edges: Edges) -> tuple[Condition, ...]:
-    """One condition for each feature of the path: an interval is two bits, whatever the number of comparisons."""
+    """Returns one condition for each feature of the path: an interval is two bits, whatever the number of comparisons."""
     by_feature: dict[int, list[tuple[int, bool]]] = {}
     for edge, side in path:
         by_feature.setdefault(int(edges.feature[edge]), []).append((edge, side))
@@ -30,7 +30,7 @@ def path_conditions(path: Path, edges: Edges) -> tuple[Condition, ...]:
 
 @lru_cache(maxsize=1 << 16)
 def _condition(comparisons: Path, edges: Edges) -> Condition:
-    """The tightest comparison of either side decides; where missing values disagree with it, all comparisons are counted."""
+    """Returns the tightest comparison of either side decides; where missing values disagree with it, all comparisons are counted."""
     tightest: dict[bool, int] = {side: edge for edge, side in comparisons}  # the last one of a side
     holding, failing = tightest.get(True), tightest.get(False)
     if holding is None or failing is None:
@@ -52,7 +52,7 @@ def _condition(comparisons: Path, edges: Edges) -> Condition:
 
 
 def _most(weights: dict[int, int], constant: int, comparisons: Path, edges: Edges) -> int | None:
-    """How many fail at most; None where the sum does not tell the bins of the path from others."""
+    """Returns how many fail at most; None where the sum does not tell the bins of the path from others."""
     ranks = [int(edges.rank[edge]) for edge, _ in comparisons]
     most = 0
     for bin_ in {0, *(rank + 1 for rank in ranks), *([None] if edges.takes_missing else [])}:

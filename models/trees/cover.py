@@ -31,7 +31,7 @@ from cloakwork.models.trees.cover_costs import (
 from cloakwork.models.trees.edges import Edges
 from cloakwork.models.trees.flat_trees import NOWHERE, FlatTrees
 from cloakwork.models.trees.index_weights import IndexWeights
-from cloakwork.models.trees.step_functions import Step, step_function
+from cloakwork.models.trees.step_functions import StepSum, step_function
 from cloakwork.models.trees.tops import LEAF_TOP, TOPS, TopClass, class_numbers, top_class
 
 _STATES_AT_ONCE = 1 << 22  # costs in memory
@@ -51,7 +51,7 @@ class TreeLookup:
 
 @dataclass(frozen=True)
 class Flag:
-    """Whether a sample reaches a node: 1 or 0, the result of a look-up and its offset."""
+    """A flag that a sample reaches a node: 1 or 0, the result of a look-up and its offset."""
 
     lookup: TreeLookup
     offset: float
@@ -71,7 +71,7 @@ class Cover:
 
 @dataclass(frozen=True)
 class Covers:
-    """Of several trees, with the flags that their look-ups read: bit number `edges` + i is flag i."""
+    """Covers of several trees, with the flags that their look-ups read: bit number `edges` + i is flag i."""
 
     trees: tuple[Cover, ...]
     flags: tuple[Flag, ...]
@@ -91,11 +91,13 @@ class Covers:
 
 
 def cover_trees(trees: FlatTrees, edges: Edges, budget: Budget, free_linear: bool = True) -> Covers:
-    """Args:
-        free_linear: whether output sums may read comparison bits themselves: they need hardly any noise.
+    """Covers trees by look-ups.
+
+    Args:
+            free_linear: whether output sums may read comparison bits themselves: they need hardly any noise.
 
     Raises:
-        NoParameterSetError: a path has more conditions than one look-up counts, and there are no flags.
+            NoParameterSetError: a path has more conditions than one look-up counts, and there are no flags.
     """
     weights, flags = TopWeights(budget), _Flags(len(edges))
     covers: list[Cover] = []
@@ -162,7 +164,7 @@ class _Covering:
         return [self._cover(root) for root in self._trees.root.tolist()]
 
     def _cover(self, root: int) -> Cover:
-        """One base for the whole tree, or a sum of bits over the splits of one feature at the top."""
+        """Returns one base for the whole tree, or a sum of bits over the splits of one feature at the top."""
         costs, trees = self._costs, self._trees
         least, largest = (int(ends[root]) for ends in trees.span)
         step = None
@@ -183,8 +185,8 @@ class _Covering:
         linear = {} if step is None else step.linear
         return Cover(tuple(made.lookups), linear, made.constant, least, largest)
 
-    def _cheaper_step(self, root: int) -> Step | None:
-        """A sum of the bits of the root's feature, where the parts that these separate cost no more than the whole."""
+    def _cheaper_step(self, root: int) -> StepSum | None:
+        """Returns a sum of the bits of the root's feature, where the parts that these separate cost no more than the whole."""
         costs, trees, feature = self._costs, self._trees, self._edges.feature
         ends: list[int] = []
         waiting = [root]
@@ -227,7 +229,7 @@ class _Covering:
         return self._flags.bit(*self._lookup(place, TopClass(LEAF_TOP, ()), (1,), (1.0,), []))
 
     def _top(self, place: _Place, number: int, made: _Sum) -> list[_Place]:
-        """A look-up for a top; the subtrees where it ends."""
+        """Returns a look-up for a top; the subtrees where it ends."""
         costs, top = self._costs, TOPS[number]
         at = self._at(place.node)
         # Subtrees of many values know some of them as bases; costs, and the weights that serve, are then those of none.
@@ -252,7 +254,7 @@ class _Covering:
         return below
 
     def _at(self, node: int) -> dict[int, int]:
-        """Nodes by their places below one."""
+        """Returns nodes by their places below one."""
         at, waiting = {}, [(1, node)]
         while waiting:
             place, found = waiting.pop()
@@ -269,7 +271,7 @@ class _Covering:
         gains: tuple[float, ...],
         split_edges: list[int],
     ) -> tuple[TreeLookup, float]:
-        """One look-up that gives each end its gain, and what is to be added to it."""
+        """Returns one look-up that gives each end its gain, and what is to be added to it."""
         conditions = self._conditions(place)
         fails = sum(condition.most for condition in conditions)
         found = self._costs.weights.weights(kind, labels, fails, place.flag is not None)
@@ -302,7 +304,7 @@ class _Covering:
 
 
 def _failing_shifts(found: IndexWeights, fails: int, flagged: bool) -> list[int]:
-    """By how much an index moves where something fails."""
+    """Returns by how much an index moves where something fails."""
     counts = [(count, flag) for count in range(fails + 1) for flag in ((0, 1) if flagged else (0,))]
     return [count * found.fail_weight + flag * found.flag_weight for count, flag in counts if count or flag]
 
@@ -310,11 +312,11 @@ def _failing_shifts(found: IndexWeights, fails: int, flagged: bool) -> list[int]
 def _entries(
     found: IndexWeights, kind: TopClass, gains: tuple[float, ...], shifts: list[int], centre: float, slots: int
 ) -> tuple[float, ...]:
-    """[2M]; slots that nothing reaches may hold anything."""
+    """Returns [2M]; slots that nothing reaches may hold anything."""
     half = [0.0] * slots
 
     def fill(level: int, entry: float) -> None:
-        """On the circle: the second half has the opposite entries."""
+        """Fills the entries on the circle: the second half has the opposite entries."""
         slot = level % (2 * slots)
         half[slot % slots] = entry if slot < slots else -entry
 

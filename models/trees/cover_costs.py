@@ -1,4 +1,4 @@
-"""How many look-ups cover a tree, and which ones: dynamic programming over all nodes of many trees at once.
+"""The look-ups that cover a tree at least cost: dynamic programming over all nodes of many trees at once.
 
 What a subtree costs depends on three things: the *base* that its leaves already have (every base that no leaf below has is as good as another:
 NONE); how many conditions lead to it, from the root or from the nearest *flag* above, a look-up that says whether a sample has come that far;
@@ -46,7 +46,7 @@ Costs = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Budget:
-    """What look-ups can do: M slots, and flags where their noise allows any."""
+    """The budget of look-ups: M slots, and flags where their noise allows any."""
 
     slots: int
     flag: FlagWeights | None
@@ -68,7 +68,7 @@ class TopWeights:
         self._most = np.full((64, 2, len(LABELS)), _UNKNOWN, dtype=np.int16)
 
     def numbers(self, classes: Indices) -> Indices:
-        """Dense numbers of classes."""
+        """Returns dense numbers of classes."""
         distinct, index = np.unique(classes, return_inverse=True)
         for key in distinct.tolist():
             if key not in self._number:
@@ -91,15 +91,17 @@ class TopWeights:
         return most
 
     def weights(self, kind: TopClass, labels: Pattern, fails: int, flagged: bool) -> IndexWeights:
-        """Args:
-        labels: of the ends.
-        fails: conditions that may fail.
+        """Finds index weights.
+
+        Args:
+            labels: of the ends.
+            fails: conditions that may fail.
         """
         chosen = tuple(labels[end] for end in kind.ends)
         return index_weights(chosen, kind.patterns, fails, self._budget.slots, self._flag(flagged))
 
     def leaf_most(self, flagged: bool) -> int:
-        """Conditions of a look-up without splits: one value where none fails."""
+        """Returns conditions of a look-up without splits: one value where none fails."""
         return self._most_fails(TopClass(LEAF_TOP, ()), (1,), flagged)
 
     def _most_fails(self, kind: TopClass, labels: Pattern, flagged: bool) -> int:
@@ -150,7 +152,7 @@ class CoverCosts:
     # --- conditions ---
 
     def _contexts(self) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """[nodes, contexts + 1]: conditions from the ancestor, and whether that has a flag."""
+        """Returns [nodes, contexts + 1]: conditions from the ancestor, and whether that has a flag."""
         trees, edges = self.trees, self._edges
         split = trees.edge >= 0
         feature = np.where(split, edges.feature[trees.edge], -1)
@@ -211,7 +213,7 @@ class CoverCosts:
         self.best_value[nodes] = np.take_along_axis(bases, best + 1, axis=1)
 
     def _places(self, nodes: Indices) -> dict[int, Indices]:
-        """The node at each place below some nodes, NOWHERE where there is none."""
+        """Returns the node at each place below some nodes, NOWHERE where there is none."""
         place = {1: nodes}
         for i in PLACES[1:]:
             above = place[i // 2]
@@ -307,7 +309,7 @@ class CoverCosts:
 
 
 def _label_numbers(given: list[Indices]) -> Indices:
-    """The numbers in LABELS of what some tops give their ends."""
+    """Returns the numbers in LABELS of what some tops give their ends."""
     code, highest = np.zeros(len(given[0]), dtype=np.int64), np.zeros(len(given[0]), dtype=np.int64)
     labels: list[Indices] = []
     for i, value in enumerate(given):

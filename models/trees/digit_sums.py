@@ -36,7 +36,8 @@ _Bits: TypeAlias = frozenset[int]
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """Args: wide: [edges], compared by two digits. fits: whether a look-up may see this L2 norm of weights on results of look-ups."""
+    """Rules of digit sums. Args: wide: [edges], compared by two digits. fits: whether a look-up may see this L2 norm of weights on results of
+    look-ups."""
 
     edges: Edges
     wide: NDArray[np.bool_]
@@ -50,7 +51,7 @@ class Rules:
 
 
 def widened(covers: Covers, factor: int) -> Covers:
-    """The same for `factor` times as many slots, of which it uses every `factor`th."""
+    """Returns the same for `factor` times as many slots, of which it uses every `factor`th."""
 
     def wide(lookup: TreeLookup) -> TreeLookup:
         entries = np.zeros(factor * len(lookup.entries))
@@ -62,7 +63,7 @@ def widened(covers: Covers, factor: int) -> Covers:
 
 
 def with_digit_sums(ways: Sequence[Covers], rules: Rules) -> list[Covers]:
-    """Some covers of the same trees with sums of digits in their indices, and one of trees from either; those that seem cheapest first.
+    """Returns some covers of the same trees with sums of digits in their indices, and one of trees from either; those that seem cheapest first.
 
     Args:
         ways: the first of which fits the noise as it is.
@@ -77,7 +78,7 @@ def with_digit_sums(ways: Sequence[Covers], rules: Rules) -> list[Covers]:
 
 
 def compared_alone(covers: Covers, rules: Rules) -> set[tuple[int, int]]:
-    """Feature and rank of the comparisons that take a look-up of their own."""
+    """Returns feature and rank of the comparisons that take a look-up of their own."""
     read = {bit for lookup in covers.lookups for bit, _ in lookup.weights if bit < covers.edges}
     return {_point(rules.edges, edge) for edge in read - covers.digit_sums if rules.wide[edge]}
 
@@ -91,7 +92,7 @@ def _cost(covers: Covers, rules: Rules) -> int:
 
 
 def _tree_costs(covers: Covers, rules: Rules) -> list[float]:
-    """Look-ups of each tree, those of comparisons shared out among the trees that read them."""
+    """Returns look-ups of each tree, those of comparisons shared out among the trees that read them."""
     points = [compared_alone(replace(covers, trees=(tree,)), rules) for tree in covers.trees]
     times = Counter(point for own in points for point in own)
     return [
@@ -124,7 +125,7 @@ def _with_sums(covers: Covers, rules: Rules) -> Covers:
 
 
 def _indices_of(covers: Covers, rules: Rules) -> dict[Index, _Read]:
-    """What is to be told apart by each index, in all of its look-ups."""
+    """Returns what is to be told apart by each index, in all of its look-ups."""
     lookups: dict[Index, list[TreeLookup]] = {}
     for lookup in covers.lookups:
         lookups.setdefault(index_of(lookup), []).append(lookup)
@@ -142,7 +143,7 @@ class _Search:
     found: dict[tuple[object, ...], tuple[int, ...] | None] = field(default_factory=dict)
 
     def patterns(self, bits: Sequence[int]) -> Indices:
-        """[patterns, bits]: every combination that a sample may have."""
+        """Returns [patterns, bits]: every combination that a sample may have."""
         edges, groups = self.rules.edges, dict[int, list[int]]()
         for place, bit in enumerate(bits):
             own = int(edges.feature[bit]) if bit < self.covers.edges else -1 - bit  # a flag stands for itself
@@ -176,7 +177,7 @@ class _Read:
         self._told_apart: tuple[Indices, Indices, Indices] | None = None
 
     def weights(self, sums: set[int] | _Bits) -> tuple[int, ...] | None:
-        """With sums in place of these comparisons; None where there is no room."""
+        """Returns weights with sums in place of these comparisons; None where there is no room."""
         own = frozenset(sums).intersection(self.bits)
         if own not in self._chosen:
             features = {
@@ -217,7 +218,7 @@ class _Read:
         return self._told_apart
 
     def _levels(self, patterns: Indices, summed: NDArray[np.bool_], weights: Indices) -> Indices:
-        """[candidates, 2^sums, patterns] on the circle, for every combination of what a sum has beside twice its comparison: 0 or 1."""
+        """Returns [candidates, 2^sums, patterns] on the circle, for every combination of what a sum has beside twice its comparison: 0 or 1."""
         base = np.where(summed, 2 * weights, weights) @ patterns.T
         halves = np.array(list(itertools.product((0, 1), repeat=int(summed.sum()))), dtype=np.int64)
         lowest = weights[:, summed] @ halves.T
@@ -234,7 +235,7 @@ class _Read:
         return known[key]
 
     def _found(self, own: _Bits, summed: NDArray[np.bool_], flags: NDArray[np.bool_]) -> Iterator[tuple[int, ...]]:
-        """Weights that serve and are quiet."""
+        """Yields weights that serve and are quiet."""
         patterns, labels, opposite = self._apart
         for some in self._candidates(summed, flags):
             for first in range(0, len(some), _AT_ONCE):
@@ -243,7 +244,7 @@ class _Read:
                 yield from (tuple(each.tolist()) for each in weights[serving] if self._quiet(each, own))
 
     def _candidates(self, summed: NDArray[np.bool_], flags: NDArray[np.bool_]) -> Iterator[Indices]:
-        """[candidates, bits]: multiples of the old weights, and small ones for sums and for the flag."""
+        """Yields [candidates, bits]: multiples of the old weights, and small ones for sums and for the flag."""
         others, step = ~(summed | flags), self._search.covers.flag_step
         common = np.gcd.reduce(self._old[others]) if others.any() else 1
         chosen = np.array(list(itertools.product(_FACTORS, *[_WEIGHTS] * int((~others).sum()))), dtype=np.int64)
@@ -255,7 +256,7 @@ class _Read:
             yield np.array(list(itertools.product(_WEIGHTS, repeat=len(summed))), dtype=np.int64)
 
     def _serve(self, levels: Indices, labels: Indices, opposite: Indices) -> NDArray[np.bool_]:
-        """[candidates]: no slot has two entries, nor one and another than its opposite half a turn away."""
+        """Returns [candidates]: no slot has two entries, nor one and another than its opposite half a turn away."""
         free, rows = -2, np.arange(len(levels))[:, None, None]
         table = np.full((len(levels), self._turn), free, dtype=np.int64)
         table[rows, levels] = labels

@@ -18,7 +18,7 @@ from cloakwork.models.trees.ensemble import LEAF, Tree, TreeEnsemble
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """Sorted by feature, then threshold."""
+    """Edges, sorted by feature, then threshold."""
 
     feature: Indices  # [edges]
     threshold: Reals
@@ -41,7 +41,7 @@ class Edges:
 
 
 def edges_of(ensemble: TreeEnsemble) -> tuple[Edges, list[Indices]]:
-    """Every comparison of the ensemble once, and the edge of every node of every tree (-1 in leaves)."""
+    """Returns every comparison of the ensemble once, and the edge of every node of every tree (-1 in leaves)."""
     nodes = [_node_edges(ensemble, tree) for tree in ensemble.trees]  # rows (feature, threshold, missing)
     rows = np.concatenate(nodes)
     if not len(rows):  # leaves alone: an edge that nothing reads, since a program has an input
@@ -72,7 +72,7 @@ def _node_edges(ensemble: TreeEnsemble, tree: Tree) -> Reals:
 
 
 def between_singles(threshold: Reals, strict: bool) -> Reals:
-    """The float32 that gives the same comparisons with float32 numbers: the next one down for <=, up for <."""
+    """Returns the float32 that gives the same comparisons with float32 numbers: the next one down for <=, up for <."""
     rounded = threshold.astype(np.float32)
     wrong = rounded < threshold if strict else rounded > threshold
     towards = np.float32(np.inf if strict else -np.inf)

@@ -43,7 +43,7 @@ class Tree:
         values: ArrayLike,
         missing_left: ArrayLike | None = None,
     ) -> Tree:
-        """From any numbering with the root first: children are put after their parents, nodes that nothing reaches left out."""
+        """Builds a tree from any numbering with the root first: children are put after their parents, nodes that nothing reaches left out."""
         left, right = np.asarray(left, dtype=np.int64), np.asarray(right, dtype=np.int64)
         order = [0]
         for node in order:
@@ -83,7 +83,7 @@ class Tree:
         return int(depth.max())
 
     def leaf_of(self, goes_left: NDArray[np.bool_]) -> Indices:
-        """The leaf that each sample reaches, for the outcome of every node's comparison [samples, nodes]."""
+        """Returns the leaf that each sample reaches, for the outcome of every node's comparison [samples, nodes]."""
         node = np.zeros(len(goes_left), dtype=np.int64)
         rows = np.arange(len(goes_left))
         while True:
@@ -153,12 +153,12 @@ class TreeEnsemble(ScoredModel):
         return sum(len(tree.inner) for tree in self.trees)
 
     def scores(self, x: ArrayLike) -> Reals:
-        """[samples, outputs] in float64, for samples [samples, features]."""
+        """Returns [samples, outputs] in float64, for samples [samples, features]."""
         table = feature_table(x, self.features, self.feature_names, self.takes_missing)
         return self.aggregate(self.tree_values(table))
 
     def tree_values(self, table: Reals) -> Reals:
-        """[samples, trees, outputs] of a checked table."""
+        """Returns [samples, trees, outputs] of a checked table."""
         columns = table.astype(np.float32).astype(np.float64) if self.single else table
         out = np.empty((len(table), len(self.trees), self.outputs))
         for number, tree in enumerate(self.trees):
@@ -166,13 +166,13 @@ class TreeEnsemble(ScoredModel):
         return out
 
     def aggregate(self, values: Reals) -> Reals:
-        """[samples, trees, outputs] -> [samples, outputs]."""
+        """Aggregates [samples, trees, outputs] -> [samples, outputs]."""
         total = values.sum(axis=1) if self.aggregation == "sum" else values.mean(axis=1)
         result: Reals = total + self.base
         return result
 
     def label_of(self, feature: int) -> str:
-        """The name of a feature, or `feature NUMBER` where it has none."""
+        """Returns the name of a feature, or `feature NUMBER` where it has none."""
         return feature_labels(self.feature_names, self.features)[feature]
 
     def _goes_left(self, tree: Tree, columns: Reals) -> NDArray[np.bool_]:

@@ -59,7 +59,7 @@ class FlatTrees:
         return tree
 
     def part(self, trees: Indices) -> FlatTrees:
-        """Some trees alone."""
+        """Returns some trees alone."""
         wanted = np.zeros(len(self.root), dtype=bool)
         wanted[trees] = True
         kept = np.flatnonzero(wanted[self.tree])
@@ -72,7 +72,7 @@ class FlatTrees:
         )
 
     def tree_sizes(self) -> Indices:
-        """[trees] nodes."""
+        """Returns [trees] nodes."""
         return np.bincount(self.tree, minlength=len(self.root))
 
 
@@ -93,7 +93,8 @@ class Skeleton:
         self._target = _decided(self._left, self._right, self._parent, self._edge, edges)
 
     def trees(self, chosen: Sequence[tuple[int, Indices]]) -> FlatTrees:
-        """Args: chosen: numbers of trees and the values [nodes] of their leaves; a tree may come several times, with other values."""
+        """Makes trees of leaf values. Args: chosen: numbers of trees and the values [nodes] of their leaves; a tree may come several times, with
+        other values."""
         parts = [np.arange(self._first[tree], self._first[tree + 1]) for tree, _ in chosen]
         sizes = np.array([len(part) for part in parts])
         start = np.concatenate([[0], np.cumsum(sizes)])[:-1]
@@ -116,7 +117,8 @@ def parents(left: Indices, right: Indices) -> Indices:
 
 
 def nearest_of_same(group: Indices, parent: Indices) -> tuple[Indices, Indices]:
-    """[nodes]: the nearest proper ancestor of the same group, and its child on the way; NOWHERE where there is none, and for groups below 0."""
+    """Returns [nodes]: the nearest proper ancestor of the same group, and its child on the way; NOWHERE where there is none, and for groups below
+    0."""
     found, via = np.full(len(parent), NOWHERE, dtype=np.int64), np.full(len(parent), NOWHERE, dtype=np.int64)
     nodes = np.flatnonzero((group >= 0) & (parent != NOWHERE))
     current, child = parent[nodes], nodes
@@ -129,7 +131,7 @@ def nearest_of_same(group: Indices, parent: Indices) -> tuple[Indices, Indices]:
 
 
 def _decided(left: Indices, right: Indices, parent: Indices, edge: Indices, edges: Edges) -> Indices:
-    """The node that stands for each one: itself, or where its path has decided the comparison the node below."""
+    """Returns the node that stands for each one: itself, or where its path has decided the comparison the node below."""
     count = len(left)
     feature = np.where(edge >= 0, edges.feature[edge], -1)
     rank = np.where(edge >= 0, edges.rank[edge], 0)
@@ -161,7 +163,7 @@ def _decided(left: Indices, right: Indices, parent: Indices, edge: Indices, edge
 
 
 def depths(parent: Indices) -> Indices:
-    """[nodes], for parents before children or in any order."""
+    """Returns [nodes], for parents before children or in any order."""
     depth = np.zeros(len(parent), dtype=np.int64)
     current = parent.copy()
     moving = np.flatnonzero(current != NOWHERE)
@@ -173,7 +175,7 @@ def depths(parent: Indices) -> Indices:
 
 
 def _grouped(key: Indices) -> list[Indices]:
-    """Positions by a key 0, 1, .."""
+    """Returns positions by a key 0, 1, .."""
     order = np.argsort(key, kind="stable")
     return np.split(order, np.cumsum(np.bincount(key))[:-1])
 
@@ -187,7 +189,7 @@ def _span(value: Indices, left: Indices, right: Indices, heights: Sequence[Indic
 
 
 def _compact(root: Indices, left: Indices, right: Indices, edge: Indices, value: Indices) -> FlatTrees:
-    """The nodes that the roots reach, subtrees of one value as leaves."""
+    """Returns the nodes that the roots reach, subtrees of one value as leaves."""
     levels, current = [], root
     while len(current):
         levels.append(current)

@@ -17,7 +17,7 @@ import numpy as np
 from cloakwork.models.arrays import Indices
 from cloakwork.models.client_steps import Positions, Thermometer
 from cloakwork.models.errors import CompileError
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
 from cloakwork.models.trees.comparison_bits import Bit
 from cloakwork.models.trees.edges import Edges, between_singles
 from cloakwork.models.trees.ensemble import TreeEnsemble
@@ -29,7 +29,7 @@ _MAJORITY: Final = 2
 
 
 def grid_step(ensemble: TreeEnsemble, grids: Sequence[FeatureGrid], bits: int) -> Thermometer:
-    """The client's comparisons. CompileError: more bits than a sample should have."""
+    """Returns the client's comparisons. CompileError: more bits than a sample should have."""
     count = np.array([grid.count for grid in grids], dtype=np.int64)
     step = Thermometer(
         np.arange(len(grids), dtype=np.int64),
@@ -53,7 +53,7 @@ def grid_step(ensemble: TreeEnsemble, grids: Sequence[FeatureGrid], bits: int) -
 
 
 def grid_points(edges: Edges, used: Indices, step: Thermometer | Positions) -> dict[int, tuple[int, int]]:
-    """The feature of every used edge and the number of its grid point."""
+    """Returns the feature of every used edge and the number of its grid point."""
     found: dict[int, tuple[int, int]] = {}
     features = edges.feature[used]
     for feature in np.unique(features):
@@ -80,7 +80,7 @@ class GridBits:
     def build(self, builder: GraphBuilder) -> dict[int, Bit]:
         wide = bool(self.step.digit.any())
         scale = 1 / (2 * self.slots if wide else self.units)
-        wires = builder.input(int(self.step.widths.sum()), Facts(scale, 0.0, 1.0), "grid")
+        wires = builder.input(int(self.step.widths.sum()), WireEncoding(scale, 0.0, 1.0), "grid")
         points = grid_points(self.edges, self.used, self.step)
         digits = {edge: self.step.digit[feature] > 0 for edge, (feature, _) in points.items()}
         looked_up = {points[edge] for edge in points if digits[edge] and edge not in self.digit_sums}
@@ -99,7 +99,7 @@ class GridBits:
         return found
 
     def _digit_sum(self, wires: Indices, feature: int, point: int) -> tuple[tuple[int, int, int], int]:
-        """A, B and C of a feature in two digits, and how many of them always hold, of which there is no wire."""
+        """Returns a, B and C of a feature in two digits, and how many of them always hold, of which there is no wire."""
         digit, first = int(self.step.digit[feature]), int(self.step.starts[feature])
         high_bits = int(self.step.count[feature]) >> digit
         high, low = divmod(point, 1 << digit)
@@ -115,15 +115,15 @@ class GridBits:
     def _majorities(
         self, builder: GraphBuilder, wires: Indices, points: Sequence[tuple[int, int]]
     ) -> dict[tuple[int, int], int]:
-        """The wires, at +-1/2, of the comparisons with points of features in two digits."""
+        """Returns the wires, at +-1/2, of the comparisons with points of features in two digits."""
         if not points:
             return {}
         sums = [self._digit_sum(wires, feature, point) for feature, point in points]
         rows = [Row(dict.fromkeys(three, 1), 0.0) for three, _ in sums]
         turn, centre = 2.0 * self.slots, (self.slots - 1) / 2
-        indices = builder.linear(rows, Facts(1 / turn, 0.0, turn - 1, centre), "digits")
+        indices = builder.linear(rows, WireEncoding(1 / turn, 0.0, turn - 1, centre), "digits")
         seen = np.arange(self.slots) + np.array([always for _, always in sums])[:, None]
         half = np.where(seen >= _MAJORITY, 0.5, -0.5)
         table = np.concatenate([half, -half], axis=1)
-        outputs = builder.lookup(indices, table, Facts(1 / turn, -0.5, 0.5), "comparisons")
+        outputs = builder.lookup(indices, table, WireEncoding(1 / turn, -0.5, 0.5), "comparisons")
         return dict(zip(points, outputs.tolist(), strict=True))

@@ -49,7 +49,7 @@ class IndexWeights:
 def index_weights(
     labels: Pattern, patterns: tuple[Pattern, ...], fails: int, slots: int, flag: FlagWeights | None = None
 ) -> IndexWeights:
-    """The first weights that serve, small ones first; `most_fails` says whether there are any.
+    """Returns the first weights that serve, small ones first; `most_fails` says whether there are any.
 
     Args:
         labels: for each pattern a number for each distinct entry, 0 for the entry of a path that fails.
@@ -63,13 +63,13 @@ def index_weights(
 
 
 def most_fails(labels: Pattern, patterns: tuple[Pattern, ...], slots: int, flag: FlagWeights | None = None) -> int:
-    """The largest `fails` for which there are index weights; -1 where there are none at all."""
+    """Returns the largest `fails` for which there are index weights; -1 where there are none at all."""
     return len(_searched(_canonical(labels, patterns)[0], slots, flag)) - 1
 
 
 @lru_cache(maxsize=1 << 16)
 def _canonical(labels: Pattern, patterns: tuple[Pattern, ...]) -> tuple[Pattern, Pattern, Pattern]:
-    """One table for all orders and signs of the bits, and the order and the signs that lead there."""
+    """Returns one table for all orders and signs of the bits, and the order and the signs that lead there."""
     bits = len(patterns[0])
     table = np.full(1 << bits, float(_NO_PATTERN))
     table[_numbers(patterns)] = labels
@@ -140,7 +140,7 @@ def _searched(table: Pattern, slots: int, flag: FlagWeights | None) -> tuple[Ind
 
 @dataclass(frozen=True, eq=False)
 class _Levels:
-    """What candidates for the weights of some bits make of their combinations."""
+    """Levels that candidates for the weights of some bits give to their combinations."""
 
     turn: int  # 2M
     candidates: NDArray[np.int64]  # [candidates, bits]
@@ -162,7 +162,7 @@ def _levels(bits: int, numbers: Pattern, slots: int) -> _Levels:
 
 
 def _signed(most: int) -> NDArray[np.int64]:
-    """1, -1, 2, -2, .."""
+    """Returns 1, -1, 2, -2, .."""
     return np.array([sign * size for size in range(1, most + 1) for sign in (1, -1)], dtype=np.int64)
 
 
@@ -188,9 +188,11 @@ class _Search:
     def best(
         self, sets: list[Masks], fail: NDArray[np.int64], flag: NDArray[np.int64], count: int = 0
     ) -> IndexWeights | None:
-        """Args:
-        sets: of slots that need different entries, [weights of fail and flag, candidates] each.
-        count: of conditions that can fail.
+        """Finds the best weights.
+
+        Args:
+            sets: of slots that need different entries, [weights of fail and flag, candidates] each.
+            count: of conditions that can fail.
         """
         levels = self._levels
         span = (levels.high - levels.low)[None] + (np.abs(fail) * count + np.abs(flag))[:, None]
@@ -231,7 +233,7 @@ class _Failing:
             self._failed = search.turned(search.all[None], flag[:, None])
 
     def one_more(self) -> _Failing:
-        """Condition that may fail."""
+        """Adds a condition that may fail."""
         self._count += 1
         by = self._count * self._fail
         for shift in (by, by + self._flag) if self._flag.any() else (by,):
@@ -262,7 +264,7 @@ def _disjoint(sets: list[Masks]) -> NDArray[np.bool_]:
 
 @cache
 def _candidates(bits: int) -> NDArray[np.int64]:
-    """Weights tried [candidates, bits], the first one positive: the mirror image of an index serves as well."""
+    """Returns weights tried [candidates, bits], the first one positive: the mirror image of an index serves as well."""
     if bits == 0:
         return np.zeros((1, 0), dtype=np.int64)
     sizes = range(1, _LARGEST[bits] + 1) if bits in _LARGEST else _POWERS

@@ -44,7 +44,7 @@ class LeafIntegers:
 def leaf_integers(
     ensemble: TreeEnsemble, bits: int, most_packed: int, steps: int | None = None, *, units_apart: bool = False
 ) -> LeafIntegers:
-    """Integers of at most `bits` bits.
+    """Returns integers of at most `bits` bits.
 
     Args:
         most_packed: the largest mixed-radix number that is put into one scalar tree.
@@ -85,7 +85,7 @@ def leaf_integers(
 
 
 def equal_trees(ensemble: TreeEnsemble, node_edges: Sequence[Indices], integers: LeafIntegers) -> Indices:
-    """For each scalar tree the first one with the same comparisons, leaf integers and digits.
+    """Returns for each scalar tree the first one with the same comparisons, leaf integers and digits.
 
     Args:
         node_edges: for each tree, the edge that every node compares with.
@@ -101,7 +101,7 @@ def equal_trees(ensemble: TreeEnsemble, node_edges: Sequence[Indices], integers:
 
 
 def counted_once(integers: LeafIntegers, first: Indices) -> tuple[LeafIntegers, Indices]:
-    """Equal scalar trees of equal contribution as one that contributes as often as there were, and the numbers of those that are left.
+    """Returns equal scalar trees of equal contribution as one that contributes as often as there were, and the numbers of those that are left.
 
     Args:
         first: of equal_trees.
@@ -121,12 +121,12 @@ def counted_once(integers: LeafIntegers, first: Indices) -> tuple[LeafIntegers, 
 
 
 def _widest(ensemble: TreeEnsemble) -> float:
-    """The widest range of leaf values of one output of a tree."""
+    """Returns the widest range of leaf values of one output of a tree."""
     return max(float(np.ptp(tree.values[tree.leaves], axis=0).max()) for tree in ensemble.trees)
 
 
 def _units(ensemble: TreeEnsemble, bits: int, apart: bool) -> Reals:
-    """[outputs]: the steps of leaf values."""
+    """Returns [outputs]: the steps of leaf values."""
     spans = [tree.values[tree.leaves] - tree.values[tree.leaves].min(axis=0) for tree in ensemble.trees]
     if apart:
         return np.array([_unit([span[:, k] for span in spans], bits) for k in range(ensemble.outputs)])
@@ -138,7 +138,7 @@ def _alike(ensemble: TreeEnsemble, unit: float) -> Reals:
 
 
 def _unit(spans: Sequence[Reals], bits: int) -> float:
-    """The step of leaf values: one that is exact, where there is one, else the widest range in 2^bits - 1 steps.
+    """Returns the step of leaf values: one that is exact, where there is one, else the widest range in 2^bits - 1 steps.
 
     Args:
         spans: of each tree the leaf values less the lowest of their output.

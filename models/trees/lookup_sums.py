@@ -28,13 +28,13 @@ class SummedCovers:
 
 
 def index_of(lookup: TreeLookup) -> Index:
-    """The index without its constant, with a sign that makes it canonical."""
+    """Returns the index without its constant, with a sign that makes it canonical."""
     sign = _sign(lookup)
     return tuple((edge, sign * weight) for edge, weight in lookup.weights)
 
 
 def sum_covers(covers: Iterable[Cover]) -> SummedCovers:
-    """One look-up for each index; none where the tables cancel."""
+    """Adds up covers: one look-up for each index; none where the tables cancel."""
     tables: dict[Index, Reals] = {}
     linear: dict[int, int] = {}
     constant = 0.0
@@ -56,6 +56,6 @@ def _sign(lookup: TreeLookup) -> int:
 
 
 def canonical_table(lookup: TreeLookup) -> Reals:
-    """The table [2M] of the canonical index, which is `sign` * (index - constant)."""
+    """Returns the table [2M] of the canonical index, which is `sign` * (index - constant)."""
     places = np.arange(len(lookup.entries))
     return np.array(lookup.entries)[(lookup.constant + _sign(lookup) * places) % len(places)]

@@ -42,7 +42,7 @@ class OnGrid:
 
 
 def on_grid(ensemble: TreeEnsemble, options: TreeOptions) -> OnGrid:
-    """On the coarsest grid that keeps enough, where its bits were not asked for.
+    """Moves an ensemble the coarsest grid that keeps enough, where its bits were not asked for.
 
     Raises:
         CompileError: no samples and no ranges, or wishes that cannot be fulfilled.
@@ -90,14 +90,14 @@ def _with_bits(
 
 
 def _is_coarse(verdict: Verdict | None, accuracy: float, more: int) -> bool:
-    """Whether so many bits more are worth it: up to 8 they cost next to nothing."""
+    """Whether more bits are worth it: up to 8 they cost next to nothing."""
     if verdict is None:
         return False
     return not verdict.reaches(accuracy) or (more <= _CHEAP_BITS and verdict.value < max(accuracy, _WANTED))
 
 
 def calibration_table(ensemble: TreeEnsemble, options: TreeOptions) -> Reals | None:
-    """[samples, features] as the trees see them; None where there are none."""
+    """Returns [samples, features] as the trees see them; None where there are none."""
     if options.samples is None:
         return None
     table = np.asarray(run_input_steps(options.first_steps(ensemble), options.samples), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""What the options of `cloakwork.compile` mean for trees."""
+"""The options of `cloakwork.compile` for trees."""
 
 from __future__ import annotations
 

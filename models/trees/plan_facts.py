@@ -1,4 +1,4 @@
-"""What is stated of a plan of trees: its noise, its probability of failure, and what it costs beside one look-up for each node."""
+"""Facts of a plan of trees: its noise, its probability of failure, and what it costs beside one look-up for each node."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cloakwork.models.program.facts import TreeFacts
 from cloakwork.models.program.phase_noise import phase_noise, weight_norms
 from cloakwork.models.trees.edges import Edges
 from cloakwork.models.trees.ensemble import TreeEnsemble
-from cloakwork.models.trees.plans import Plan
+from cloakwork.models.trees.plans import TreePlan
 from cloakwork.models.trees.tree_program import FLAGS, LEAVES, used_edges
 
 
-def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph) -> TreeFacts:
+def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: TreePlan, made: Graph) -> TreeFacts:
     params, layout = plan.params, plan.layout
     used = used_edges(plan.covers)
     bootstraps = made.bootstraps
@@ -47,7 +47,7 @@ def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph) ->
 
 
 def _worst_lookup(params: ParameterSet, made: Graph, margin: float) -> float:
-    """log2 of the probability that it is wrong. Args: margin: where there is none."""
+    """Returns log2 of the probability that it is wrong. Args: margin: where there is none."""
     margins, offset = lookup_margins(made), noise.lookup_offset(params)
     seen = [
         noise.p_fail_log2(margins[norms.origin], phase_noise(params, norms) ** 2, offset)

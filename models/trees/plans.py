@@ -27,7 +27,7 @@ from cloakwork.models.trees.flat_trees import FlatTrees, Skeleton
 from cloakwork.models.trees.index_weights import MOST_SLOTS
 from cloakwork.models.trees.leaf_integers import LeafIntegers, counted_once, equal_trees, leaf_integers
 from cloakwork.models.trees.tree_program import (
-    Layout,
+    TreeLayout,
     answer_size,
     choose_layout,
     compared_edges,
@@ -52,13 +52,13 @@ _FLAG_SHARE: Final = 0.7  # of the noise of an index on bits from look-ups, for 
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """Everything about one parameter set."""
+class TreePlan:
+    """The plan under one parameter set."""
 
     params: ParameterSet
     integers: LeafIntegers
     covers: Covers
-    layout: Layout
+    layout: TreeLayout
     leaf_bits: int
     server: bool
     comparison_lookups: int = 0
@@ -78,7 +78,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class TreeDemands:
     server: bool  # compares
     leaf_bits: int | None
     p_fail_log2: float
@@ -106,21 +106,22 @@ class Compared:
 
 
 def cheapest_plan(
-    compared: Compared, wishes: Wishes, sets: Sequence[ParameterSet], last: Sequence[ParameterSet] = ()
-) -> Plan:
-    """Args: last: those of the sets that are tried where none of the others fits. NoParameterSetError: none has room for the trees."""
+    compared: Compared, demands: TreeDemands, sets: Sequence[ParameterSet], last: Sequence[ParameterSet] = ()
+) -> TreePlan:
+    """Finds the cheapest plan. Args: last: those of the sets that are tried where none of the others fits. NoParameterSetError: none has room for
+    the trees."""
     first = [params for params in sets if params not in last]
     problems: dict[str, list[str]] = {}  # the sets of each reason
 
-    def planned(params: ParameterSet) -> Plan | None:
+    def planned(params: ParameterSet) -> TreePlan | None:
         try:
-            return _plan(compared, wishes, params)
+            return _plan(compared, demands, params)
         except NoParameterSetError as error:
             problems.setdefault(str(error), []).append(params.name)
             return None
 
     if len(compared.ensemble.trees) > _MANY_TREES:
-        found = choose_set([*_by_sample(compared, wishes, first), *last], planned)
+        found = choose_set([*_by_sample(compared, demands, first), *last], planned)
     else:
         found = choose_set(first, planned, lambda plan: plan.cost) or choose_set(last, planned)
     if found is None:
@@ -129,48 +130,48 @@ def cheapest_plan(
 
 
 def _grouped(problems: Mapping[str, list[str]]) -> str:
-    """Those of the last candidates first, which are the large ones."""
+    """Returns those of the last candidates first, which are the large ones."""
     reasons = [f"{some(names)}: {reason}" for reason, names in reversed(list(problems.items()))]
     more = [f"and {len(reasons) - 2} other reasons"] if len(reasons) > 2 else []
     return "; ".join(reasons[:2] + more)
 
 
-def _by_sample(compared: Compared, wishes: Wishes, sets: Sequence[ParameterSet]) -> list[ParameterSet]:
-    """The sets under which some of many trees cost least; first those that fit."""
+def _by_sample(compared: Compared, demands: TreeDemands, sets: Sequence[ParameterSet]) -> list[ParameterSet]:
+    """Returns the sets under which some of many trees cost least; first those that fit."""
     trees = compared.ensemble.trees
     chosen = np.linspace(0, len(trees) - 1, _SAMPLED_TREES).astype(int).tolist()
     sample = compared.of_trees(chosen)
     costs = []
     for params in sets:
         try:
-            costs.append(_plan(sample, wishes, params).cost)
+            costs.append(_plan(sample, demands, params).cost)
         except NoParameterSetError:
             costs.append(math.inf)
     return [sets[i] for i in np.argsort(costs, kind="stable")]
 
 
-def _plan(compared: Compared, wishes: Wishes, params: ParameterSet) -> Plan:
-    packed = _most_packed(params, wishes.p_fail_log2)
-    if wishes.leaf_bits is not None:
-        return _planned(compared, wishes, params, [wishes.leaf_bits], [packed, 1])
+def _plan(compared: Compared, demands: TreeDemands, params: ParameterSet) -> TreePlan:
+    packed = _most_packed(params, demands.p_fail_log2)
+    if demands.leaf_bits is not None:
+        return _planned(compared, demands, params, [demands.leaf_bits], [packed, 1])
     most = DEFAULT_LEAF_BITS[compared.ensemble.aggregation]
     ways = [packed, 1]
     if len(compared.ensemble.trees) > _MANY_TREES:
-        most, ways = _foreseen(compared, wishes, params, most, ways)
-    plan = _planned(compared, wishes, params, range(most, min(most, _LEAST_LEAF_BITS) - 1, -1), ways)
-    return _small_enough(compared, plan, wishes, ways)
+        most, ways = _foreseen(compared, demands, params, most, ways)
+    plan = _planned(compared, demands, params, range(most, min(most, _LEAST_LEAF_BITS) - 1, -1), ways)
+    return _small_enough(compared, plan, demands, ways)
 
 
 def _planned(
-    compared: Compared, wishes: Wishes, params: ParameterSet, leaf_bits: Sequence[int], ways: Sequence[int]
-) -> Plan:
+    compared: Compared, demands: TreeDemands, params: ParameterSet, leaf_bits: Sequence[int], ways: Sequence[int]
+) -> TreePlan:
     """With the first of these leaf bits that fit.
 
     Args:
         ways: most values that a tree's outputs may have as digits of one number, 1 for one output each; tried in turn.
     """
-    slots = slots_of(wishes, params)
-    room = most_values(params, slots, wishes.p_fail_log2)
+    slots = slots_of(demands, params)
+    room = most_values(params, slots, demands.p_fail_log2)
     for bits in leaf_bits:
         seen: tuple[int, ...] = ()
         for packed in ways:
@@ -181,19 +182,19 @@ def _planned(
             if max(sizes) > room or sizes == seen:
                 continue
             seen = sizes
-            found = _laid_out(compared, integers, wishes, params, slots)
+            found = _laid_out(compared, integers, demands, params, slots)
             if found is not None:
-                of_edges = wishes.comparison_lookups(params, compared_edges(found[1]))
-                return Plan(params, *found, bits, wishes.server, of_edges)
+                of_edges = demands.comparison_lookups(params, compared_edges(found[1]))
+                return TreePlan(params, *found, bits, demands.server, of_edges)
     raise NoParameterSetError(
         f"a tree's values do not fit one ciphertext with {max(leaf_bits)} bits; use fewer leaf_bits"
     )
 
 
 def _foreseen(
-    compared: Compared, wishes: Wishes, params: ParameterSet, most: int, ways: list[int]
+    compared: Compared, demands: TreeDemands, params: ParameterSet, most: int, ways: list[int]
 ) -> tuple[int, list[int]]:
-    """Leaf bits and ways for many trees whose answers are to have no more than MOST_ANSWER_BYTES, as far as some of the trees tell.
+    """Returns leaf bits and ways for many trees whose answers are to have no more than MOST_ANSWER_BYTES, as far as some of the trees tell.
 
     Numbers of several digits take fewer look-ups, but those of several trees do not add up.
     """
@@ -204,7 +205,7 @@ def _foreseen(
     for bits in range(most, min(most, _least_bits(compared.ensemble)) - 1, -1):
         for way in (ways, [1]):
             try:
-                plan = _planned(sample, wishes, params, [bits], way)
+                plan = _planned(sample, demands, params, [bits], way)
             except NoParameterSetError:
                 continue
             size = share * answer_size(plan.layout, params)
@@ -215,8 +216,8 @@ def _foreseen(
     return (most, ways) if smallest is None else smallest[1:]
 
 
-def _small_enough(compared: Compared, plan: Plan, wishes: Wishes, ways: Sequence[int]) -> Plan:
-    """The plan, or one with fewer leaf bits, as many as answers of MOST_ANSWER_BYTES have room for."""
+def _small_enough(compared: Compared, plan: TreePlan, demands: TreeDemands, ways: Sequence[int]) -> TreePlan:
+    """Returns the plan, or one with fewer leaf bits, as many as answers of MOST_ANSWER_BYTES have room for."""
     least = _least_bits(compared.ensemble)
     if answer_size(plan.layout, plan.params) <= MOST_ANSWER_BYTES or plan.leaf_bits <= least:
         return plan
@@ -224,19 +225,19 @@ def _small_enough(compared: Compared, plan: Plan, wishes: Wishes, ways: Sequence
     bits = plan.leaf_bits - 1
     while bits > least:
         coarser = plan.leaf_bits - bits
-        layout = choose_layout(plan.covers.trees, kinds, plan.params, slots, wishes.p_fail_log2, coarser)
+        layout = choose_layout(plan.covers.trees, kinds, plan.params, slots, demands.p_fail_log2, coarser)
         if layout is not None and answer_size(layout, plan.params) <= MOST_ANSWER_BYTES:
             break
         bits -= 1
     try:
-        return _planned(compared, wishes, plan.params, [bits], ways)
+        return _planned(compared, demands, plan.params, [bits], ways)
     except NoParameterSetError:
         return plan
 
 
 def _least_bits(ensemble: TreeEnsemble) -> int:
-    """Of leaf values in large answers. Rounding errors are spread evenly over a step, and those of an average's trees have little to do with
-    each other."""
+    """Returns the least bits of leaf values in large answers. Rounding errors are spread evenly over a step, and those of an average's trees have
+    little to do with each other."""
     bits = _LEAST_BITS_FOR_SIZE
     if ensemble.aggregation == "mean":
         trees = 12 * len(ensemble.trees)
@@ -246,13 +247,13 @@ def _least_bits(ensemble: TreeEnsemble) -> int:
 
 
 def _laid_out(
-    compared: Compared, integers: LeafIntegers, wishes: Wishes, params: ParameterSet, slots: int
-) -> tuple[LeafIntegers, Covers, Layout] | None:
+    compared: Compared, integers: LeafIntegers, demands: TreeDemands, params: ParameterSet, slots: int
+) -> tuple[LeafIntegers, Covers, TreeLayout] | None:
     """With the fewest outputs: equal trees as one that counts as often as they do, or each for itself in a sum with others."""
     first = equal_trees(compared.ensemble, compared.node_edges, integers)
     distinct = np.unique(first)
     chosen = [integers.scalar_trees[i] for i in distinct.tolist()]
-    used_slots, found = covers_of(compared, [(own.tree, own.values) for own in chosen], wishes, params, slots)
+    used_slots, found = covers_of(compared, [(own.tree, own.values) for own in chosen], demands, params, slots)
     once, kept = counted_once(integers, first)
     laid_out = []
     for covers in found:
@@ -260,7 +261,7 @@ def _laid_out(
         ways = [(once, tuple(every[i] for i in kept.tolist()))]
         ways += [(integers, tuple(every))] if len(kept) < len(every) else []
         layouts = [
-            (choose_layout(own, _kinds(scalar), params, used_slots, wishes.p_fail_log2), scalar, own)
+            (choose_layout(own, _kinds(scalar), params, used_slots, demands.p_fail_log2), scalar, own)
             for scalar, own in ways
         ]
         plans = [(scalar, replace(covers, trees=own), layout) for layout, scalar, own in layouts if layout is not None]
@@ -268,47 +269,48 @@ def _laid_out(
     return min(
         laid_out,
         key=lambda plan: (
-            _lookups(plan[2]) + len(plan[1].flags) + wishes.comparison_lookups(params, compared_edges(plan[1]))
+            _lookups(plan[2]) + len(plan[1].flags) + demands.comparison_lookups(params, compared_edges(plan[1]))
         ),
         default=None,
     )
 
 
-def _lookups(layout: Layout) -> int:
+def _lookups(layout: TreeLayout) -> int:
     return sum(group.lookups for group in layout.groups)
 
 
-def slots_of(wishes: Wishes, params: ParameterSet) -> int:
-    slots = min(largest_slots(params, wishes.p_fail_log2), MOST_SLOTS)
-    if slots < (_FEWEST_CARRY_SLOTS if wishes.server else _FEWEST_SLOTS):
+def slots_of(demands: TreeDemands, params: ParameterSet) -> int:
+    slots = min(largest_slots(params, demands.p_fail_log2), MOST_SLOTS)
+    if slots < (_FEWEST_CARRY_SLOTS if demands.server else _FEWEST_SLOTS):
         raise NoParameterSetError("its look-ups tell no two values apart at this failure probability")
     return slots
 
 
 def covers_of(
-    compared: Compared, chosen: Sequence[tuple[int, Indices]], wishes: Wishes, params: ParameterSet, slots: int
+    compared: Compared, chosen: Sequence[tuple[int, Indices]], demands: TreeDemands, params: ParameterSet, slots: int
 ) -> tuple[int, list[Covers]]:
-    """The slots used and the look-ups, in several ways where there are; fewer slots where bits that come from look-ups bring too much noise."""
+    """Returns the slots used and the look-ups, in several ways where there are; fewer slots where bits that come from look-ups bring too much
+    noise."""
     trees = compared.skeleton.trees(chosen)
-    if not wishes.server:
-        budget = Budget(slots, flag_weights(params, slots, wishes.p_fail_log2))
+    if not demands.server:
+        budget = Budget(slots, flag_weights(params, slots, demands.p_fail_log2))
         return slots, [cover_trees(trees, compared.edges, budget)]
     for fewer in range(slots, _FEWEST_CARRY_SLOTS - 1, -1):
-        covers = _of_noisy_bits(compared, trees, wishes, params, fewer, 1)
+        covers = _of_noisy_bits(compared, trees, demands, params, fewer, 1)
         if covers is not None:
-            if wishes.wide is None:
+            if demands.wide is None:
                 return fewer, [covers]
-            return fewer, _with_digit_sums(covers, compared, trees, wishes, params, fewer)
+            return fewer, _with_digit_sums(covers, compared, trees, demands, params, fewer)
     raise NoParameterSetError(
         "comparison bits from look-ups are too noisy for it; use thresholds='grid' with at most 8 grid_bits"
     )
 
 
 def _of_noisy_bits(
-    compared: Compared, trees: FlatTrees, wishes: Wishes, params: ParameterSet, slots: int, factor: int
+    compared: Compared, trees: FlatTrees, demands: TreeDemands, params: ParameterSet, slots: int, factor: int
 ) -> Covers | None:
     """For this many slots, of which every `factor`th is used; None where the noise is too large."""
-    flag = flag_weights(params, slots, wishes.p_fail_log2, _FLAG_SHARE)
+    flag = flag_weights(params, slots, demands.p_fail_log2, _FLAG_SHARE)
     if flag is not None:
         flag = replace(flag, step=-(-flag.step // factor))
     covers = cover_trees(trees, compared.edges, Budget(slots // factor, flag), free_linear=False)
@@ -316,24 +318,24 @@ def _of_noisy_bits(
     if factor > 1:
         return covers
     norm = largest_norm(covers, compared.edges.feature, noise.rotation_correlation_bound(params))
-    return covers if largest_slots(params, wishes.p_fail_log2, norm) >= slots else None
+    return covers if largest_slots(params, demands.p_fail_log2, norm) >= slots else None
 
 
 def _with_digit_sums(
-    covers: Covers, compared: Compared, trees: FlatTrees, wishes: Wishes, params: ParameterSet, slots: int
+    covers: Covers, compared: Compared, trees: FlatTrees, demands: TreeDemands, params: ParameterSet, slots: int
 ) -> list[Covers]:
-    assert wishes.wide is not None
+    assert demands.wide is not None
     ways = [covers]
     if slots % 2 == 0 and slots // 2 >= _FEWEST_CARRY_SLOTS:
         with contextlib.suppress(NoParameterSetError):
-            half = _of_noisy_bits(compared, trees, wishes, params, slots, 2)
+            half = _of_noisy_bits(compared, trees, demands, params, slots, 2)
             ways += [] if half is None else [half]
     rules = Rules(
         compared.edges,
-        wishes.wide,
+        demands.wide,
         slots,
         noise.rotation_correlation_bound(params),
-        cache(lambda norm: largest_slots(params, wishes.p_fail_log2, norm) >= slots),
+        cache(lambda norm: largest_slots(params, demands.p_fail_log2, norm) >= slots),
     )
     return with_digit_sums(ways, rules)
 
@@ -349,7 +351,7 @@ def _kinds(integers: LeafIntegers) -> list[int]:
 
 
 def _most_packed(params: ParameterSet, p_fail_log2: float) -> int:
-    """Values that an output tells apart after a few look-ups."""
+    """Returns values that an output tells apart after a few look-ups."""
     variance = _PACKED_LOOKUPS * noise.blind_rotation_variance(params)
     values = 2
     while noise.p_fail_log2(1 / (4 * values), variance) <= p_fail_log2 and values < 1 << 12:

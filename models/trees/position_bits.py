@@ -29,7 +29,7 @@ from cloakwork.models.arrays import Indices
 from cloakwork.models.client_steps import Positions
 from cloakwork.models.criteria.slots import largest_slots
 from cloakwork.models.errors import CompileError, NoParameterSetError
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder
+from cloakwork.models.graph.graph_builder import GraphBuilder, WireEncoding
 from cloakwork.models.graph.ir import ZERO_WIRE
 from cloakwork.models.trees.comparison_bits import Bit
 from cloakwork.models.trees.edges import Edges
@@ -44,7 +44,7 @@ _Column: TypeAlias = tuple[int, int, bool]  # feature, digit, and whether a miss
 
 @dataclass(frozen=True)
 class DigitCode:
-    """What the look-ups of one set make of positions."""
+    """The code of positions that the look-ups of one set read."""
 
     bits: int  # of a digit, whose values one look-up tells apart
     together: int  # digits that one sign compares
@@ -66,8 +66,8 @@ def digit_code(params: ParameterSet, p_fail_log2: float) -> DigitCode:
 
 
 def _sign_p_fail_log2(params: ParameterSet, bits: int, together: int) -> float:
-    """That the sign of a sum of so many digits is wrong: 2 and 1 results of rotations, those of one digit correlated, and half a turn from the
-    client; the nearest sums are 2^-together away from the next, half of that from the edge."""
+    """Returns log2 of the probability that the sign of a sum of digits is wrong: 2 and 1 results of rotations, those of one digit correlated, and
+    half a turn from the client; the nearest sums are 2^-together away from the next, half of that from the edge."""
     pairs = 2 * (together - 1)
     norm = math.sqrt(pairs + 1 + pairs * noise.rotation_correlation_bound(params))
     flip = noise.linear_variance(noise.fresh_variance(params), 2.0 * (1 << bits))
@@ -116,7 +116,9 @@ class PositionBits:
     def build(self, builder: GraphBuilder) -> dict[int, Bit]:
         radix = self.code.radix
         # The client's phases stay within a quarter of the torus.
-        inputs = builder.input(int(self.step.widths.sum()), Facts(1 / (4 * radix), 0.0, radix - 1.0), "positions")
+        inputs = builder.input(
+            int(self.step.widths.sum()), WireEncoding(1 / (4 * radix), 0.0, radix - 1.0), "positions"
+        )
         if not self._points:
             return {}
         at_most = self._compared(builder, inputs)
@@ -160,7 +162,7 @@ class PositionBits:
         return min(self.code.together, int(self.step.digits.max()))
 
     def _scale(self, feature: int, digit: int) -> float:
-        """Of the results for a digit: one index of a sum for the lowest digit, 2^(i - 1) for the two results of that at place i."""
+        """Returns the scale of the results for a digit: one index of a sum for the lowest digit, 2^(i - 1) for the two results of that at place i."""
         if self._stages(feature) == 0:
             return 1 / (2 * self.slots)
         place = (digit - 1) % (self.code.together - 1) + 1 if digit else 0
@@ -169,17 +171,17 @@ class PositionBits:
     # --- the graph: nodes of one block, so that rows differ in nothing but what they read ------------------------------------------
 
     def _compared(self, builder: GraphBuilder, inputs: Indices) -> dict[_Column, list[int]]:
-        """The wires that say whether a digit is at most e, by e = 0 .. 2^b - 1; the last always does."""
+        """Returns the wires that say whether a digit is at most e, by e = 0 .. 2^b - 1; the last always does."""
         radix, columns = self.code.radix, self._columns
         gather = [
             [int(inputs[self.step.starts[feature] + digit]), *self._flip(inputs, feature, flips)]
             for feature, digit, flips in columns
         ]
-        circle = Facts(1 / (2 * radix), 0.0, 2.0 * radix - 1, (radix - 1) / 2)
+        circle = WireEncoding(1 / (2 * radix), 0.0, 2.0 * radix - 1, (radix - 1) / 2)
         indices = builder.sums(gather, [2, *[2 * radix] * self.step.missing], 0.0, circle, "digits")
         table = np.tile(np.repeat([0.5, -0.5], radix), (len(columns), 1))
         scales = np.repeat([self._scale(feature, digit) for feature, digit, _ in columns], radix)
-        outputs = builder.lookup(indices, table, Facts(scales, -0.5, 0.5), "digits", list(range(radix)))
+        outputs = builder.lookup(indices, table, WireEncoding(scales, -0.5, 0.5), "digits", list(range(radix)))
         return dict(zip(columns, outputs.reshape(len(columns), radix)[:, ::-1].tolist(), strict=True))
 
     def _signs(
@@ -199,13 +201,16 @@ class PositionBits:
         turn, half = 1 << self._places, 1 << (self._places - 1)
         weights = [1, *[1, 1, -1] * (self._places - 1), *[-2 * self.code.radix] * self.step.missing]
         name = f"comparisons {stage + 1}" if stage else "comparisons"
-        indices = builder.sums(gather, weights, (turn - 1) / 2, Facts(1 / turn, 0.0, turn - 1.0, (half - 1) / 2), name)
+        indices = builder.sums(
+            gather, weights, (turn - 1) / 2, WireEncoding(1 / turn, 0.0, turn - 1.0, (half - 1) / 2), name
+        )
         table = np.tile(np.repeat([-0.5, 0.5], half), (len(edges), 1))
-        outputs = builder.lookup(indices, table, Facts(np.array(scales), -0.5, 0.5), name)
+        outputs = builder.lookup(indices, table, WireEncoding(np.array(scales), -0.5, 0.5), name)
         signs.update(zip(edges, outputs.tolist(), strict=True))
 
     def _higher(self, feature: int, point: int, stage: int, at_most: dict[_Column, list[int]]) -> list[int]:
-        """Three wires for each place of a sum but the lowest: [x <= t], [x <= t - 1], and for t = 0, in its place what always holds, subtracted."""
+        """Returns three wires for each place of a sum but the lowest: [x <= t], [x <= t - 1], and for t = 0, in its place what always holds,
+        subtracted."""
         found = []
         for place in range(1, self._places):
             digit = stage * (self.code.together - 1) + place
@@ -220,7 +225,7 @@ class PositionBits:
         return point >> self.code.bits * digit & (self.code.radix - 1)
 
     def _flip(self, inputs: Indices, feature: int, flips: bool) -> list[int]:
-        """The wire that turns an index by half where the value is missing; none where no value can be."""
+        """Returns the wire that turns an index by half where the value is missing; none where no value can be."""
         if not self.step.missing:
             return []
         return [int(inputs[self.step.starts[feature] + self.step.digits[feature]]) if flips else ZERO_WIRE]

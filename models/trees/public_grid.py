@@ -177,7 +177,7 @@ def _integers(values: Reals, distinct: Reals, ends: tuple[float, float] | None, 
 
 
 def _steps(values: Reals, distinct: Reals) -> list[Steps]:
-    """What the values may be multiples of, the finest first."""
+    """Returns what the values may be multiples of, the finest first."""
     if not len(distinct):
         return []
     found = []

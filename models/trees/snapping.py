@@ -22,7 +22,7 @@ class Snapped:
 
 
 def snapped(ensemble: TreeEnsemble, grids: Sequence[FeatureGrid], samples: Reals | None) -> Snapped:
-    """Args: samples: [samples, features], what counts where not all values of a feature are known."""
+    """Moves thresholds to grid points. Args: samples: [samples, features], what counts where not all values of a feature are known."""
     moved = np.zeros(ensemble.features, dtype=np.int64)
     inner = [tree.inner for tree in ensemble.trees]
     feature = np.concatenate([tree.feature[own] for tree, own in zip(ensemble.trees, inner, strict=True)])
@@ -49,7 +49,7 @@ def _with_thresholds(tree: Tree, nodes: Indices, thresholds: Reals) -> Tree:
 
 
 def _placed(thresholds: Reals, grid: FeatureGrid, column: Reals, ensemble: TreeEnsemble) -> tuple[Reals, int]:
-    """The point of each threshold, and how many comparisons of the column change."""
+    """Returns the point of each threshold, and how many comparisons of the column change."""
     points = grid.points
     known = grid.values if len(grid.values) else column
     wanted, there = _holding(thresholds, known, ensemble), _holding(points, known, ensemble)

@@ -10,7 +10,7 @@ from cloakwork.models.trees.flat_trees import FlatTrees
 
 
 @dataclass(frozen=True)
-class Step:
+class StepSum:
     """value = constant + sum of linear[edge] * bit, for samples that reach the node `end` its value."""
 
     ends: list[tuple[int, int]]  # (node, value)
@@ -18,8 +18,8 @@ class Step:
     linear: dict[int, int]
 
 
-def step_function(root: int, ends: list[tuple[int, int]], trees: FlatTrees, edges: Edges) -> Step | None:
-    """The differences of values at the thresholds, or None where missing values disagree with them.
+def step_function(root: int, ends: list[tuple[int, int]], trees: FlatTrees, edges: Edges) -> StepSum | None:
+    """Returns the differences of values at the thresholds, or None where missing values disagree with them.
 
     Args:
         ends: nodes below splits of the root's feature alone, and their values; they share out all bins.
@@ -53,4 +53,4 @@ def step_function(root: int, ends: list[tuple[int, int]], trees: FlatTrees, edge
             linear[edge_of[low - 1]] = value - following
     if of_nan is not None and constant + sum(w * int(edges.missing[edge]) for edge, w in linear.items()) != of_nan:
         return None
-    return Step(ends, constant, linear)
+    return StepSum(ends, constant, linear)

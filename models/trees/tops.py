@@ -38,7 +38,7 @@ class Top:
 
 
 def _tops(place: int, splits: int) -> list[Top]:
-    """With exactly so many splits."""
+    """Returns the tops with exactly this number of splits."""
     if splits == 0:
         return [Top((), (place,))]
     found = []
@@ -103,7 +103,7 @@ class TopClass:
         return self.relations[next(i for i, pair in enumerate(pairs) if pair == (first, second))]
 
     def _of_feature(self, group: list[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]]:
-        """Bits of thresholds on one feature: those above the value hold. NaN's where it gives others."""
+        """Returns bits of thresholds on one feature: those above the value hold. NaN's where it gives others."""
         below = {bit: 0 for bit, _ in group}  # number of different thresholds below
         nan: dict[int, int] = {}
         for (a, first), (b, second) in itertools.combinations(group, 2):
@@ -123,7 +123,7 @@ class TopClass:
         return list(dict.fromkeys(found))
 
     def _nan_pattern(self, group: list[tuple[int, int]], nan: dict[int, int]) -> list[tuple[int, int]]:
-        """A bit that no pair settles agrees with the pairs that it has."""
+        """Returns a bit that no pair settles agrees with the pairs that it has."""
         for bit, _ in group:
             if bit in nan:
                 continue
@@ -143,7 +143,7 @@ class TopClass:
 
 @cache
 def top_class(number: int) -> TopClass:
-    """The class that `class_numbers` gives this number."""
+    """Returns the class that `class_numbers` gives this number."""
     top_number, relations = number % len(TOPS), number // len(TOPS)
     top, found = TOPS[top_number], []
     for _ in itertools.combinations(range(len(top.splits)), 2):
@@ -153,7 +153,7 @@ def top_class(number: int) -> TopClass:
 
 
 def class_numbers(top_number: int, split_edges: Indices, edges: Edges) -> Indices:
-    """[tops]: for tops of one form. Args: split_edges: [tops, splits]."""
+    """Returns [tops]: for tops of one form. Args: split_edges: [tops, splits]."""
     numbers = np.zeros(len(split_edges), dtype=np.int64)
     feature = edges.feature[split_edges]
     factor = 1
@@ -166,7 +166,7 @@ def class_numbers(top_number: int, split_edges: Indices, edges: Edges) -> Indice
 
 
 def _relations(first: Indices, second: Indices, edges: Edges) -> Indices:
-    """Of edges on one feature."""
+    """Returns the relations of edges on one feature."""
     rank, other = edges.rank[first], edges.rank[second]
     found = np.select([first == second, rank < other, rank > other], [SAME_EDGE, _BELOW, _ABOVE], _HOLDS_MIXED)
     if edges.takes_missing:

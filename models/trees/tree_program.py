@@ -20,7 +20,7 @@ from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.criteria.slots import largest_slots
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.program.answers import ROUNDING_SHARE, bits_beside, bytes_of
@@ -45,7 +45,7 @@ class OutputGroup:
     lookups: int  # different indices
 
     def reads_from(self, units: int) -> int:
-        """The lowest value as the client takes it: 0 where the torus has room, so that it does not know the lowest."""
+        """Returns the lowest value as the client takes it: 0 where the torus has room, so that it does not know the lowest."""
         return 0 if 0 <= self.lowest and self.highest < units else self.lowest
 
     def centre(self, units: int) -> int:
@@ -54,7 +54,7 @@ class OutputGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class TreeLayout:
     slots: int  # M
     units: int  # R
     groups: tuple[OutputGroup, ...]
@@ -81,8 +81,8 @@ def choose_layout(
     slots: int,
     p_fail_log2: float,
     coarser: int = 0,
-) -> Layout | None:
-    """The R with the fewest outputs, and the trees of each; None when a tree alone has too many values.
+) -> TreeLayout | None:
+    """Returns the R with the fewest outputs, and the trees of each; None when a tree alone has too many values.
 
     Args:
         kinds: trees of one kind may be added up.
@@ -93,13 +93,13 @@ def choose_layout(
     while units <= MOST_UNITS:
         found = grouping.first_fit(units, p_fail_log2, None if best is None else len(best.groups))
         if found is not None:
-            best = Layout(slots, units, tuple(found), grouping.p_fail_log2(found, units))
+            best = TreeLayout(slots, units, tuple(found), grouping.p_fail_log2(found, units))
         units += 2 * slots * max(1, units // (16 * slots))
     return best
 
 
 def most_values(params: ParameterSet, slots: int, p_fail_log2: float) -> int:
-    """Values that an output of one look-up, or of none, tells apart at most."""
+    """Returns values that an output of one look-up, or of none, tells apart at most."""
     variance = noise.rerandomisation_variance(params)
     units = MOST_UNITS
     while units > 2 * slots and noise.p_fail_log2(1 / (2 * units), variance) > p_fail_log2:
@@ -107,15 +107,15 @@ def most_values(params: ParameterSet, slots: int, p_fail_log2: float) -> int:
     return units
 
 
-def answer_size(layout: Layout, params: ParameterSet) -> int:
-    """Bytes of a sample's outputs, about."""
+def answer_size(layout: TreeLayout, params: ParameterSet) -> int:
+    """Returns bytes of a sample's outputs, about."""
     most = max(group.lookups for group in layout.groups)
     variance = most * noise.blind_rotation_variance(params) + noise.rerandomisation_variance(params)
     return bytes_of(params, len(layout.groups), bits_beside(params, variance))
 
 
 class _Grouping:
-    """What is known of the sums of some covers before they are made."""
+    """Facts of the sums of some covers before they are made."""
 
     def __init__(self, covers: Sequence[Cover], kinds: Sequence[int], params: ParameterSet, coarser: int = 0) -> None:
         numbers: dict[Index, int] = {}  # each is one look-up
@@ -137,7 +137,7 @@ class _Grouping:
         self._terms = self._weights + np.array(terms, dtype=np.int64)
 
     def first_fit(self, units: int, p_fail_log2: float, fewer_than: int | None) -> list[OutputGroup] | None:
-        """The widest trees first, each into the first sum with room; None when one has none, or when the sums are not fewer."""
+        """Returns the widest trees first, each into the first sum with room; None when one has none, or when the sums are not fewer."""
         allowed = self._largest_variance(units, p_fail_log2)
         if (self._width >= units).any():
             return None
@@ -181,7 +181,7 @@ class _Grouping:
         return [self._group(own, len(found)) for own, found in zip(members, indices, strict=True)]
 
     def p_fail_log2(self, groups: Sequence[OutputGroup], units: int) -> float:
-        """log2 of the probability that a sum is decoded wrongly, the worst."""
+        """Returns log2 of the probability that a sum is decoded wrongly, the worst."""
         return max(noise.p_fail_log2(1 / (2 * units), self._of_members(group.members)) for group in groups)
 
     def _group(self, members: list[int], lookups: int) -> OutputGroup:
@@ -189,12 +189,12 @@ class _Grouping:
         return OutputGroup(tuple(members), low, sum(self._covers[i].highest for i in members), lookups)
 
     def _least_count(self, units: int) -> int:
-        """Sums that the widths alone ask for."""
+        """Returns sums that the widths alone ask for."""
         total = np.bincount(self._kind, weights=self._width)
         return int(np.ceil(total / (units - 1)).sum())
 
     def _of_members(self, members: Sequence[int]) -> float:
-        """Variance of a sum: linear terms on one bit are added before they are squared."""
+        """Returns variance of a sum: linear terms on one bit are added before they are squared."""
         linear: dict[int, int] = {}
         for i in members:
             for edge, weight in self._covers[i].linear.items():
@@ -205,7 +205,7 @@ class _Grouping:
         return float(self._variance(lookups, math.sqrt(squares), terms))
 
     def _variance(self, lookups: ArrayLike, weights: ArrayLike, terms: ArrayLike) -> Reals:
-        """Noise, that of rounding the answer's words included; and the rounding of 1/R and of table entries to whole words, taken as if all
+        """Returns noise, that of rounding the answer's words included; and the rounding of 1/R and of table entries to whole words, taken as if all
         errors added up."""
         params = self._params
         computed = np.asarray(lookups) * noise.blind_rotation_variance(params)
@@ -227,7 +227,7 @@ class _Grouping:
 
 
 def used_edges(covers: Covers) -> Indices:
-    """Those that something reads, or the first one where nothing does."""
+    """Returns those that something reads, or the first one where nothing does."""
     found = read_edges(covers)
     return found if len(found) else np.zeros(1, dtype=np.int64)
 
@@ -239,13 +239,13 @@ def read_edges(covers: Covers) -> Indices:
 
 
 def compared_edges(covers: Covers) -> Indices:
-    """Those that are read, and not as sums of digits."""
+    """Returns those that are read, and not as sums of digits."""
     read = read_edges(covers)
     return read[~np.isin(read, list(covers.digit_sums))]
 
 
 def largest_norm(covers: Covers, feature: Indices, correlation: float = 0.0) -> float:
-    """L2 norm of the weights of an index, the largest.
+    """Returns L2 norm of the weights of an index, the largest.
 
     Args:
         feature: [edges]: bits of one feature count as correlated, by at most `correlation`, which makes the norm larger.
@@ -267,9 +267,9 @@ def squared_norm(weights: Index, covers: Covers, feature: Indices, correlation: 
 
 
 def tree_graph(
-    covers: Covers, layout: Layout, source: BitSource, factor: int, positive_from: int | None = None
+    covers: Covers, layout: TreeLayout, source: BitSource, factor: int, positive_from: int | None = None
 ) -> Graph:
-    """Bits, flags, indices, look-ups, sums. Look-ups on one index in one sum are one, equal ones in different sums too.
+    """Builds bits, flags, indices, look-ups, sums. Look-ups on one index in one sum are one, equal ones in different sums too.
 
     Args:
         factor: steps of a bit's phase in a step of an index.
@@ -282,12 +282,12 @@ def tree_graph(
     low = np.array([float(group.lowest) for group in layout.groups])
     high = np.array([float(group.highest) for group in layout.groups])
     centre = np.array([float(group.centre(layout.units)) for group in layout.groups])
-    scores = builder.linear(rows, Facts(1 / layout.units, low, high, centre), "scores")
+    scores = builder.linear(rows, WireEncoding(1 / layout.units, low, high, centre), "scores")
     return merge_equal(builder.graph(scores))
 
 
-def score_rows(builder: GraphBuilder, covers: Covers, layout: Layout, source: BitSource, factor: int) -> list[Row]:
-    """Bits, flags, indices and look-ups of leaves; the sum of each group in units of 1/R."""
+def score_rows(builder: GraphBuilder, covers: Covers, layout: TreeLayout, source: BitSource, factor: int) -> list[Row]:
+    """Builds bits, flags, indices and look-ups of leaves; the sum of each group in units of 1/R."""
     bits = source.build(builder)
     _add_flags(builder, covers, layout, bits, factor)
     sums = [sum_covers(covers.trees[member] for member in group.members) for group in layout.groups]
@@ -295,7 +295,7 @@ def score_rows(builder: GraphBuilder, covers: Covers, layout: Layout, source: Bi
     return _sum_rows(sums, outputs, bits)
 
 
-def _add_flags(builder: GraphBuilder, covers: Covers, layout: Layout, bits: dict[int, Bit], factor: int) -> None:
+def _add_flags(builder: GraphBuilder, covers: Covers, layout: TreeLayout, bits: dict[int, Bit], factor: int) -> None:
     """Level by level; flags become bits. A flag that is up stands `flag_step` steps of an index."""
     levels = np.array([flag.level for flag in covers.flags], dtype=np.int64)
     for level in range(int(levels.max(initial=-1)) + 1):
@@ -303,33 +303,35 @@ def _add_flags(builder: GraphBuilder, covers: Covers, layout: Layout, bits: dict
         indices = _indices(builder, [covers.flags[i].lookup for i in own], layout, bits, factor)
         entries = np.array([_entries(covers.flags[i].lookup, bits) for i in own])
         scale = covers.flag_step / (2 * layout.slots)
-        wires = builder.lookup(indices, entries, Facts(scale, entries.min(axis=1), entries.max(axis=1)), FLAGS)
+        wires = builder.lookup(indices, entries, WireEncoding(scale, entries.min(axis=1), entries.max(axis=1)), FLAGS)
         for i, wire in zip(own, wires.tolist(), strict=True):
             bits[covers.edges + i] = Bit((wire,), covers.flags[i].offset, covers.flag_step)
 
 
 def _add_leaves(
-    builder: GraphBuilder, lookups: Sequence[TreeLookup], layout: Layout, bits: dict[int, Bit], factor: int
+    builder: GraphBuilder, lookups: Sequence[TreeLookup], layout: TreeLayout, bits: dict[int, Bit], factor: int
 ) -> Indices:
-    """Their wires; one batch, after all flags."""
+    """Returns their wires; one batch, after all flags."""
     outputs = np.zeros(len(lookups), dtype=np.int64)
     if not lookups:
         return outputs
     indices = _indices(builder, lookups, layout, bits, factor)
     entries = _wrapped(np.array([_entries(lookup, bits) for lookup in lookups]), layout.units)
-    return builder.lookup(indices, entries, Facts(1 / layout.units, entries.min(axis=1), entries.max(axis=1)), LEAVES)
+    return builder.lookup(
+        indices, entries, WireEncoding(1 / layout.units, entries.min(axis=1), entries.max(axis=1)), LEAVES
+    )
 
 
 def _indices(
-    builder: GraphBuilder, lookups: Sequence[TreeLookup], layout: Layout, bits: dict[int, Bit], factor: int
+    builder: GraphBuilder, lookups: Sequence[TreeLookup], layout: TreeLayout, bits: dict[int, Bit], factor: int
 ) -> Indices:
     step, turn, centre = 1 / (2 * layout.slots), 2.0 * layout.slots, (layout.slots - 1) / 2
     rows = [_row(dict(lookup.weights), lookup.constant, bits, factor) for lookup in lookups]
-    return builder.linear(rows, Facts(step, 0.0, turn - 1, centre), "conditions")
+    return builder.linear(rows, WireEncoding(step, 0.0, turn - 1, centre), "conditions")
 
 
 def _entries(lookup: TreeLookup, bits: dict[int, Bit]) -> Reals:
-    """[2M], turned by what its bits always are."""
+    """Returns [2M], turned by what its bits always are."""
     turn = sum(weight * bits[bit].always for bit, weight in lookup.weights)
     return np.roll(lookup.entries, -turn)
 
@@ -337,12 +339,12 @@ def _entries(lookup: TreeLookup, bits: dict[int, Bit]) -> Reals:
 def _decision(builder: GraphBuilder, sums: list[Row], slots: int, positive_from: int) -> Indices:
     """Whether each sum is at least `positive_from`: +1/2 on M slots of the circle and -1/2 on the others."""
     rows = [Row(row.weights, row.constant - positive_from) for row in sums]
-    facts = Facts(1 / (2 * slots), 0.0, 2.0 * slots - 1, (slots - 1) / 2)
+    facts = WireEncoding(1 / (2 * slots), 0.0, 2.0 * slots - 1, (slots - 1) / 2)
     indices = builder.linear(rows, facts, "scores")
     table = np.tile(np.repeat([0.5, -0.5], slots), (len(rows), 1))
-    signs = builder.lookup(indices, table, Facts(DECISION_UNIT, -0.5, 0.5), "decision")
+    signs = builder.lookup(indices, table, WireEncoding(DECISION_UNIT, -0.5, 0.5), "decision")
     readable = [Row({int(sign): 1}, 0.5) for sign in signs]
-    return builder.linear(readable, Facts(DECISION_UNIT, 0.0, 1.0), "decision")
+    return builder.linear(readable, WireEncoding(DECISION_UNIT, 0.0, 1.0), "decision")
 
 
 def _row(weights: dict[int, int], constant: float, bits: dict[int, Bit], factor: int) -> Row:
@@ -355,7 +357,7 @@ def _row(weights: dict[int, int], constant: float, bits: dict[int, Bit], factor:
 
 
 def _sum_rows(sums: Sequence[SummedCovers], outputs: Indices, bits: dict[int, Bit]) -> list[Row]:
-    """Every group's sum of look-ups and, with a unit of 1/R each, of bits with weights."""
+    """Returns every group's sum of look-ups and, with a unit of 1/R each, of bits with weights."""
     rows, start = [], 0
     for own in sums:
         row = _row(own.linear, own.constant, bits, 1)
@@ -366,6 +368,6 @@ def _sum_rows(sums: Sequence[SummedCovers], outputs: Indices, bits: dict[int, Bi
 
 
 def _wrapped(entries: Reals, units: int) -> Reals:
-    """The same on the torus, at most half a turn either way."""
+    """Returns the same on the torus, at most half a turn either way."""
     result: Reals = entries - units * np.rint(entries / units)
     return result

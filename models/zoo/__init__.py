@@ -38,7 +38,7 @@ _SAMPLES: Final = "samples.npz"
 
 @dataclass(frozen=True)
 class Card:
-    """What is known of a model; the fields of its JSON file, which may have more (`facts`)."""
+    """The card of a model; the fields of its JSON file, which may have more (`facts`)."""
 
     name: str
     file: str
@@ -66,7 +66,7 @@ def names() -> tuple[str, ...]:
 
 
 def card(name: str) -> Card:
-    """CompileError for a name that the zoo does not have."""
+    """Raises CompileError for a name that the zoo does not have."""
     if name not in names():
         raise CompileError(f"zoo: expected one of {', '.join(names())}, got '{name}'")
     fields = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
@@ -80,7 +80,7 @@ def card(name: str) -> Card:
 
 
 def zoo_model(name: str) -> Path:
-    """The file of a model, ONNX or a compiled program, after its digest was compared with the card's."""
+    """Returns the file of a model, ONNX or a compiled program, after its digest was compared with the card's."""
     found = card(name)
     if hashlib.sha256(found.path.read_bytes()).hexdigest() != found.sha256:
         raise SerializationError(f"zoo: {found.file} is not the file that its card describes; install cloakwork again")
@@ -104,7 +104,7 @@ def load_model(name: str, **options: Any) -> CompiledModel:
 
 
 def calibration_of(found: Card) -> Calibration | None:
-    """The ranges that training data showed; None for a model whose quantisers say them."""
+    """Returns the ranges that training data showed; None for a model whose quantisers say them."""
     return None if found.calibration is None else Calibration.from_json((FOLDER / found.calibration).read_bytes())
 
 
@@ -118,7 +118,7 @@ class HeldOut:
 
 
 def held_out(name: str) -> HeldOut:
-    """The samples that were stored with a model of tables; CompileError when it has none."""
+    """Returns the samples that were stored with a model of tables; CompileError when it has none."""
     path, digest = FOLDER / f"{name}.{_SAMPLES}", card(name).facts.get("samples_sha256")
     if digest is None:
         raise CompileError(f"zoo: '{name}' has no samples of its own; expected a model of a small table")

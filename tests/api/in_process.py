@@ -28,7 +28,7 @@ from scoring_server import START_SECONDS, Server, eventually, running, with_tabl
 from cloakwork.api import logs, web_process
 from cloakwork.api.engine.messages import Message, pack, receive
 from cloakwork.api.engine.options import EngineOptions
-from cloakwork.api.engine.parts import Part
+from cloakwork.api.engine.parts import RequestPart
 from cloakwork.api.engine.process import EngineProcess
 from cloakwork.api.errors import MalformedError
 from cloakwork.api.service.models.models import Models
@@ -61,7 +61,7 @@ class _Engine(EngineProcess):
             if not self.gone:
                 self._connection.sendall(pack(message, body))
 
-    def _run(self, parts: list[Part]) -> None:
+    def _run(self, parts: list[RequestPart]) -> None:
         _WHOSE.set(self._owner)
         self.may_run.wait()
         if not self.gone:

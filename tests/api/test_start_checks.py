@@ -31,6 +31,10 @@ def file_in_place_of_objects(folder: Path) -> tuple[dict[str, str], str]:
     return {}, str(folder / "data" / "objects")
 
 
+def no_device(folder: Path) -> tuple[dict[str, str], str]:
+    return {"DEVICES": "cpu tpu"}, "devices: expected auto, cpu, cuda, cuda:N or cuda:N,M,.., got 'tpu'"
+
+
 def not_writable(folder: Path) -> tuple[dict[str, str], str]:
     return {"DATA_FOLDER": "/proc/cloakwork"}, "/proc/cloakwork"  # where root may not write either
 
@@ -83,6 +87,7 @@ def address_of_another_machine(folder: Path) -> tuple[dict[str, str], str]:
 _KEPT: list[socket.socket] = []
 CASES: list[Break] = [
     file_in_place,
+    no_device,
     file_in_place_of_objects,
     not_writable,
     certificate_missing,

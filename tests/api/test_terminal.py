@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -24,9 +26,12 @@ from in_process import serving
 from scoring_server import becomes, eventually, toy_model, with_tables
 from warm_process import clean_environment
 
+from cloakwork.api import terminal as on_terminal
 from cloakwork.api.http import descriptors
 from cloakwork.api.http.connections import SPARE
 from cloakwork.fhe_core.errors import ParameterError
+from cloakwork.models import zoo
+from cloakwork.models.repository import describe
 
 FILES = 300  # the hard limit, with which max_connections would want 1280
 STRUCTURED = "toy_block"
@@ -133,6 +138,31 @@ def test_a_pipe_gets_the_same_in_json(tmp_path: Path, fill: Callable[[Path], Pat
         )
         (line,) = [each for each in server.log_lines() if each["message"] == "models"]
         assert set(line["refused"]) == {"structured/1", "damaged/1"}
+
+
+def test_a_bar_counts_what_is_compiled_and_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "toy").mkdir()
+    toy_model().save(tmp_path / "toy" / "1.clkm")
+    assert on_terminal.prepared(tmp_path, zoo=False) == (1, 2)
+    assert on_terminal.prepared(tmp_path, zoo=True) == (1, 2 * (1 + len(zoo.names())))
+    describe(tmp_path / "toy" / "1.clkm")
+    assert on_terminal.prepared(tmp_path, zoo=False) == (2, 2)
+    drawn: list[str] = []
+
+    async def watch() -> None:
+        seen = asyncio.Event()
+        monkeypatch.setattr(on_terminal, "_draw", lambda text: (drawn.append(text), seen.set()))
+        services: Any = SimpleNamespace(
+            models=SimpleNamespace(repository=tmp_path), settings=SimpleNamespace(zoo=False)
+        )
+        bar = asyncio.create_task(on_terminal.show_preparing(services))
+        await seen.wait()
+        bar.cancel()
+        await asyncio.gather(bar, return_exceptions=True)
+
+    monkeypatch.setattr(on_terminal, "_LOOK_SECONDS", 0)
+    asyncio.run(watch())
+    assert "100 %" in drawn[0] and drawn[-1] == ""
 
 
 @pytest.mark.parametrize(

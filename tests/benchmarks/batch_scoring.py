@@ -58,14 +58,14 @@ def main(samples: int = 5000, device: str = "cpu", threads: int = 1) -> None:
     for name, model, x, y in models():
         model.fit(x, y)
         rows = np.resize(np.arange(len(x)), samples)
-        for way in ("slots", "ciphertexts"):
+        for packing in ("slots", "ciphertexts"):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                made = cw.compile(model, x, batch=samples if way == "slots" else _SINGLE, packing=way)
+                made = cw.compile(model, x, batch=samples if packing == "slots" else _SINGLE, packing=packing)
             chosen = made.report()["considered"][0]
             found = {
                 "model": name,
-                "way": chosen["way"],
+                "packing": chosen["packing"],
                 "kind": chosen["kind"],
                 "agreement": chosen["agreement"],
                 "estimated_ms": {part: chosen[f"{part}_ms"] for part in ("server", "client", "transfer")},
@@ -82,7 +82,7 @@ def main(samples: int = 5000, device: str = "cpu", threads: int = 1) -> None:
                 found |= {"client_and_server_ms": 1000 * (time.perf_counter() - start) / _SINGLE, "samples": _SINGLE}
                 found["exact"] = bool(np.array_equal(scores, made.scores(few)))
             else:
-                count = samples if way == "slots" else _SINGLE
+                count = samples if packing == "slots" else _SINGLE
                 found |= _levelled(made, keys, x[rows[:count]], device, threads)
             print(json.dumps(found), flush=True)
 

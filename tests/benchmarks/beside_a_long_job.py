@@ -31,7 +31,7 @@ from scoring_server import Server, User, becomes, new_tenant, running
 import cloakwork.models.zoo
 
 ZOO = Path(cloakwork.models.zoo.__file__).parent
-COMMON = {"STRUCTURED_KEYS": "true", "SYNCHRONOUS_SECONDS": "5"}
+COMMON = {"STRUCTURED": "true", "SYNCHRONOUS_SECONDS": "5"}
 
 
 def fill(data: Path, models: tuple[str, ...]) -> Path:

@@ -29,7 +29,7 @@ from torch import nn
 
 import cloakwork as cw
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.training import Prepared, compile_options, prepare
+from cloakwork.training import Prepared, prepare, trained_options
 
 _BATCH: Final = 32
 _CALIBRATION: Final = 400
@@ -96,7 +96,7 @@ def measured(case: Case, parameter_set: str, rate: float) -> dict[str, Any]:
     began = time.monotonic()
     trained(prepared, data, case.further, rate)
     seconds = time.monotonic() - began
-    only = compile_options(prepared)
+    only = trained_options(prepared)
     return {
         "name": case.name,
         "set": prepared.parameter_set,

@@ -58,9 +58,37 @@ def test_summaries_of_public_functions_begin_with_a_verb() -> None:
     assert found.startswith("api/source.py:2: How ")
     assert source('def size(self) -> int:\n    """Counts them."""\n') == []
     assert source('def _size(self) -> int:\n    """How many there are."""\n') == []
+    assert source('@property\ndef size(self) -> int:\n    """The number of them."""\n') == []
     assert source('async def parts(\n    a: tuple[int, ...] = (),\n) -> int:\n    """Of all."""\n')[0].startswith(
         "api/source.py:4:"
     )
+
+
+@pytest.mark.parametrize("line", ["The number of them.", "[rows]", "By name, in their order.", "That it fits."])
+def test_public_functions_have_no_noun_for_a_summary(line: str) -> None:
+    (found,) = source(f'def size(self) -> int:\n    """{line}"""\n')
+    assert "-> begin with a verb" in found
+
+
+@pytest.mark.parametrize(
+    "line", ["What is said of it.", "Of all keys.", "How jobs are.", "By name: all.", "Dropped without a word."]
+)
+def test_classes_and_modules_are_named(line: str) -> None:
+    (found,) = source(f'"""{line}"""\n')
+    assert found.startswith("api/source.py:1: ")
+    (found,) = source(f'class Part:\n    """{line}"""\n')
+    assert found.startswith("api/source.py:2: ")
+    assert source('"""Parts of a file."""\n\n\nclass Part:\n    """A part of a file."""\n') == []
+
+
+def test_private_functions_are_read_for_phrases() -> None:
+    (found,) = source('def _drop(self) -> None:\n    """Drops it without a word."""\n')
+    assert found.endswith("-> silently")
+
+
+def test_texts_of_exceptions_are_read() -> None:
+    (found,) = source('raise ValueError(f"{path}: the header is too long; it is made up")\n')
+    assert found == "api/source.py:1: made up -> is not valid"
 
 
 def test_whether_is_for_what_returns_bool() -> None:

@@ -5,21 +5,25 @@ It needs nothing but Python. What it looks for is in `RULES` and `LIMITS`; a new
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 
 PROSE: Final = "prose"  # sentences of documents
-SUMMARY: Final = "summary"  # the first line of a docstring of a public function or method
+SUMMARY: Final = "summary"  # the first line of a docstring of a public function or method that is no property
 VERDICT: Final = "verdict"  # the same, if the function does not return bool
+PRIVATE: Final = "private"  # of any other function, and of properties
+TITLE: Final = "title"  # of a class or a module
 HELP: Final = "help"  # texts of options and commands
-EVERYWHERE: Final = frozenset({PROSE, SUMMARY, VERDICT, HELP})
-CODE: Final = frozenset({SUMMARY, VERDICT, HELP})
+MESSAGE: Final = "message"  # texts of exceptions
+DOCSTRINGS: Final = frozenset({SUMMARY, VERDICT, PRIVATE, TITLE})
+EVERYWHERE: Final = DOCSTRINGS | {PROSE, HELP, MESSAGE}
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,10 @@ class Rule:
     say: str
     where: frozenset[str] = EVERYWHERE
 
+
+_QUESTIONS: Final = "What|Where|How|Which|Whose|Who|Whoever"
+_ARTICLES: Final = "The|A|An|One|All|Each|Every|Some|Those|These|It|Its|They|This|That|So|None|Nothing"
+_PREPOSITIONS: Final = "By|For|With|Without|As|In|On|To|From|At|Between|Before|After|Until|When|While|Under|Over|Within"
 
 RULES: Final = (
     Rule(r"\bwithout a word\b", "silently"),
@@ -42,13 +50,18 @@ RULES: Final = (
     Rule(r"\bSeen from the model\b", "Inferred from the model by default"),
     Rule(r"\bas in clear\b(?= on)", "as the clear model"),
     Rule(r"\bfile is made up\b", "is not valid"),
+    Rule(r"\bmade up\b", "is not valid", frozenset({MESSAGE})),
     Rule(r"\b(?:are|is) passed over\b", "skipped"),
     Rule(r"\bto whom it\b", "name the person or the program"),
     Rule(r"\bat most so\b", "at most n"),
-    Rule(r"^Of ", "begin with a verb: Returns the .. of ..", frozenset({SUMMARY, HELP})),
-    Rule(r"^(?:What|Where|How|Which|Whose|Who) ", "begin with a verb: Returns .., Checks ..", frozenset({SUMMARY})),
+    Rule(r"^Of ", "begin with a verb or a noun: Returns the .. of .., The .. of ..", frozenset({SUMMARY, TITLE, HELP})),
+    Rule(rf"^(?:{_QUESTIONS}) ", "begin with a verb: Returns .., Checks ..", frozenset({SUMMARY})),
+    Rule(rf"^(?:{_QUESTIONS}|Whether|Why) ", "name the thing: The .. of .., A check that ..", frozenset({TITLE})),
     Rule(r"^(?:What|Where|How|Whose|Who) ", "begin with a verb or a noun", frozenset({HELP})),
     Rule(r"^Whether ", "begin with a verb; 'Whether' only for what returns bool", frozenset({VERDICT})),
+    Rule(rf"^(?:{_ARTICLES}|{_PREPOSITIONS}) ", "begin with a verb: Returns the .., Makes a ..", frozenset({SUMMARY})),
+    Rule(r"^\[", "begin with a verb: Returns [..]", frozenset({SUMMARY})),
+    Rule(rf"^(?:{_PREPOSITIONS}) ", "name the thing: The .. of .., Options of ..", frozenset({TITLE})),
 )
 
 
@@ -63,7 +76,8 @@ class Limits:
 
 LIMITS: Final = Limits()
 
-ROOMS: Final = ("api", "fhe_core", "models")  # whose docstrings are read
+ROOMS: Final = ("api", "app", "cloakwork", "fhe_core", "models", "training")  # whose docstrings are read
+DIGESTED: Final = "fhe_core/tools"  # not read: stored measurements have digests of this text
 OPTIONS: Final = "app/cli"  # whose help texts are read
 
 
@@ -160,20 +174,33 @@ def in_changelog(path: Path, text: str) -> Iterator[Finding]:
 
 # --- Sources -------------------------------------------------------------------------------------------------------------------------
 
-_FUNCTION: Final = re.compile(
-    r"^ *(?:async )?def (?P<name>\w+)\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)(?: -> (?P<result>[^\n]+?))?:(?: *#[^\n]*)?\n"
-    r' +r?"""(?P<summary>[^\n]*?)(?:"""|$)',
-    re.MULTILINE,
-)
+_PROPERTIES: Final = frozenset({"property", "cached_property", "setter"})
 _HELP: Final = re.compile(r"""\bhelp=(?:\(\s*)?f?(["'])(?P<text>(?:(?!\1).)*)\1""")
 
 
+_Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
 def in_source(path: Path, text: str) -> Iterator[Finding]:
-    """Yields phrases of the summaries of public functions."""
-    for match in _FUNCTION.finditer(text):
-        if not match["name"].startswith("_"):
-            kinds = [SUMMARY] if "bool" in (match["result"] or "") else [SUMMARY, VERDICT]
-            yield from phrases(path, text.count("\n", 0, match.start("summary")) + 1, match["summary"], *kinds)
+    """Yields phrases of the first lines of docstrings, of modules, classes and functions, and of the texts of exceptions."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Raise):
+            for part in ast.walk(node):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield from phrases(path, part.lineno, part.value, MESSAGE)
+        if isinstance(node, _Documented) and (docstring := ast.get_docstring(node, clean=False)):
+            begun = len(docstring) - len(docstring.lstrip())
+            line = node.body[0].lineno + docstring.count("\n", 0, begun)
+            yield from phrases(path, line, docstring[begun:].splitlines()[0], *_kinds(node))
+
+
+def _kinds(node: _Documented) -> list[str]:
+    if isinstance(node, ast.Module | ast.ClassDef):
+        return [TITLE]
+    is_property = any(ast.unparse(each).rpartition(".")[2] in _PROPERTIES for each in node.decorator_list)
+    if node.name.startswith("_") or is_property:
+        return [PRIVATE]
+    return [SUMMARY] if "bool" in ast.unparse(node.returns or ast.Constant(None)) else [SUMMARY, VERDICT]
 
 
 def in_options(path: Path, text: str) -> Iterator[Finding]:
@@ -196,8 +223,9 @@ def findings(root: Path) -> Iterator[Finding]:
     yield from in_readme(Path("README.md"), (root / "README.md").read_text(encoding="utf-8"))
     yield from in_changelog(Path("CHANGELOG.md"), (root / "CHANGELOG.md").read_text(encoding="utf-8"))
     for room in ROOMS:
-        for source in sorted((root / room).rglob("*.py")):
-            yield from in_source(source.relative_to(root), source.read_text(encoding="utf-8"))
+        for source in sorted((root / room).rglob("*.py")):  # links of cloakwork/ are not followed
+            if not source.is_relative_to(root / DIGESTED):
+                yield from in_source(source.relative_to(root), source.read_text(encoding="utf-8"))
     for source in sorted((root / OPTIONS).rglob("*.py")):
         yield from in_options(source.relative_to(root), source.read_text(encoding="utf-8"))
 

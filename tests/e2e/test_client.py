@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 import several_tensors as tensors
 from scoring_server import Server, running, toy_model
+from sklearn.tree import DecisionTreeClassifier
 
 import cloakwork as cw
 from cloakwork.app.client import AsyncClient, Client
 from cloakwork.app.client.errors import ConnectionLostError, ServiceError
 from cloakwork.app.client.keyring import Keyring
-from cloakwork.fhe_core.errors import ShapeError
+from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.compiled import CompiledModel
 
@@ -39,6 +40,8 @@ def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     toy_model().save(data / "models" / MODEL / "1.clkm")
     (data / "models" / "two").mkdir()
     several_tensors_model().save(data / "models" / "two" / "1.clkm")
+    (data / "models" / "tree").mkdir()
+    cw.compile(tree(), samples(200), sets="toy_two_limb", accuracy=0).save(data / "models" / "tree" / "1.clkm")
     with running(data, environment={"MAX_SAMPLES": "3"}) as started:
         yield started
 
@@ -48,6 +51,12 @@ def several_tensors_model() -> CompiledModel:
     options: dict[str, Any] = {"precision": 2.0, "weight_bits": 4, "accuracy": 0}
     proto, toy = tensors.image_and_table(np.random.default_rng(2)), parameter_set("toy_two_limb")
     return cw.compile(proto, tensors.samples(np.random.default_rng(3), 200), sets=[toy], **options)
+
+
+@functools.cache
+def tree() -> DecisionTreeClassifier:
+    x = samples(200)
+    return DecisionTreeClassifier(max_depth=2, random_state=0).fit(x, np.digitize(x[:, 0], (-0.3, 0.3)))
 
 
 @pytest.fixture
@@ -88,7 +97,7 @@ def test_several_inputs_and_outputs(small_server: Server, tmp_path: Path, keyrin
     few = {name: array[:5] for name, array in x.items()}
     expected = several_tensors_model().predict(few)
     with Client(small_server.url, keyring=keyring) as client:
-        assert client.models() == [MODEL, "two"]
+        assert client.models() == [MODEL, "tree", "two"]
         fhe = client.call("GET", "/v2/models/two")["parameters"]["fhe"]
         assert [(each["name"], each["shape"]) for each in fhe["inputs"]] == [
             ("image", [-1, 1, 4, 4]),
@@ -122,6 +131,21 @@ def test_several_inputs_and_outputs(small_server: Server, tmp_path: Path, keyrin
         assert result.returncode == 0, result.stderr
     with np.load(tmp_path / "answers.npz") as answers:
         assert sorted(answers.files) == ["embedding", "probabilities"] and answers["embedding"].shape == (5, 4)
+
+
+def test_probabilities_as_of_scikit_learn(small_server: Server, keyring: Keyring) -> None:
+    x = samples(2, seed=1)
+
+    async def asked() -> Any:
+        async with AsyncClient(small_server.url, keyring=keyring) as client:
+            return await client.predict_proba("tree", x)
+
+    with Client(small_server.url, keyring=keyring) as client:
+        np.testing.assert_allclose(client.predict_proba("tree", x), tree().predict_proba(x), atol=0.1)
+        assert client.predict("tree", x).tolist() == tree().predict(x).tolist()
+        with pytest.raises(ParameterError, match="'toy': expected output 'labels' or 'scores'"):
+            client.predict_proba(MODEL, x)
+    np.testing.assert_allclose(asyncio.run(asked()), tree().predict_proba(x), atol=0.1)
 
 
 @pytest.mark.tier("all")

@@ -22,7 +22,7 @@ from cloakwork.app.cli.main import run
 from cloakwork.app.client import Client, Recorder
 from cloakwork.app.client.keyring import Keyring
 from cloakwork.fhe_core.wire import HEADER_BYTES, peek
-from cloakwork.models.audit.audit_file import AuditFile, Manifest, Part, write_audit_file
+from cloakwork.models.audit.audit_file import AuditFile, AuditObject, Manifest, write_audit_file
 
 pytestmark = pytest.mark.os_entropy
 NORM_OFFSET = HEADER_BYTES - 16  # the weight norm, before lengths of eight bytes
@@ -108,7 +108,7 @@ class Case:
 
     def written(self, request: bytes | None = None, answer: bytes | None = None, **manifest: Any) -> Path:
         exchange = (request or self._original.request(0), answer or self._original.answer(0))
-        parts = ((Part.of(exchange[0]), Part.of(exchange[1])),)
+        parts = ((AuditObject.of(exchange[0]), AuditObject.of(exchange[1])),)
         self._written += 1
         path = self._folder / f"changed{self._written}.clka"
         write_audit_file(path, replace(self._original.manifest, exchanges=parts, **manifest), self._keys, [exchange])
@@ -149,7 +149,7 @@ def test_what_differs_is_said(server: Server, asked: tuple[Path, Path], replay: 
         (written(program="0" * 64), (), "another program"),
         (written(version="2"), (), "no version 2"),
         (written(audit_key="0" * 16), (), "another audit key"),
-        (written(keys=Part(file.manifest.keys.size, "0" * 64)), (), "the evaluation keys: the SHA-256"),
+        (written(keys=AuditObject(file.manifest.keys.size, "0" * 64)), (), "the evaluation keys: the SHA-256"),
         (written(), ("--model", tmp_path / "next.clkm"), "another program"),
         (written(), ("--audit-key", tmp_path / "key"), "another audit key"),
         (

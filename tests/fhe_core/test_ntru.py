@@ -15,7 +15,7 @@ from cloakwork.fhe_core import _engine, lookup_tables
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.parameters import offered_sets, parameter_set, require_structured_keys
+from cloakwork.fhe_core.parameters import offered_sets, parameter_set, require_structured
 from cloakwork.fhe_core.server import Session
 
 TOYS = ["toy_ntru", "toy_ntru_lut"]
@@ -217,5 +217,5 @@ def test_taken_by_name_and_when_asked_for_alone() -> None:
     names = {each.name for each in offered_sets(structured=True)}
     assert names.isdisjoint({"gate_ntru", "lut4_ntru", *TOYS})
     with pytest.raises(ParameterError, match="divides noise"):
-        require_structured_keys(params, False)
-    require_structured_keys(params, True)
+        require_structured(params, False)
+    require_structured(params, True)

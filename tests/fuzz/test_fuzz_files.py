@@ -149,7 +149,7 @@ def used(specification: ClientSpecification, key: ClientKey) -> None:
         result = key.encrypt(values, encoding=Encoding.TORUS)
         for stage in ("scores", "probabilities", "labels"):
             try:
-                specification.decrypt(key, result, stage)  # type: ignore[arg-type]
+                specification.decrypt(key, result, output=stage)  # type: ignore[arg-type]
             except FheError:
                 continue
 

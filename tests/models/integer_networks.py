@@ -14,7 +14,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,13 +23,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from onnx_models import model
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from torch import nn
 
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.onnx_import.importer import import_onnx
+from cloakwork.models.original.integer_sums import moved, saturates
 from cloakwork.models.runtime.interpreter import interpret
 
 IMAGE: Final = (1, 28, 28)
@@ -211,76 +211,6 @@ def answers(proto: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     session = onnxruntime.InferenceSession(runs.SerializeToString(), _options(level), providers=["CPUExecutionProvider"])  # fmt: skip
     parts = np.array_split(x, max(1, len(x) // 1000))
     return np.concatenate([session.run(None, {"x": part.astype(np.float32)})[0] for part in parts])
-
-
-@cache
-def saturates() -> bool:
-    """Whether this processor's sum of eight products of 255 and 127 is another."""
-    x = helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 8])
-    y = helper.make_tensor_value_info("y", TensorProto.INT32, [1, 1])
-    weights = numpy_helper.from_array(np.full((8, 1), 127, np.int8), "w")
-    graph = helper.make_graph([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], "sum", [x], [y], [weights])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    return bool(session.run(None, {"x": np.full((1, 8), 255, np.uint8)})[0][0, 0] != 8 * 255 * 127)
-
-
-# Operands of operators that add products, each with its zero point, and the zero point of what they answer.
-_SUMS: Final = {
-    "QLinearConv": (((0, 2), (3, 5)), 7), "QLinearMatMul": (((0, 2), (3, 5)), 7), "QGemm": (((0, 2), (3, 5)), 8),
-    "MatMulInteger": (((0, 2), (1, 3)), None), "ConvInteger": (((0, 2), (1, 3)), None),
-}  # fmt: skip
-
-
-def moved(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with 128 added to every int8 that enters a sum of products, as uint8, and taken from every int8 that a sum answers."""
-    constants = {each.name: numpy_helper.to_array(each) for each in proto.graph.initializer}
-    inferred = onnx.shape_inference.infer_shapes(proto).graph
-    kinds = {value.name: value.type.tensor_type.elem_type for value in (*inferred.value_info, *inferred.input)}
-    made = dict[str, np.ndarray]()
-    nodes: list[onnx.NodeProto] = [helper.make_node("Constant", [], ["moved_128"], value_int=128)]
-
-    def signed(name: str) -> bool:
-        return constants[name].dtype == np.int8 if name in constants else kinds.get(name) == TensorProto.INT8
-
-    def shifted(name: str, by: str, kind: int, to: str) -> str:
-        """`name` plus or minus 128 as `to`."""
-        wide = f"{to}_wide"
-        nodes.append(helper.make_node("Cast", [name], [f"{wide}_in"], to=TensorProto.INT64))
-        nodes.append(helper.make_node(by, [f"{wide}_in", "moved_128"], [wide]))
-        nodes.append(helper.make_node("Cast", [wide], [to], to=kind))
-        return to
-
-    def operand(name: str, of: str) -> str:
-        if name not in constants:
-            return shifted(name, "Add", TensorProto.UINT8, f"{of}_{name}_moved")
-        made[f"{name}_moved"] = (constants[name].astype(int) + 128).astype(np.uint8)
-        return f"{name}_moved"
-
-    for node in proto.graph.node:
-        operands, result = _SUMS.get(node.op_type, ((), None))
-        changed = onnx.NodeProto()
-        changed.CopyFrom(node)
-        for value, zero in operands:
-            has_zero = len(node.input) > zero and bool(node.input[zero])
-            if not signed(node.input[zero] if has_zero else node.input[value]):
-                continue
-            changed.input[value] = operand(node.input[value], node.output[0])
-            while len(changed.input) <= zero:
-                changed.input.append("")
-            made["moved_zero"] = np.array(128, dtype=np.uint8)
-            changed.input[zero] = operand(node.input[zero], node.output[0]) if has_zero else "moved_zero"
-        nodes.append(changed)
-        if result is not None and len(node.input) > result and node.input[result] and signed(node.input[result]):
-            changed.input[result] = operand(node.input[result], node.output[0])
-            changed.output[0] = f"{node.output[0]}_moved"
-            shifted(changed.output[0], "Sub", TensorProto.INT8, node.output[0])
-    found = onnx.ModelProto()
-    found.CopyFrom(proto)
-    del found.graph.node[:]
-    found.graph.node.extend(nodes)
-    found.graph.initializer.extend(numpy_helper.from_array(np.asarray(value), name) for name, value in made.items())
-    return found
 
 
 def output_scale(proto: onnx.ModelProto) -> float:

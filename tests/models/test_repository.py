@@ -91,7 +91,7 @@ def test_a_header_that_grows_in_memory_meets_the_limit(tmp_path: Path):
     unlimited = described(artefact)
     assert unlimited.returncode == 1 and "JSON object" in unlimited.stderr
     result = described(artefact, SMALL)
-    assert result.returncode == 1 and "made up" in result.stderr and "MiB" in result.stderr, result.stderr
+    assert result.returncode == 1 and "not a valid model" in result.stderr and "MiB" in result.stderr, result.stderr
     assert list(tmp_path.iterdir()) == [artefact]
 
 

@@ -18,9 +18,9 @@ FOREST = TreeEnsemble((random_tree(np.random.default_rng(2), 3, 3, 1, 5, None, F
 LINEAR = LinearModel(coefficients=np.array([[1.0, -2.0, 0.5, 0.25]]), intercept=np.array([0.5]))
 
 
-@pytest.mark.parametrize("structured_keys", [False, True])
-def test_they_are_not_offered(structured_keys: bool) -> None:
-    assert not any(params.rounded_products for params in offered_sets(structured_keys))
+@pytest.mark.parametrize("structured", [False, True])
+def test_they_are_not_offered(structured: bool) -> None:
+    assert not any(params.rounded_products for params in offered_sets(structured))
 
 
 def test_models_take_them_by_name() -> None:

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="training needs PyTorch")
 import cloakwork as cw  # noqa: E402
 from cloakwork.fhe_core.errors import SerializationError  # noqa: E402
 from cloakwork.models.calibration import Calibration  # noqa: E402
-from cloakwork.training.export import compile_options, layer_noise, ranges_json, to_onnx  # noqa: E402
+from cloakwork.training.export import layer_noise, ranges_json, to_onnx, trained_options  # noqa: E402
 from cloakwork.training.layers import NoisyMaxPool2d, NoisyReLU, QuantConv2d, QuantLinear, freeze  # noqa: E402
 from cloakwork.training.noise import LookupNoise  # noqa: E402
 
@@ -76,7 +76,7 @@ def test_onnxruntime_computes_what_the_module_does(make, inputs: int) -> None:
 def test_the_compiler_gives_back_the_integers_as_trained() -> None:
     model, x = settled(mlp(), 20)
     calibration = Calibration.from_json(ranges_json(model))
-    compiled = cw.compile(to_onnx(model, "test", [20]), calibration, **compile_options(model))
+    compiled = cw.compile(to_onnx(model, "test", [20]), calibration, **trained_options(model))
     assert compiled.program.parameters.name == "nn2"
     layers = [layer for layer in model if isinstance(layer, QuantLinear)]
     for layer, node in zip(layers, compiled.program.graph.linears, strict=True):

@@ -17,7 +17,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 import cloakwork as cw  # noqa: E402
-from cloakwork.training import Prepared, compile_options, prepare  # noqa: E402
+from cloakwork.training.preparation import Prepared, prepare, trained_options  # noqa: E402
 from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RowsSeen  # noqa: E402
 
 
@@ -164,7 +164,7 @@ def test_onnx_computes_what_it_does_without_noise(name: str, tmp_path) -> None:
 def test_the_compiler_takes_it_with_the_set_it_was_trained_for(name: str) -> None:
     module, x = trained(name, 200)
     prepared = prepare(module, x, parameter_set="nn1_wide")
-    model = cw.compile(prepared.to_onnx(), x.numpy(), **compile_options(prepared), accuracy=0)
+    model = cw.compile(prepared.to_onnx(), x.numpy(), **trained_options(prepared), accuracy=0)
     assert model.program.parameters.name == "nn1_wide"
     with torch.no_grad():
         clear = prepared.eval()(x).numpy()
@@ -178,7 +178,7 @@ def test_noise_in_training_is_that_of_the_compiled_program(name: str) -> None:
     prepared = prepare(module, x, parameter_set="nn2")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of accuracy, and of values beyond the ranges
-        model = cw.compile(prepared.to_onnx(), x.numpy(), **compile_options(prepared), allow_loss=True)
+        model = cw.compile(prepared.to_onnx(), x.numpy(), **trained_options(prepared), allow_loss=True)
     with torch.no_grad():
         clear = prepared(x)
         prepared.simulated = True
@@ -310,7 +310,7 @@ def test_the_set_is_the_cheapest_that_training_can_make_do() -> None:
     hard = prepare(deep, torch.randn(60, 12))
     assert easy.parameter_set != hard.parameter_set
     assert hard.noise.blind_rotation < easy.noise.blind_rotation
-    assert compile_options(hard) == {"sets": [hard.parameter_set]}
+    assert trained_options(hard) == {"sets": [hard.parameter_set]}
 
 
 def test_a_prepared_module_is_copied_and_kept_as_state() -> None:
@@ -373,7 +373,7 @@ def loss_when_encrypted(prepared: Prepared, x: torch.Tensor, test: tuple[torch.T
     """Share of the test samples that the simulated program gets wrong, over six seeds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of accuracy, and of values beyond the ranges
-        options = {**compile_options(prepared), "task": "classification", "allow_loss": True}
+        options = {**trained_options(prepared), "task": "classification", "allow_loss": True}
         model = cw.compile(prepared.to_onnx(), x[:500].numpy(), **options)
         found = [model.predict(test[0].numpy(), how="simulate", seed=seed).argmax(axis=1) for seed in range(6)]
     return float((np.array(found) != test[1].numpy()).mean())

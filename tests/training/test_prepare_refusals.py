@@ -11,8 +11,9 @@ torch = pytest.importorskip("torch", reason="training needs PyTorch")
 
 from torch import nn  # noqa: E402
 
+from cloakwork.errors import UnsupportedModuleError  # noqa: E402
 from cloakwork.fhe_core.errors import FheError, ParameterError  # noqa: E402
-from cloakwork.training import UnsupportedModuleError, compile_options, prepare  # noqa: E402
+from cloakwork.training.preparation import prepare, trained_options  # noqa: E402
 
 
 class Gate(nn.Module):
@@ -100,12 +101,12 @@ def test_an_unknown_set_is_an_error() -> None:
 
 
 def test_structured_secrets_are_simulated_when_asked_for() -> None:
-    """And `compile_options` then asks the compiler for them."""
+    """And `trained_options` then asks the compiler for them."""
     module, example = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), torch.rand(64, 4) - 0.5
     with pytest.raises(ParameterError, match="'nn2_block' has a structured secret.*structured=True"):
         prepare(module, example, parameter_set="nn2_block")
     asked = prepare(module, example, parameter_set="nn2_block", structured=True)
-    assert compile_options(asked) == {"sets": ["nn2_block"], "structured": True}
+    assert trained_options(asked) == {"sets": ["nn2_block"], "structured": True}
     assert not prepare(module, example).parameter_set.endswith("_block")
     assert prepare(module, example, structured=True).parameter_set.endswith("_block"), "they cost less"
-    assert "structured" not in compile_options(prepare(module, example))
+    assert "structured" not in trained_options(prepare(module, example))

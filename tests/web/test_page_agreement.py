@@ -85,7 +85,7 @@ SCORE_ALL = """async ([model, rows]) => {
     });
     await ask({ kind: "open", url: location.origin, access: {} });
     const labels = [];
-    for (const numbers of rows) labels.push((await ask({ kind: "score", model, numbers, structuredKeys: false })).label);
+    for (const numbers of rows) labels.push((await ask({ kind: "score", model, numbers, structured: false })).label);
     await ask({ kind: "close" });
     worker.terminate();
     return labels;

@@ -98,6 +98,19 @@ def test_a_table_with_categories(page: Any, models: dict[str, CompiledModel]) ->
         assert page.locator("#warnings").is_hidden()
 
 
+def test_a_model_says_how_it_answers_as_the_original(page: Any, models: dict[str, CompiledModel]) -> None:
+    choose(page, "people", "feature 0")
+    original = models["people"].program.facts.original
+    assert original is not None
+    share = f"{100 * original.value:.1f} %"
+    assert (
+        page.locator("#about").inner_text().startswith(f"It answers as the original model for {share} of 80 samples.")
+    )
+    option = page.locator("#model option[value=people]", has_text="about")
+    option.wait_for(state="attached")
+    assert option.inner_text().startswith(f"people, {share} as the original, about ")
+
+
 def test_no_category_is_chosen_silently(page: Any) -> None:
     choose(page, "people", "feature 0")
     page.get_by_label("feature 1").fill("2")

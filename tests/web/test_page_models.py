@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     colour_reader().save(data / "models" / PHOTOGRAPHS / "1.clkm")
     (data / "models" / "somebodys").mkdir()
     zoo.load_model(NETWORK).save(data / "models" / "somebodys" / "1.clkm")
-    with running(data, environment={"SYNCHRONOUS_SECONDS": "1e-9", "STRUCTURED_KEYS": "true"}) as started:
+    with running(data, environment={"SYNCHRONOUS_SECONDS": "1e-9", "STRUCTURED": "true"}) as started:
         yield started
 
 

@@ -81,7 +81,7 @@ def check_answers(folder: Path, model: CompiledModel, key: ClientKey, x: np.ndar
     result = load_results((folder / "result.bin").read_bytes())
     answers = json.loads((folder / "answers.json").read_text())
     for until in ("scores", "probabilities", "labels"):
-        expected = np.asarray(model.client.decrypt(key, result, until, len(x)))
+        expected = np.asarray(model.client.decrypt(key, result, x, until))
         if expected.dtype.kind == "U":  # names of classes
             np.testing.assert_array_equal(values(answers[until]), expected)
         else:

@@ -25,18 +25,22 @@ _OPTIONS: Final = {"threads", "device"}
 def batched(
     estimator: Any, samples: Any, output: Stage, how: Any, keys: Any, args: Sequence[Any], options: dict[str, Any]
 ) -> NDArray[Any]:
-    """Labels, probabilities or scores by the model of an estimator that was compiled for samples at once."""
+    """Returns labels, probabilities or scores by the model of an estimator that was compiled for samples at once."""
     batch: BatchModel = estimator.batch_
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     if args or set(given) - _OPTIONS:
         strange = some(sorted(set(given) - _OPTIONS)) or f"{len(args)} more arguments"
-        raise CompileError(f"{type(estimator).__name__}: a compiled batch takes threads and device, got {strange}")
+        raise CompileError(
+            f"{type(estimator).__name__}: expected threads and device for a compiled batch, got {strange}"
+        )
     if how == "encrypted" and keys is None:
         if not hasattr(estimator, "_batch_keys"):
             estimator._batch_keys = generate_keys(batch)
         keys = estimator._batch_keys
-    found = batch.predict(samples, how, key=keys, output=output, **given)
-    return found[:, 0] if output == "scores" and found.ndim == 2 and found.shape[1] == 1 else found
+    predictions = batch.predict(samples, how, key=keys, output=output, **given)
+    return (
+        predictions[:, 0] if output == "scores" and predictions.ndim == 2 and predictions.shape[1] == 1 else predictions
+    )
 
 
 class BatchEstimator:
@@ -44,7 +48,7 @@ class BatchEstimator:
 
     @classmethod
     def from_sklearn(cls, fitted: Any) -> Self:
-        """The same fitted estimator with the methods of this class; it shares what was fitted."""
+        """Returns the same fitted estimator with the methods of this class; it shares what was fitted."""
         return adopted(cls, fitted, OWN)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:  # noqa: N803 (scikit-learn's name)
@@ -77,7 +81,7 @@ class BatchEstimator:
         threads: int = 1,
         device: str = "cpu",
     ) -> NDArray[Any]:
-        """Labels of classifiers, values of regressors.
+        """Returns labels of classifiers, values of regressors.
 
         Args:
             how: "clear" by the compiled model where there is one; "simulate" the same, as nothing is approximate; "encrypted" really encrypted.
@@ -103,7 +107,7 @@ class BatchEstimator:
 
 
 class BatchClassifier(BatchEstimator):
-    """With `decision_function`."""
+    """A classifier of batches with `decision_function`."""
 
     def decision_function(
         self,
@@ -114,5 +118,5 @@ class BatchClassifier(BatchEstimator):
         threads: int = 1,
         device: str = "cpu",
     ) -> NDArray[Any]:
-        """[samples] for two classes, else [samples, classes] or [samples, pairs of classes]; arguments as of `predict`."""
+        """Returns [samples] for two classes, else [samples, classes] or [samples, pairs of classes]; arguments as of `predict`."""
         return self._scored("decision_function", X, "scores", how, key, {"threads": threads, "device": device})

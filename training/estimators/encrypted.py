@@ -1,4 +1,4 @@
-"""What the estimators of this package add to the ones that they extend: `compile`, and predictions on encrypted samples.
+"""Mixins that extend scikit-learn's estimators: `compile`, and predictions on encrypted samples.
 
 An estimator stays what it was: the same parameters, fitted attributes and methods. `compile(X)` makes a program of what was fitted; from then
 on predictions come from the compiled model: quantised in clear (`how="clear"`), with the noise of encryption (`how="simulate"`), or really
@@ -47,7 +47,7 @@ class EncryptedEstimator:
 
     @classmethod
     def from_sklearn(cls, fitted: Any) -> Self:
-        """The same fitted estimator with the methods of this class; it shares what was fitted."""
+        """Returns the same fitted estimator with the methods of this class; it shares what was fitted."""
         return adopted(cls, fitted, _OWN)
 
     # --- compiling ---
@@ -76,21 +76,21 @@ class EncryptedEstimator:
 
     @property
     def client(self) -> ClientSpecification:
-        """How to encrypt samples and to read results; `to_json()` is what a client needs beside its key."""
+        """The specification for encrypting samples and reading results; `to_json()` is what a client needs beside its key."""
         return self._compiled("client").client
 
     def save(self, path: PathLike) -> None:
-        """The compiled program as one file; `load`, the command line and the service read it."""
+        """Saves the compiled program as one file; `load`, the command line and the service read it."""
         self._compiled("save").save(path)
 
     @classmethod
     def load(cls, path: PathLike) -> Self:
-        """An estimator that predicts by a saved program; it holds nothing else of what was fitted."""
+        """Returns an estimator that predicts by a saved program; it holds nothing else of what was fitted."""
         compiled = CompiledModel.load(path)
-        found = compiled.program.facts.estimator
-        if found != cls.__name__:
+        class_name = compiled.program.facts.estimator
+        if class_name != cls.__name__:
             raise CompileError(
-                f"{cls.__name__}.load: expected a program of a {cls.__name__}, got one of {found or 'another kind'}"
+                f"{cls.__name__}.load: expected a program of a {cls.__name__}, got one of {class_name or 'another kind'}"
             )
         result = cls()
         result.compiled_ = compiled
@@ -109,7 +109,7 @@ class EncryptedEstimator:
         seed: int | None = None,
         **options: Any,
     ) -> NDArray[Any]:
-        """Labels of classifiers, values of regressors.
+        """Returns labels of classifiers, values of regressors.
 
         Args:
             how: "clear" in clear, by the compiled model when there is one; "simulate" with the noise of encryption; "encrypted" encrypted.
@@ -140,9 +140,9 @@ class EncryptedEstimator:
     def _encrypted(
         self, samples: Any, output: Stage, how: How, key: ClientKey | None, session: Session | None, seed: int | None
     ) -> NDArray[Any]:
-        if output != "labels" and self.compiled_.program.facts.encrypted_argmax:
+        if output != "labels" and self.compiled_.program.facts.tell == "labels":
             raise CompileError(
-                f"{type(self).__name__}: compiled with tell='labels', which tells no more; compile with tell='scores' for {output}"
+                f"{type(self).__name__}: compiled with tell='labels', so the client decrypts labels only; compile with tell='scores' for {output}"
             )
         if how == "encrypted" and key is None and session is None:
             key, session = self._kept_session()
@@ -203,7 +203,7 @@ class Probabilities(EncryptedEstimator):
         seed: int | None = None,
         **options: Any,
     ) -> NDArray[Any]:
-        """[samples, classes], of several outputs a list of such; arguments as of `predict`."""
+        """Returns [samples, classes], of several outputs a list of such; arguments as of `predict`."""
         if hasattr(self, "batch_"):
             return batched(self, X, "probabilities", how, key, args, options)
         if self._by_original(how, args, options):
@@ -226,7 +226,7 @@ class Decisions(EncryptedEstimator):
         seed: int | None = None,
         **options: Any,
     ) -> NDArray[Any]:
-        """[samples] for two classes, else [samples, classes]; arguments as of `predict`."""
+        """Returns [samples] for two classes, else [samples, classes]; arguments as of `predict`."""
         if hasattr(self, "batch_"):
             return batched(self, X, "scores", how, key, args, options)
         if self._by_original(how, args, options):
@@ -246,7 +246,7 @@ def forget(estimator: Any) -> None:
 
 
 def _forgetting(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The same method, which drops the program first; its signature stays visible."""
+    """Returns the same method, which drops the program first; its signature stays visible."""
 
     @functools.wraps(method)
     def fitting(self: Any, *args: Any, **options: Any) -> Any:

@@ -91,13 +91,13 @@ class IsolationForest(EncryptedEstimator, ensemble.IsolationForest):
         self.offset_ = float(offset)
 
     def predict(self, X: Any, *args: Any, how: How = "clear", **options: Any) -> NDArray[Any]:  # noqa: N803
-        """-1 for outliers, 1 for others; arguments as of the other estimators' `predict`."""
+        """Returns -1 for outliers, 1 for others; arguments as of the other estimators' `predict`."""
         if self._by_original(how, args, {}):
             return super().predict(X, *args, **options)
         return np.where(self.decision_function(X, how=how, **options) < 0, -1, 1)
 
     def decision_function(self, X: Any, *, how: How = "clear", **options: Any) -> NDArray[Any]:  # noqa: N803
-        """Negative for outliers."""
+        """Returns scores, negative for outliers."""
         if self._by_original(how, (), {}):
             return super(EncryptedEstimator, self).decision_function(X)  # type: ignore[no-any-return]
         shifted: NDArray[Any] = self.score_samples(X, how=how, **options) - self.offset_
@@ -112,7 +112,7 @@ class IsolationForest(EncryptedEstimator, ensemble.IsolationForest):
         session: Session | None = None,
         seed: int | None = None,
     ) -> NDArray[Any]:
-        """The lower, the more abnormal."""
+        """Returns scores: the lower, the more abnormal."""
         if self._by_original(how, (), {}):
             return super(EncryptedEstimator, self).score_samples(X)  # type: ignore[no-any-return]
         return self._encrypted(X, "probabilities", how, key, session, seed)[:, 0]

@@ -25,7 +25,7 @@ _OWN = ("index_", "_key")  # what fitting, cloning and pickling drop
 
 
 def between(table: NDArray[Any]) -> Reals:
-    """Points between random pairs of rows [points, features]: queries that no row answers by itself."""
+    """Returns points between random pairs of rows [points, features]: queries that no row answers by itself."""
     rng = np.random.default_rng(_SEED)
     first, second = table[rng.integers(len(table), size=(2, _BETWEEN))].astype(np.float64)
     return np.asarray(first + rng.random((_BETWEEN, 1)) / 2 * (second - first))
@@ -36,7 +36,7 @@ class _Neighbours:
 
     @classmethod
     def from_sklearn(cls, fitted: Any) -> Self:
-        """The same fitted estimator with the methods of this class; it shares what was fitted."""
+        """Returns the same fitted estimator with the methods of this class; it shares what was fitted."""
         return adopted(cls, fitted, _OWN)
 
     def fit(self, X: Any, y: Any) -> Any:  # noqa: N803 (scikit-learn's name)
@@ -108,7 +108,7 @@ class _Neighbours:
         threads: int = 1,
         device: str = "cpu",
     ) -> NDArray[Any]:
-        """Labels, or values of a regressor.
+        """Returns labels, or values of a regressor.
 
         Args:
             how: "clear" by the compiled table where there is one; "simulate" the same, as nothing is approximate; "encrypted" with encrypted queries.
@@ -118,8 +118,8 @@ class _Neighbours:
         index: NeighbourIndex | None = getattr(self, "index_", None)
         if index is None:
             if how == "clear":
-                found: NDArray[Any] = super().predict(X)  # type: ignore[misc]
-                return found
+                predictions: NDArray[Any] = super().predict(X)  # type: ignore[misc]
+                return predictions
             raise CompileError(f"{type(self).__name__}: how='{how}' needs a compiled table; call compile() after fit")
         if how == "encrypted" and key is None:
             key = self._kept_key(index)

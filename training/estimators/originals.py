@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def adopted(cls: type[T], fitted: Any, dropped: Sequence[str]) -> T:
-    """The same fitted estimator with the methods of this class; it shares what was fitted.
+    """Returns the same fitted estimator with the methods of this class; it shares what was fitted.
 
     Args:
         dropped: what belongs to an earlier program.
@@ -24,8 +24,8 @@ def adopted(cls: type[T], fitted: Any, dropped: Sequence[str]) -> T:
     """
     original = next((base for base in cls.__mro__[1:] if base.__name__ == cls.__name__), object)
     library = original.__module__.partition(".")[0]
-    found = next((base for base in type(fitted).__mro__ if base.__module__.partition(".")[0] == library), None)
-    if found is not original:
+    library_class = next((base for base in type(fitted).__mro__ if base.__module__.partition(".")[0] == library), None)
+    if library_class is not original:
         raise CompileError(f"{cls.__name__}.from_sklearn: expected a {cls.__name__}, got a {type(fitted).__name__}")
     check_own_methods(fitted, original)
     result = copy.copy(fitted)

@@ -9,13 +9,13 @@ import numpy as np
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import Binarise, InputStep, Polynomials, Project, Standardise
 from cloakwork.models.linear.linear_model import LinearModel
-from cloakwork.training.importers.combining import Part
+from cloakwork.training.importers.combining import ImportedModel
 from cloakwork.training.importers.nodes import unsupported_option
 
 CLASSIFIERS: Final = ("BernoulliNB", "ComplementNB", "GaussianNB", "MultinomialNB", "QuadraticDiscriminantAnalysis")
 
 
-def bayes(estimator: Any, name: str) -> Part:
+def bayes(estimator: Any, name: str) -> ImportedModel:
     if name == "GaussianNB":
         variance = np.asarray(estimator.var_, dtype=np.float64)
         precision = np.stack([np.diag(1 / row) for row in variance])
@@ -33,14 +33,14 @@ def bayes(estimator: Any, name: str) -> Part:
         absent = np.log1p(-np.exp(weights))
         threshold = estimator.binarize
         steps = () if threshold is None else (Binarise(np.full(weights.shape[1], float(threshold))),)
-        return Part(_classifier(weights - absent, prior + absent.sum(axis=1), estimator.classes_), steps)
+        return ImportedModel(_classifier(weights - absent, prior + absent.sum(axis=1), estimator.classes_), steps)
     if name == "ComplementNB" and len(estimator.classes_) > 1:
         prior = np.zeros(len(weights))
-    return Part(_classifier(weights, prior, estimator.classes_))
+    return ImportedModel(_classifier(weights, prior, estimator.classes_))
 
 
-def _quadratic(estimator: Any, mean: Any, precision: Reals, log_determinant: Reals, prior: Any) -> Part:
-    """log prior - (log determinant + (x - m) P (x - m)) / 2 for every class, on z with x = c + B z and the products of its numbers.
+def _quadratic(estimator: Any, mean: Any, precision: Reals, log_determinant: Reals, prior: Any) -> ImportedModel:
+    """Returns log prior - (log determinant + (x - m) P (x - m)) / 2 for every class, on z with x = c + B z and the products of its numbers.
 
     z are the features, centred and scaled, or turned too where P is not diagonal, so that they are of one size and say different things:
     that leaves the quantised sums the least to cancel.
@@ -64,17 +64,17 @@ def _quadratic(estimator: Any, mean: Any, precision: Reals, log_determinant: Rea
         log_determinant + np.einsum("ki,kij,kj->k", distance, precision, distance)
     )
     model = _classifier(np.concatenate([linear, products], axis=1), constant, estimator.classes_)
-    return Part(model, (first, Polynomials(powers)))
+    return ImportedModel(model, (first, Polynomials(powers)))
 
 
 def _scaled(precision: Reals, mean: Reals, centre: Reals) -> tuple[InputStep, Reals]:
-    """The step from x to z, and B: each feature by its deviation over all classes."""
+    """Returns the step from x to z, and B: each feature by its deviation over all classes."""
     spread = np.sqrt((1 / np.einsum("kii->ki", precision)).mean(axis=0) + mean.var(axis=0))
     return Standardise(centre, 1 / spread), np.diag(spread)
 
 
 def _turned(precision: Reals, mean: Reals, centre: Reals) -> tuple[InputStep, Reals]:
-    """The same for principal axes of the covariance over all classes."""
+    """Returns the same for principal axes of the covariance over all classes."""
     covariance = np.linalg.pinv(precision, hermitian=True).mean(axis=0) + np.cov(mean.T, bias=True)
     variance, axes = np.linalg.eigh(covariance)
     spread = np.sqrt(np.maximum(variance, np.finfo(np.float64).eps * variance.max()))

@@ -17,7 +17,7 @@ from cloakwork.training.importers.nodes import unsupported_option
 
 
 def catboost_trees(estimator: Any) -> tuple[list[Tree], NDArray[np.float64]]:
-    """Trees, and the start [outputs]."""
+    """Returns trees, and the start [outputs]."""
     model = _as_json(estimator)
     others = sorted(set(model["features_info"]) - {"float_features"})
     if others:
@@ -25,11 +25,11 @@ def catboost_trees(estimator: Any) -> tuple[list[Tree], NDArray[np.float64]]:
     scale, bias = model["scale_and_bias"]
     columns = [int(feature["flat_feature_index"]) for feature in model["features_info"]["float_features"]]
     right = [feature["nan_value_treatment"] == "AsTrue" for feature in model["features_info"]["float_features"]]
-    made = [
+    trees = [
         _tree(_levels(tree) if "splits" in tree else tree, columns, right, float(scale), len(bias))
         for tree in model.get("oblivious_trees") or model["trees"]
     ]
-    return made, np.asarray(bias, dtype=np.float64)
+    return trees, np.asarray(bias, dtype=np.float64)
 
 
 def _as_json(estimator: Any) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def _as_json(estimator: Any) -> dict[str, Any]:
 
 
 def _levels(tree: dict[str, Any]) -> dict[str, Any]:
-    """An oblivious tree as one of nodes: bit i of a leaf's number says whether x is above the border of split i."""
+    """Returns an oblivious tree as one of nodes: bit i of a leaf's number says whether x is above the border of split i."""
     splits = tree["splits"] or []
     values = np.asarray(tree["leaf_values"], dtype=np.float64).reshape(1 << len(splits), -1)
     nodes: list[dict[str, Any]] = [{"value": value} for value in values]
@@ -81,7 +81,7 @@ def _tree(root: dict[str, Any], columns: list[int], right: list[bool], scale: fl
 
 
 def regression_answer(estimator: Any) -> tuple[str, tuple[OutputStep, ...] | None]:
-    """The transform of `predict`, or the steps that say more than one: the mean and the variance of RMSEWithUncertainty."""
+    """Returns the transform of `predict`, or the steps that say more than one: the mean and the variance of RMSEWithUncertainty."""
     kind = estimator._get_default_prediction_type()  # which does not follow from the loss of a model that was loaded
     if kind == "RMSEWithUncertainty":
         each = np.ones(2, dtype=np.int64)
@@ -93,7 +93,7 @@ def regression_answer(estimator: Any) -> tuple[str, tuple[OutputStep, ...] | Non
 
 
 def classification_answer(estimator: Any) -> dict[str, Any]:
-    """Transform, labels and steps of a TreeEnsemble. The label of several classes is a column, as CatBoost has it."""
+    """Returns transform, labels and steps of a TreeEnsemble. The label of several classes is a column, as CatBoost has it."""
     loss = str(estimator.get_all_params().get("loss_function", "")).partition(":")[0]
     labels = plain_labels(estimator.classes_)
     groups = LabelGroups(labels, np.array([len(labels)]))

@@ -20,19 +20,19 @@ Model: TypeAlias = TreeEnsemble | LinearModel
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """What an estimator computes: a model of the numbers that `steps` make of its features; without steps of the features themselves."""
+class ImportedModel:
+    """An imported estimator: a model of the numbers that `steps` make of its features; without steps of the features themselves."""
 
     model: Model | onnx.ModelProto
     steps: tuple[InputStep, ...] = ()
 
 
-def table_model(part: Part, owner: Any) -> Model:
-    """The part's model. UnsupportedOperatorError for a network, and where what follows the scores is not one transform."""
+def table_model(part: ImportedModel, owner: Any) -> Model:
+    """Returns the part's model. UnsupportedOperatorError for a network, and where what follows the scores is not one transform."""
     model = part.model
     if isinstance(model, onnx.ModelProto) or model.after is not None:
         raise UnsupportedOperatorError(
-            f"{type(owner).__name__}: expected members that are trees, sums of trees or linear models with one label; compile others by themselves"
+            f"{type(owner).__name__}: expected members that are trees, sums of trees or linear models with one label; compile others separately"
         )
     return model
 
@@ -42,7 +42,7 @@ def outputs(model: Model) -> int:
 
 
 def mapped(model: Model, matrix: Reals, offset: Reals | float = 0.0) -> Model:
-    """The model of scores matrix + offset, without transform and labels. Args: matrix [outputs, new outputs]."""
+    """Returns the model of scores matrix + offset, without transform and labels. Args: matrix [outputs, new outputs]."""
     added = np.broadcast_to(np.asarray(offset, dtype=np.float64), matrix.shape[1])
     if isinstance(model, LinearModel):
         return LinearModel(
@@ -56,7 +56,7 @@ def mapped(model: Model, matrix: Reals, offset: Reals | float = 0.0) -> Model:
 
 
 def summed(models: Sequence[Model], owner: Any) -> Model:
-    """The sum of the scores of models with as many outputs each, of which only the scores count.
+    """Returns the sum of the scores of models with as many outputs each, of which only the scores count.
 
     Raises:
         UnsupportedOperatorError: trees and linear models, or trees that compare features in different ways.
@@ -93,7 +93,7 @@ def summed(models: Sequence[Model], owner: Any) -> Model:
 
 
 def _complete(tree: Tree) -> Tree:
-    """A tree of features that are never missing."""
+    """Returns a tree of features that are never missing."""
     return replace(tree, missing_left=np.zeros(len(tree.left), dtype=np.bool_))
 
 
@@ -107,7 +107,7 @@ def makes_missing(steps: Sequence[InputStep]) -> bool:
 
 
 def side_by_side(models: Sequence[Model], owner: Any) -> Model:
-    """The scores of all models, one after the other."""
+    """Returns the scores of all models, one after the other."""
     ends = np.cumsum([model.outputs for model in models])
     whole = np.eye(int(ends[-1]))
     blocks = [whole[end - model.outputs : end] for model, end in zip(models, ends, strict=True)]
@@ -115,7 +115,7 @@ def side_by_side(models: Sequence[Model], owner: Any) -> Model:
 
 
 def spread(model: Model, columns: NDArray[np.int64], features: int) -> Model:
-    """A model of some columns as one of all `features`."""
+    """Returns a model of some columns as one of all `features`."""
     if model.features == features and np.array_equal(columns, np.arange(features)):
         return replace(model, feature_names=None)
     if isinstance(model, LinearModel):
@@ -129,9 +129,9 @@ def spread(model: Model, columns: NDArray[np.int64], features: int) -> Model:
 
 
 def on_one_table(
-    parts: Sequence[Part], columns: Sequence[NDArray[np.int64]], features: int, owner: Any
+    parts: Sequence[ImportedModel], columns: Sequence[NDArray[np.int64]], features: int, owner: Any
 ) -> tuple[list[Model], tuple[InputStep, ...]]:
-    """Models of one table, and the steps that make it of `features` columns: what members prepare by themselves lies beside the rest.
+    """Returns models of one table, and the steps that make it of `features` columns: what members prepare by themselves lies beside the rest.
 
     Args:
         columns: which of the features each part takes.

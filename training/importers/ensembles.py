@@ -31,17 +31,25 @@ from cloakwork.models.client_steps.transforms import LARGEST_NUMBER, class_thres
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers import sklearn_trees
-from cloakwork.training.importers.combining import Model, Part, mapped, on_one_table, side_by_side, summed, table_model
+from cloakwork.training.importers.combining import (
+    ImportedModel,
+    Model,
+    mapped,
+    on_one_table,
+    side_by_side,
+    summed,
+    table_model,
+)
 from cloakwork.training.importers.nodes import unsupported_option
 
-Read: TypeAlias = Callable[..., Part]
+Read: TypeAlias = Callable[..., ImportedModel]
 """An estimator, or a pipeline that ends in one, as a part. Args: the estimator; which columns it gets, None for the table as it is."""
 
 
 # --- means of members -----------------------------------------------------------------------------------------------------------
 
 
-def bagging(estimator: Any, read: Read) -> Part:
+def bagging(estimator: Any, read: Read) -> ImportedModel:
     columns = [np.asarray(own, dtype=np.int64) for own in estimator.estimators_features_]
     classes = getattr(estimator, "classes_", None)
     votes = classes is not None and not hasattr(estimator.estimators_[0], "predict_proba")
@@ -49,7 +57,7 @@ def bagging(estimator: Any, read: Read) -> Part:
     return _averaged(estimator, estimator.estimators_, columns, weights, classes, votes, read)
 
 
-def voting(estimator: Any, read: Read) -> Part:
+def voting(estimator: Any, read: Read) -> ImportedModel:
     members = [member for member in estimator.estimators_ if not isinstance(member, str)]
     given = estimator._weights_not_none
     weights = np.ones(len(members)) if given is None else np.asarray(given, dtype=np.float64)
@@ -60,8 +68,8 @@ def voting(estimator: Any, read: Read) -> Part:
 
 def _averaged(
     estimator: Any, members: Sequence[Any], columns: list[NDArray[np.int64]] | None, weights: Reals, classes: Any, votes: bool, read: Read
-) -> Part:  # fmt: skip
-    """The weighted mean of the members' probabilities, votes or values. Members tell classes by their numbers."""
+) -> ImportedModel:  # fmt: skip
+    """Returns the weighted mean of the members' probabilities, votes or values. Members tell classes by their numbers."""
     models, steps = _members(estimator, members, columns, read)
     number = 0 if classes is None else len(classes)
     places = [_places(model, number) for model in models]
@@ -69,7 +77,7 @@ def _averaged(
     if not votes and all(model.transform == "none" for model in models):
         shares = [_shares(model) if number else model for model in models]
         parts = [mapped(s, place * w) for s, place, w in zip(shares, places, weights, strict=True)]
-        return Part(_finished(summed(parts, estimator), "none", classes), steps)
+        return ImportedModel(_finished(summed(parts, estimator), "none", classes), steps)
     after = (
         _member_steps(models, number > 0, votes),
         Combine(
@@ -77,7 +85,7 @@ def _averaged(
         ),
         *final_steps("none", 1.0, classes),
     )
-    return Part(replace(side_by_side(models, estimator), after=after), steps)
+    return ImportedModel(replace(side_by_side(models, estimator), after=after), steps)
 
 
 def _members(
@@ -101,7 +109,7 @@ def _member_steps(models: Sequence[Model], classes: bool, votes: bool = False) -
 
 
 def _places(model: Model, classes: int) -> Reals:
-    """[columns, classes]: which class a column of the member's probabilities is of; of values each column its own."""
+    """Returns [columns, classes]: which class a column of the member's probabilities is of; of values each column its own."""
     if not classes:
         return np.eye(model.outputs)
     assert model.labels is not None
@@ -109,7 +117,7 @@ def _places(model: Model, classes: int) -> Reals:
 
 
 def _shares(model: Model) -> Model:
-    """A column for each class: one column alone is the second one's."""
+    """Returns a column for each class: one column alone is the second one's."""
     if model.outputs > 1:
         return model
     return replace(mapped(model, np.array([[-1.0, 1.0]]), np.array([1.0, 0.0])), labels=model.labels)
@@ -122,7 +130,7 @@ def _finished(model: Model, transform: str, labels: Any) -> Model:
 # --- a linear model on the members' results ---------------------------------------------------------------------------------------
 
 
-def stacking(estimator: Any, read: Read) -> Part:
+def stacking(estimator: Any, read: Read) -> ImportedModel:
     if estimator.passthrough:
         raise unsupported_option(estimator, "passthrough", True, "leave it out")
     final = read(estimator.final_estimator_)
@@ -153,15 +161,15 @@ def stacking(estimator: Any, read: Read) -> Part:
         shares = [_shares(m) if method == "predict_proba" else m for m, method in zip(known, methods, strict=True)]
         parts = [mapped(share, block) for share, block in zip(shares, blocks, strict=True)]
         total = mapped(summed(parts, estimator), np.eye(len(final.model.intercept)), final.model.intercept)
-        return Part(replace(total, after=last), steps)
+        return ImportedModel(replace(total, after=last), steps)
     after = (_member_steps(known, classes is not None), Combine(np.concatenate(blocks), final.model.intercept), *last)
-    return Part(replace(side_by_side(known, estimator), after=after), steps)
+    return ImportedModel(replace(side_by_side(known, estimator), after=after), steps)
 
 
 # --- one member for each class or output -----------------------------------------------------------------------------------------
 
 
-def one_against_rest(estimator: Any, read: Read) -> Part:
+def one_against_rest(estimator: Any, read: Read) -> ImportedModel:
     if any(type(member).__name__ == "_ConstantPredictor" for member in estimator.estimators_):
         raise unsupported_option(estimator, "classes", "one of all samples, or of none", "leave that class out")
     models, steps = _members(estimator, estimator.estimators_, None, read)
@@ -173,17 +181,19 @@ def one_against_rest(estimator: Any, read: Read) -> Part:
     (transform,) = transforms
     joined = side_by_side([_second(model) for model in models], estimator)
     if not estimator.multilabel_:
-        return Part(_finished(joined, "shares" if transform == "none" else transform, estimator.classes_), steps)
-    return Part(replace(joined, after=(Transform(transform), Indicators(class_threshold(transform)))), steps)
+        return ImportedModel(
+            _finished(joined, "shares" if transform == "none" else transform, estimator.classes_), steps
+        )
+    return ImportedModel(replace(joined, after=(Transform(transform), Indicators(class_threshold(transform)))), steps)
 
 
 def _second(model: Model) -> Model:
-    """The score of the second of two classes alone."""
+    """Returns the score of the second of two classes alone."""
     return model if model.outputs == 1 else mapped(model, np.array([[0.0], [1.0]]))
 
 
-def several_outputs(estimator: Any, read: Read) -> Part:
-    """MultiOutputClassifier and MultiOutputRegressor."""
+def several_outputs(estimator: Any, read: Read) -> ImportedModel:
+    """Imports MultiOutputClassifier and MultiOutputRegressor."""
     models, steps = _members(estimator, estimator.estimators_, None, read)
     models = [_both_decisions(model) for model in models]
     joined = side_by_side(models, estimator)
@@ -191,14 +201,16 @@ def several_outputs(estimator: Any, read: Read) -> Part:
     members = _member_steps(models, classified)
     if not classified:
         plain = all(model.transform == "none" for model in models)
-        return Part(replace(joined, after=(Transform("none"),) if plain else (members, Transform("none"))), steps)
+        return ImportedModel(
+            replace(joined, after=(Transform("none"),) if plain else (members, Transform("none"))), steps
+        )
     labels = [np.asarray(model.labels) for model in models]
     groups = LabelGroups(np.concatenate(labels), np.array([len(each) for each in labels]))
-    return Part(replace(joined, after=(members, groups)), steps)
+    return ImportedModel(replace(joined, after=(members, groups)), steps)
 
 
 def _both_decisions(model: Model) -> Model:
-    """One decision value as a score for each of its two classes."""
+    """Returns one decision value as a score for each of its two classes."""
     if model.labels is None or model.transform != "decision" or model.outputs > 1:
         return model
     return replace(mapped(model, np.array([[-1.0, 1.0]])), transform="decision", labels=model.labels)
@@ -207,7 +219,7 @@ def _both_decisions(model: Model) -> Model:
 # --- calibration --------------------------------------------------------------------------------------------------------------------
 
 
-def calibrated(estimator: Any, read: Read) -> Part:
+def calibrated(estimator: Any, read: Read) -> ImportedModel:
     members = estimator.calibrated_classifiers_
     method, number = members[0].method, len(estimator.classes_)
     if method not in ("sigmoid", "isotonic"):
@@ -242,11 +254,11 @@ def calibrated(estimator: Any, read: Read) -> Part:
         Combine(mean, np.zeros(number)),
         *final_steps("none", 1.0, estimator.classes_),
     )
-    return Part(replace(side_by_side(responses, estimator), after=after), steps)
+    return ImportedModel(replace(side_by_side(responses, estimator), after=after), steps)
 
 
 def _response(estimator: Any, member: Any, model: Model, classes: int) -> Model:
-    """What is calibrated: decision values, else probabilities, where these are linear in the scores."""
+    """Returns what is calibrated: decision values, else probabilities, where these are linear in the scores."""
     if hasattr(member, "decision_function"):
         return model
     if model.transform != "none":
@@ -259,8 +271,8 @@ def _response(estimator: Any, member: Any, model: Model, classes: int) -> Model:
 # --- thresholds ---------------------------------------------------------------------------------------------------------------------
 
 
-def thresholded(estimator: Any, read: Read) -> Part:
-    """FixedThresholdClassifier and TunedThresholdClassifierCV: of two classes, decided where the user, or a search, says."""
+def thresholded(estimator: Any, read: Read) -> ImportedModel:
+    """Imports FixedThresholdClassifier and TunedThresholdClassifierCV: of two classes, decided where the user, or a search, says."""
     inner = getattr(estimator, "estimator_", estimator.estimator)
     part = read(inner)
     model, transform, scale = _one_score(table_model(part, estimator), estimator)
@@ -286,7 +298,7 @@ _TIE: Final = 1e-12  # of a threshold: rounding of sums
 
 
 def _one_score(model: Model, estimator: Any) -> tuple[Model, str, float]:
-    """The score of the second class, what makes its probability of it, and how many times the decision value it is."""
+    """Returns the score of the second class, what makes its probability of it, and how many times the decision value it is."""
     slope = model.transform_parameter
     if model.transform == "softmax" and model.outputs == 2:
         return mapped(model, np.array([[-slope], [slope]])), "sigmoid", slope
@@ -300,7 +312,7 @@ def _one_score(model: Model, estimator: Any) -> tuple[Model, str, float]:
 
 
 def _score_of(probability: float, transform: str) -> float:
-    """The score of which a transform makes a probability."""
+    """Returns the score of which a transform makes a probability."""
     if transform == "none":
         return probability
     if transform == "modified_huber":
@@ -309,7 +321,7 @@ def _score_of(probability: float, transform: str) -> float:
 
 
 def _asked(estimator: Any, inner: Any) -> str:
-    """Which method's result is compared."""
+    """Returns which method's result is compared."""
     methods = estimator._get_response_method()
     return str(next(name for name in np.atleast_1d(methods) if hasattr(inner, name)))
 
@@ -318,7 +330,7 @@ def _asked(estimator: Any, inner: Any) -> str:
 
 
 def adaboost(estimator: Any) -> TreeEnsemble:
-    """SAMME: each tree votes with its weight for the class of the leaf and against the others.
+    """Imports SAMME: each tree votes with its weight for the class of the leaf and against the others.
 
     Source: [ZZRH09] SAMME.
     """
@@ -340,7 +352,7 @@ def adaboost(estimator: Any) -> TreeEnsemble:
     )
 
 
-READERS: Final[dict[str, Callable[[Any, Read], Part]]] = {
+READERS: Final[dict[str, Callable[[Any, Read], ImportedModel]]] = {
     **dict.fromkeys(("BaggingClassifier", "BaggingRegressor"), bagging),
     **dict.fromkeys(("VotingClassifier", "VotingRegressor"), voting),
     **dict.fromkeys(("StackingClassifier", "StackingRegressor"), stacking),

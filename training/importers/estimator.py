@@ -30,7 +30,7 @@ from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 from cloakwork.training.importers import bayes, ensembles, linear, sklearn_trees
 from cloakwork.training.importers.catboost_trees import catboost_trees, classification_answer, regression_answer
-from cloakwork.training.importers.combining import Part, makes_missing
+from cloakwork.training.importers.combining import ImportedModel, makes_missing
 from cloakwork.training.importers.lightgbm_trees import EACH, lightgbm_nodes
 from cloakwork.training.importers.networks import import_network
 from cloakwork.training.importers.nodes import check_own_methods, nearest_of, unsupported_option, unwrapped
@@ -47,12 +47,12 @@ _COMPLETE: Final = ("GradientBoosting", "AdaBoost")  # which refuse missing valu
 
 
 def import_estimator(estimator: Any, *, missing: bool = False) -> Imported:
-    """The model of `import_part`."""
+    """Returns the model of `import_part`."""
     return import_part(estimator, missing=missing).model
 
 
-def import_part(estimator: Any, *, missing: bool = False, given: Given | None = None) -> Part:
-    """The model that a fitted estimator computes, and what the client does before it: squares of features, the pipelines of members.
+def import_part(estimator: Any, *, missing: bool = False, given: Given | None = None) -> ImportedModel:
+    """Returns the model that a fitted estimator computes, and what the client does before it: squares of features, the pipelines of members.
 
     Args:
         missing: keep where trees send missing values (NaN); without it the model takes none, which is cheaper.
@@ -76,21 +76,21 @@ def import_part(estimator: Any, *, missing: bool = False, given: Given | None = 
     return replace(part, model=replace(model, feature_names=names)) if isinstance(model, LinearModel) else part
 
 
-def _read(estimator: Any, name: str, given: Given | None) -> Part:
+def _read(estimator: Any, name: str, given: Given | None) -> ImportedModel:
     only = _only_class(estimator, name)
     if only is not None:
-        return Part(_constant(estimator, only))
+        return ImportedModel(_constant(estimator, only))
     if name in ensembles.READERS:
         part = ensembles.READERS[name](estimator, partial(_member, given=given))
         # Members that take their own zeros as missing take no missing values of the user's.
         return replace(part, steps=(Present(), *part.steps)) if makes_missing(part.steps) else part
     read = _READERS[name](estimator, name)
-    part = read if isinstance(read, Part) else Part(read)
+    part = read if isinstance(read, ImportedModel) else ImportedModel(read)
     return replace(part, steps=(Function(ZERO_IS_MISSING),)) if _zero_is_missing(estimator, name, given) else part
 
 
 def _only_class(estimator: Any, name: str) -> Any:
-    """The classes of a classifier of scikit-learn that saw only one; None for others."""
+    """Returns the classes of a classifier of scikit-learn that saw only one; None for others."""
     classes = getattr(estimator, "classes_", None)
     single = isinstance(classes, np.ndarray) and classes.shape == (1,)
     return classes if single and not name.startswith(_OF_TWO) else None
@@ -107,7 +107,7 @@ _OF_TWO: Final = (
 
 
 def _constant(estimator: Any, classes: Any) -> TreeEnsemble:
-    """One class, whatever the features are, with probability 1."""
+    """Returns one class, whatever the features are, with probability 1."""
     leaf = Tree.of_nodes([0], [0.0], [-1], [-1], [[1.0]], [False])
     return _ensemble(estimator, [leaf], "none", after=(Pick(plain_labels(np.repeat(classes, 2))),))
 
@@ -125,8 +125,8 @@ def _zero_is_missing(estimator: Any, name: str, given: Given | None) -> bool:
     return True
 
 
-def _member(estimator: Any, columns: NDArray[np.int64] | None = None, *, given: Given | None) -> Part:
-    """A member of an ensemble: an estimator, or a pipeline of steps on numbers that ends in one.
+def _member(estimator: Any, columns: NDArray[np.int64] | None = None, *, given: Given | None) -> ImportedModel:
+    """Returns a member of an ensemble: an estimator, or a pipeline of steps on numbers that ends in one.
 
     Args:
         columns: that it gets of the ensemble's; None: the whole table as it is.
@@ -149,7 +149,7 @@ def _member(estimator: Any, columns: NDArray[np.int64] | None = None, *, given: 
     return replace(part, steps=(*steps[1:], *part.steps)) if steps else part
 
 
-def _as_member(part: Part) -> Part:
+def _as_member(part: ImportedModel) -> ImportedModel:
     """Without the shape of the labels where transform and labels say all the rest."""
     model = part.model
     known = isinstance(model, TreeEnsemble) and model.labels is not None and model.transform == "softmax"
@@ -157,7 +157,7 @@ def _as_member(part: Part) -> Part:
 
 
 def original_class(estimator: Any) -> str:
-    """The name of the class of scikit-learn, XGBoost, LightGBM or CatBoost that the estimator is, or extends.
+    """Returns the name of the class of scikit-learn, XGBoost, LightGBM or CatBoost that the estimator is, or extends.
 
     Raises:
         UnsupportedOperatorError: another class, or one that predicts in a way of its own.
@@ -185,7 +185,8 @@ def _check_fitted(estimator: Any, name: str) -> None:
 
 
 def feature_names(estimator: Any, given: Given | None = None) -> tuple[str, ...] | None:
-    """Of the columns; None where it was fitted without. LightGBM writes blanks of a name as underscores: then as the user's samples have it."""
+    """Returns the names of the columns; None where it was fitted without. LightGBM writes blanks of a name as underscores: then as the user's
+    samples have it."""
     try:
         names = tuple(str(name) for name in estimator.feature_names_in_)
     except AttributeError:
@@ -199,7 +200,7 @@ def feature_names(estimator: Any, given: Given | None = None) -> tuple[str, ...]
 
 
 def features_of(estimator: Any) -> int:
-    """How many columns it takes. CatBoost has forgotten the attribute of scikit-learn where it was loaded from a file."""
+    """Returns the number of columns that an estimator takes. CatBoost has forgotten the attribute of scikit-learn where it was loaded from a file."""
     return int(estimator.n_features_in_) or len(estimator.feature_names_)
 
 
@@ -295,7 +296,7 @@ def _network(estimator: Any, name: str) -> onnx.ModelProto:
 
 
 def labels_of(estimator: Any) -> Any:
-    """Classes; None for regressors. A single one twice: some tell the probability of a second one that they never predict."""
+    """Returns classes; None for regressors. A single one twice: some tell the probability of a second one that they never predict."""
     labels = getattr(estimator, "classes_", None)
     return np.repeat(labels, 2) if isinstance(labels, np.ndarray) and labels.shape == (1,) else labels
 
@@ -312,7 +313,7 @@ def _adaboost(estimator: Any, name: str) -> TreeEnsemble:
 
 
 _XGBOOST: Final = ("XGBClassifier", "XGBRegressor")
-_READERS: Final[dict[str, Callable[[Any, str], Imported | Part]]] = {
+_READERS: Final[dict[str, Callable[[Any, str], Imported | ImportedModel]]] = {
     **dict.fromkeys((*linear.REGRESSORS, *linear.GENERALISED, *linear.CLASSIFIERS), _linear),
     **dict.fromkeys(
         ("DecisionTreeClassifier", "DecisionTreeRegressor", "ExtraTreeClassifier", "ExtraTreeRegressor"), _forest

@@ -110,7 +110,7 @@ def _binarizer(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
 def expanded(
     count: int, names: tuple[str, ...] | None, steps: tuple[InputStep, ...], made: int
 ) -> tuple[InputStep, ...]:
-    """A table of `count` columns and what steps make `made` columns of it, in its place."""
+    """Returns a table of `count` columns and what steps make `made` columns of it, in its place."""
     flow = ColumnFlow(count, names)
     return flow.finish(flow.apply(flow.start(), steps, made))
 

@@ -32,7 +32,7 @@ Machine: TypeAlias = Any  # SVC, NuSVC, SVR, NuSVR of scikit-learn
 
 
 def kernel_part(estimator: Machine) -> KernelPart:
-    """Raises: UnsupportedOperatorError: another kernel, sparse support vectors."""
+    """Imports a kernel machine. Raises: UnsupportedOperatorError: another kernel, sparse support vectors."""
     kernel = estimator.kernel
     if kernel not in KERNELS:
         raise unsupported_option(estimator, "kernel", kernel, "expected linear, poly or rbf")
@@ -56,7 +56,7 @@ def kernel_part(estimator: Machine) -> KernelPart:
 
 
 def dual_weights(estimator: Machine) -> tuple[Reals, Reals]:
-    """[outputs, vectors] and [outputs]: one output of regression and of two classes (positive: the second), else one of each pair of classes
+    """Returns [outputs, vectors] and [outputs]: one output of regression and of two classes (positive: the second), else one of each pair of classes
     (positive: the first). scikit-learn stores LIBSVM's: a vector of class i has a coefficient for each other class, those below i first."""
     coefficients = np.asarray(estimator.dual_coef_, dtype=np.float64)
     intercept = np.asarray(estimator.intercept_, dtype=np.float64)

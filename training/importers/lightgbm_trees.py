@@ -31,7 +31,7 @@ TRANSFORMS: Final[dict[str, str]] = {
 
 
 def lightgbm_nodes(estimator: Any) -> tuple[list[Tree], NDArray[np.float64], str]:
-    """Trees, the start [outputs] (zeros: it is in the leaves), and the transform of the objective."""
+    """Returns trees, the start [outputs] (zeros: it is in the leaves), and the transform of the objective."""
     try:
         dump = estimator.booster_.dump_model(num_iteration=None)  # up to the best round, as it predicts
     except JSONDecodeError as error:  # numbers that are none

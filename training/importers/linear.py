@@ -24,7 +24,7 @@ _LOSS_TRANSFORMS: Final = {"log_loss": "sigmoid", "modified_huber": "modified_hu
 
 
 def linear_coefficients(estimator: Any) -> tuple[Reals, Reals]:
-    """[outputs, features] and [outputs]; one output for two classes."""
+    """Returns [outputs, features] and [outputs]; one output for two classes."""
     coefficients = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
     intercept = np.broadcast_to(np.asarray(estimator.intercept_, dtype=np.float64).reshape(-1), len(coefficients))
     return coefficients, intercept
@@ -37,7 +37,7 @@ def is_multilabel(estimator: Any) -> bool:
 
 
 def linear_transform(estimator: Any, name: str) -> str:
-    """How the sums become the prediction (regressors) or the probabilities (classifiers): none, exp, sigmoid, softmax, .."""
+    """Returns the transform from sums to the prediction (regressors) or the probabilities (classifiers): none, exp, sigmoid, softmax, .."""
     if name in GENERALISED:
         return _link(estimator, name)
     if name == "LinearDiscriminantAnalysis":

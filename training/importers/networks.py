@@ -19,7 +19,7 @@ _IR_VERSION: Final = 8
 
 
 def import_network(estimator: Any) -> onnx.ModelProto:
-    """The logits (classifiers) or values (regressors) of a fitted multilayer perceptron, `x` [batch, features] to `y` [batch, outputs]."""
+    """Returns the logits (classifiers) or values (regressors) of a fitted multilayer perceptron, `x` [batch, features] to `y` [batch, outputs]."""
     if estimator.activation not in (*_ACTIVATIONS, "identity"):
         raise UnsupportedOperatorError(
             f"{type(estimator).__name__}: expected one of the activations {', '.join(_ACTIVATIONS)}, identity, got '{estimator.activation}'"

@@ -1,4 +1,4 @@
-"""What the readers share: errors, and whether an object is what its class says."""
+"""Code that the readers share: errors, and a check that an object has the attributes of its class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloakwork.models.errors import UnsupportedOperatorError
 
 
 def placed(values: Reals, output: int, outputs: int) -> Reals:
-    """[nodes] as column `output` of [nodes, outputs]: trees that add to one class's score only."""
+    """Returns [nodes] as column `output` of [nodes, outputs]: trees that add to one class's score only."""
     result = np.zeros((len(values), outputs))
     result[:, output] = values
     return result
@@ -26,13 +26,13 @@ def unsupported_option(estimator: Any, option: str, found: Any, remedy: str) -> 
 
 
 def nearest_of(name: str, known: Iterable[str]) -> str:
-    """For a message: the known names most like a name, or how to see them all."""
+    """Returns for a message the known names most like a name, or how to see them all."""
     near = get_close_matches(name, list(known), n=3, cutoff=0.5)
     return f"nearest: {', '.join(near)}" if near else "nothing of a name like it can run"
 
 
 def as_fitted(estimator: Any, samples: Any) -> Any:
-    """With the names of columns that it was fitted on: steps may choose columns by them."""
+    """Returns samples with the names of columns that it was fitted on: steps may choose columns by them."""
     names = getattr(estimator, "feature_names_in_", None)
     if (
         names is None
@@ -47,7 +47,7 @@ def as_fitted(estimator: Any, samples: Any) -> Any:
 
 
 def unwrapped(estimator: Any) -> Any:
-    """What a search has found best, or a FrozenEstimator holds; others are themselves."""
+    """Returns the estimator that a search found best, or that a FrozenEstimator holds; others are themselves."""
     while True:
         if hasattr(estimator, "best_estimator_") and _is_search(estimator):
             estimator = estimator.best_estimator_
@@ -58,7 +58,7 @@ def unwrapped(estimator: Any) -> Any:
 
 
 def _is_search(estimator: Any) -> bool:
-    """UnsupportedOperatorError for one of scikit-learn's that answers otherwise than what it has found."""
+    """Raises UnsupportedOperatorError for one of scikit-learn's that answers otherwise than what it has found."""
     from sklearn.model_selection._search import BaseSearchCV
 
     if isinstance(estimator, BaseSearchCV):
@@ -76,7 +76,7 @@ _OURS: Final = "cloakwork.training.estimators"
 
 
 def check_own_methods(estimator: Any, original: type, allowed: Collection[str] = ()) -> None:
-    """That an estimator answers as the library's class that it is, or extends: its coefficients say nothing of what a user's method does.
+    """Checks that an estimator answers as the library's class that it is, or extends: its coefficients say nothing of what a user's method does.
 
     Args:
         allowed: methods whose result is read, not known.
@@ -84,7 +84,7 @@ def check_own_methods(estimator: Any, original: type, allowed: Collection[str] =
     Raises:
         UnsupportedOperatorError: names the first method that a class of the user's, or the object itself, has in place of the original's.
     """
-    own = set(vars(estimator)) if hasattr(estimator, "__dict__") else set()
+    attributes = set(vars(estimator)) if hasattr(estimator, "__dict__") else set()
     for name in dir(original):
         if _TRAINING.match(name) or name in allowed:
             continue
@@ -92,9 +92,9 @@ def check_own_methods(estimator: Any, original: type, allowed: Collection[str] =
         method = None if first is None else vars(first)[name]
         if not callable(method) and not hasattr(method, "__get__"):
             continue  # options and other values
-        found = _definer(type(estimator), name)
-        replaced = found is not first and found is not None and not found.__module__.startswith(_OURS)
-        if replaced or (name in own and callable(method)):
+        definer = _definer(type(estimator), name)
+        replaced = definer is not first and definer is not None and not definer.__module__.startswith(_OURS)
+        if replaced or (name in attributes and callable(method)):
             raise UnsupportedOperatorError(
                 f"{type(estimator).__name__} extends {original.__name__} by its own '{name}', which cannot be imported; compile a "
                 f"{original.__name__}, and do what '{name}' adds before encryption or after decryption"
@@ -102,5 +102,5 @@ def check_own_methods(estimator: Any, original: type, allowed: Collection[str] =
 
 
 def _definer(cls: type, name: str) -> type | None:
-    """The class from which a method comes."""
+    """Returns the class from which a method comes."""
     return next((each for each in cls.__mro__ if name in vars(each)), None)

@@ -20,7 +20,7 @@ from cloakwork.training.importers.texts import VECTORIZERS, vectorized, weighted
 
 
 def split_pipeline(estimator: Any, *, missing: bool = False) -> tuple[tuple[InputStep, ...], Any]:
-    """The client's steps and the last estimator; no steps for anything that is not a Pipeline.
+    """Returns the client's steps and the last estimator; no steps for anything that is not a Pipeline.
 
     Args:
         missing: the estimator takes missing values, so that those which no step fills go on to it.
@@ -40,7 +40,7 @@ def split_pipeline(estimator: Any, *, missing: bool = False) -> tuple[tuple[Inpu
 
 
 def given_to_last(estimator: Any, samples: Any) -> Any:
-    """Samples, 2,000 of many, as the last estimator of a pipeline gets them, by its own fitted steps: as a sparse matrix, say."""
+    """Returns samples, 2,000 of many, as the last estimator of a pipeline gets them, by its own fitted steps: as a sparse matrix, say."""
     from sklearn.pipeline import Pipeline
 
     given = samples[:_ENOUGH]
@@ -56,7 +56,7 @@ _ENOUGH: Final = 2000
 
 
 def input_steps(transformers: list[Any], *, missing: bool = False) -> tuple[InputStep, ...]:
-    """Fitted transformers, one after the other; the first one names the columns, or takes texts."""
+    """Returns fitted transformers, one after the other; the first one names the columns, or takes texts."""
     flat = [step for transformer in transformers for step in _flat(transformer) if not _passes(step)]
     if not flat:
         return ()
@@ -82,7 +82,7 @@ def input_steps(transformers: list[Any], *, missing: bool = False) -> tuple[Inpu
 
 
 def _flat(transformer: Any) -> list[Any]:
-    """The steps of a pipeline and of those within it, one after the other."""
+    """Returns the steps of a pipeline and of those within it, one after the other."""
     if _kind(transformer) != "Pipeline":
         return [transformer]
     return [inner for _, step in transformer.steps for inner in _flat(step)]
@@ -93,7 +93,7 @@ def _passes(step: Any) -> bool:
 
 
 def _apply(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    """One fitted transformer on the columns of a recipe."""
+    """Returns one fitted transformer on the columns of a recipe."""
     from sklearn.feature_selection import SelectorMixin
 
     _check_columns(recipe)
@@ -124,7 +124,7 @@ def _check_columns(recipe: Recipe) -> None:
 
 
 def _kind(transformer: Any) -> str:
-    """The name of scikit-learn's class, or of the first one that is extended."""
+    """Returns the name of scikit-learn's class, or of the first one that is extended."""
     for cls in type(transformer).__mro__:
         if cls.__module__.startswith("sklearn.") and not cls.__name__.startswith("_"):
             check_own_methods(transformer, cls, allowed=_SELECTION)
@@ -157,13 +157,13 @@ def _column_transformer(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> R
 
 
 def _weighed(transformer: Any, name: str, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    """A part of a transformer of transformers, times its weight."""
+    """Returns a part of a transformer of transformers, times its weight."""
     weight = (transformer.transformer_weights or {}).get(name)
     return recipe if weight is None else flow.arithmetic(recipe, 0.0, weight)
 
 
 def _feature_union(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    """What each part makes of all columns, side by side."""
+    """Returns what each part makes of all columns, side by side."""
     result: Recipe = []
     for name, part in transformer.transformer_list:
         if not (isinstance(part, str) and part == "drop"):
@@ -264,7 +264,7 @@ def _ordinal_encoder(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Reci
 
 
 def _target_encoder(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    """The mean of the target for each category; of several classes a column for each of them, picked by the category's indicator."""
+    """Returns the mean of the target for each category; of several classes a column for each of them, picked by the category's indicator."""
     answers = np.split(_answers(transformer), len(recipe), axis=1)
     result: Recipe = []
     for column, known, own in zip(recipe, transformer.categories_, answers, strict=True):
@@ -282,7 +282,8 @@ _UNSEEN: Final = "\0 no category"
 
 
 def _answers(encoder: Any) -> Reals:
-    """What a fitted encoder itself gives: row k for the k-th category of each column, the row after a column's last category for an unseen one."""
+    """Returns what a fitted encoder itself gives: row k for the k-th category of each column, the row after a column's last category for an unseen
+    one."""
     known = encoder.categories_
     table = np.empty((max(map(len, known)) + 1, len(known)), dtype=object)
     for column, categories in enumerate(known):

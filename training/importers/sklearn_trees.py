@@ -16,7 +16,7 @@ from cloakwork.training.importers.nodes import check_own_methods, placed, unsupp
 
 
 def tree_nodes(member: Any, values: NDArray[np.float64], features: NDArray[np.int64] | None = None) -> Tree:
-    """One fitted decision tree. Args: values [nodes, outputs]; features: which columns it was trained on, None for all."""
+    """Returns one fitted decision tree. Args: values [nodes, outputs]; features: which columns it was trained on, None for all."""
     _check_own(member)
     tree = member.tree_
     left, right = np.asarray(tree.children_left, dtype=np.int64), np.asarray(tree.children_right, dtype=np.int64)
@@ -28,13 +28,13 @@ def tree_nodes(member: Any, values: NDArray[np.float64], features: NDArray[np.in
 
 
 def _check_own(member: Any) -> None:
-    """That a user's class of trees, or of starts, answers as scikit-learn's."""
+    """Checks that a user's class of trees, or of starts, answers as scikit-learn's."""
     if not type(member).__module__.startswith("sklearn."):
         check_own_methods(member, next(cls for cls in type(member).__mro__ if cls.__module__.startswith("sklearn.")))
 
 
 def class_shares(tree: Any) -> NDArray[np.float64]:
-    """[nodes, classes of all outputs] that `predict_proba` of one tree returns: older versions keep counts, newer ones shares."""
+    """Returns [nodes, classes of all outputs] that `predict_proba` of one tree returns: older versions keep counts, newer ones shares."""
     return np.concatenate([_shares(tree, i, int(count)) for i, count in enumerate(tree.n_classes)], axis=1)
 
 
@@ -45,18 +45,18 @@ def _shares(tree: Any, output: int, classes: int) -> NDArray[np.float64]:
 
 
 def means(tree: Any) -> NDArray[np.float64]:
-    """[nodes, outputs] of a regression tree."""
+    """Returns [nodes, outputs] of a regression tree."""
     return np.asarray(tree.value[:, :, 0], dtype=np.float64)
 
 
 def forest_trees(estimator: Any) -> list[Tree]:
-    """Trees whose outputs are averaged: classes' shares, or values; a single decision tree too."""
+    """Returns trees whose outputs are averaged: classes' shares, or values; a single decision tree too."""
     of_tree = class_shares if hasattr(estimator, "classes_") else means
     return [tree_nodes(member, of_tree(member.tree_)) for member in getattr(estimator, "estimators_", [estimator])]
 
 
 def gradient_boosting(estimator: Any) -> tuple[list[Tree], NDArray[np.float64]]:
-    """Trees whose outputs are added to a constant start [outputs]."""
+    """Returns trees whose outputs are added to a constant start [outputs]."""
     start = _constant_start(estimator)
     outputs = estimator.estimators_.shape[1]
     trees = [
@@ -68,7 +68,7 @@ def gradient_boosting(estimator: Any) -> tuple[list[Tree], NDArray[np.float64]]:
 
 
 def _constant_start(estimator: Any) -> NDArray[np.float64]:
-    """The initial raw prediction, which has to be the same for all samples."""
+    """Returns the initial raw prediction, which has to be the same for all samples."""
     from sklearn.dummy import DummyClassifier, DummyRegressor
 
     if estimator.init not in (None, "zero") and not isinstance(estimator.init_, DummyClassifier | DummyRegressor):
@@ -81,7 +81,7 @@ def _constant_start(estimator: Any) -> NDArray[np.float64]:
 
 
 def histogram_boosting(estimator: Any) -> tuple[list[Tree], NDArray[np.float64]]:
-    """Trees on float64 features, and the baseline [outputs]."""
+    """Returns trees on float64 features, and the baseline [outputs]."""
     if getattr(estimator, "is_categorical_", None) is not None:
         raise unsupported_option(
             estimator, "categorical_features", estimator.categorical_features, "encode categories as numbers or columns"
@@ -108,7 +108,7 @@ def _histogram_nodes(nodes: Any, output: int, outputs: int) -> Tree:
 
 
 def isolation_forest(estimator: Any) -> tuple[list[Tree], float]:
-    """Trees whose leaves hold path lengths, and the divisor d of score = -2^(-sum / d), which is -1/2 where no path has a length."""
+    """Returns trees whose leaves hold path lengths, and the divisor d of score = -2^(-sum / d), which is -1/2 where no path has a length."""
     from sklearn.ensemble._iforest import _average_path_length
 
     trees = []

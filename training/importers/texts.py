@@ -15,7 +15,7 @@ VECTORIZERS: Final = ("CountVectorizer", "HashingVectorizer", "TfidfVectorizer")
 
 
 def vectorized(vectorizer: Any, kind: str) -> tuple[ColumnFlow, Recipe]:
-    """A flow of columns that starts with texts."""
+    """Returns a flow of columns that starts with texts."""
     counts = _counts(vectorizer, kind)
     flow = ColumnFlow(counts.count, texts=counts)
     recipe = flow.start()
@@ -26,7 +26,7 @@ def vectorized(vectorizer: Any, kind: str) -> tuple[ColumnFlow, Recipe]:
 
 
 def weighted(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    """TfidfTransformer: frequencies, times the inverse document frequency, normalised."""
+    """Imports TfidfTransformer: frequencies, times the inverse document frequency, normalised."""
     steps: list[InputStep] = [Function("logarithm of counts")] if transformer.sublinear_tf else []
     if transformer.use_idf:
         if not np.isfinite(transformer.idf_).all():

@@ -60,7 +60,7 @@ def _all(steps: Sequence[InputStep]) -> Iterator[InputStep]:
 
 
 def _sizes(ensemble: TreeEnsemble) -> Reals:
-    """[features] the largest threshold of each, without its sign."""
+    """Returns [features] the largest threshold of each, without its sign."""
     sizes = np.zeros(ensemble.features)
     for tree in ensemble.trees:
         inner = (tree.left >= 0) & np.isfinite(tree.threshold)

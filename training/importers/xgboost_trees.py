@@ -30,7 +30,7 @@ TRANSFORMS: Final[dict[str, str]] = {
 
 
 def xgboost_nodes(estimator: Any) -> tuple[list[Tree], NDArray[np.float64], str]:
-    """Trees, the start [outputs] on the raw scale, and the transform of the objective."""
+    """Returns trees, the start [outputs] on the raw scale, and the transform of the objective."""
     booster = estimator.get_booster()
     learner = json.loads(booster.save_raw("json").decode())["learner"]
     objective = learner["objective"]["name"]
@@ -52,7 +52,7 @@ def xgboost_nodes(estimator: Any) -> tuple[list[Tree], NDArray[np.float64], str]
 
 
 def _trees_of(estimator: Any, booster: dict[str, Any]) -> tuple[dict[str, Any], list[float]]:
-    """The trees' part of the model, and the weight of each tree (DART drops some)."""
+    """Returns the trees' part of the model, and the weight of each tree (DART drops some)."""
     if booster["name"] == "gbtree":
         return booster["model"], [1.0] * len(booster["model"]["trees"])
     if booster["name"] == "dart":
@@ -61,14 +61,14 @@ def _trees_of(estimator: Any, booster: dict[str, Any]) -> tuple[dict[str, Any], 
 
 
 def _rounds_used(estimator: Any, gbtree: dict[str, Any]) -> int:
-    """Trees up to the best round, as `predict` has it: the booster knows, whoever stopped it, and after it was saved and loaded too."""
+    """Returns trees up to the best round, as `predict` has it: the booster knows, whoever stopped it, and after it was saved and loaded too."""
     best = getattr(estimator, "best_iteration", None)
     ends = gbtree["iteration_indptr"]
     return int(ends[-1] if best is None else ends[min(int(best) + 1, len(ends) - 1)])
 
 
 def _start(base_score: str, outputs: int, transform: str) -> NDArray[np.float64]:
-    """The base score, which is stored behind the objective's link."""
+    """Returns the base score, which is stored behind the objective's link."""
     stored = json.loads(base_score)
     values = np.broadcast_to(np.asarray(stored, dtype=np.float32).reshape(-1), outputs).astype(np.float64)
     if transform == "sigmoid":  # of one class alone 0 or 1, which XGBoost moves as far

@@ -21,7 +21,7 @@ RECIPES: Final = {
 
 
 def data_of(name: str) -> str:
-    """What a recipe trains with: "mnist" or "cifar10"."""
+    """Names the data that a recipe trains with: "mnist" or "cifar10"."""
     return "cifar10" if name.startswith("cifar10-") else "mnist"
 
 

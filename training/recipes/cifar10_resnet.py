@@ -22,7 +22,7 @@ def resnet20() -> Shape:
 
 
 def strided(width: int = 32, blocks: Sequence[int] = (1, 2, 2), growth: int = 4) -> Shape:
-    """Three stages of so many residual blocks on 16 x 16, 8 x 8 and 4 x 4 positions.
+    """Builds three stages of residual blocks on 16 x 16, 8 x 8 and 4 x 4 positions.
 
     Args:
         growth: of the channels from stage to stage; with 4 all layers have as many activations.

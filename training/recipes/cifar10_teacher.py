@@ -11,7 +11,7 @@ _WIDTH = 64  # of the first of four stages
 
 
 def build() -> torch.nn.Sequential:
-    """Seven residual blocks on 32 x 32 to 4 x 4 positions."""
+    """Builds seven residual blocks on 32 x 32 to 4 x 4 positions."""
     stages = (Stage(_WIDTH, 1, 1), Stage(2 * _WIDTH, 2, 2), Stage(4 * _WIDTH, 2, 2), Stage(8 * _WIDTH, 2, 2))
     return network(Shape(_WIDTH, stages, residual=True), None)
 

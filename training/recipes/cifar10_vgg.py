@@ -20,7 +20,7 @@ COMPILE = {"sets": ["nn05_block"], "structured": True}
 
 
 def shape(width: int = WIDTH, growth: int = GROWTH) -> Shape:
-    """Six convolutions: two on 16 x 16 positions, two on 8 x 8, two on 4 x 4. Args: growth: of the channels where positions are halved."""
+    """Builds six convolutions: two on 16 x 16 positions, two on 8 x 8, two on 4 x 4. Args: growth: of the channels where positions are halved."""
     stages = (Stage(width, 1, 1), Stage(width * growth, 2, 2), Stage(width * growth**2, 2, 2))
     return Shape(width, stages, stem_kernel=4, stem_stride=2)
 

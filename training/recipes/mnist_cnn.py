@@ -15,7 +15,8 @@ NORM = 100.0  # 8 bits: the wide sets hardly have noise that grows with the weig
 
 
 def build(noise: LookupNoise, first: int = 24, second: int = 32, first_stride: int = 2) -> torch.nn.Sequential:
-    """A 3x3 convolution is narrow enough that the compiler composes it with the maxima: three look-ups for a window, one for its ReLU."""
+    """Builds the network. A 3x3 convolution is narrow enough that the compiler composes it with the maxima: three look-ups for a window, one for
+    its ReLU."""
     side = ((28 - 3) // first_stride + 1) // 2
     second_stride = 3 - first_stride
     last = (side - 3) // second_stride + 1

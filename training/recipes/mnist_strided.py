@@ -17,7 +17,7 @@ _SIDE = 28
 
 
 def build(noise: LookupNoise | None, widths: Sequence[int] = WIDTHS, kernel: int = 5) -> torch.nn.Sequential:
-    """Each convolution of stride 2 leaves half of the positions either way."""
+    """Builds the network. Each convolution of stride 2 leaves half of the positions either way."""
     first, second = widths
     return torch.nn.Sequential(
         torch.nn.Unflatten(1, (1, _SIDE, _SIDE)),

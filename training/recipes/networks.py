@@ -31,7 +31,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a network: a convolution, then stages, the mean of all positions and a linear layer.
+    """The shape of a network: a convolution, then stages, the mean of all positions and a linear layer.
 
     Args:
         residual: blocks are relu(x + convolution(relu(convolution(x)))), else one convolution each.
@@ -45,9 +45,9 @@ class Shape:
 
 
 def convolution(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Sequential:
-    """With batch normalisation, padded so that a stride of 1 keeps the positions."""
-    made = nn.Conv2d(inputs, outputs, kernel, stride, padding=(kernel - 1) // 2, bias=False)
-    return nn.Sequential(made, nn.BatchNorm2d(outputs))
+    """Builds a convolution with batch normalisation, padded so that a stride of 1 keeps the positions."""
+    layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=(kernel - 1) // 2, bias=False)
+    return nn.Sequential(layer, nn.BatchNorm2d(outputs))
 
 
 class PlainBlock(nn.Sequential):
@@ -74,7 +74,7 @@ class ResidualBlock(nn.Module):
 
 
 def network(shape: Shape, noise: LookupNoise | None) -> nn.Sequential:
-    """Of images [batch, 3, height, width]; scores of the classes. Args: noise: None: trained as it is."""
+    """Builds a network of images [batch, 3, height, width]; scores of the classes. Args: noise: None: trained as it is."""
     blocks: list[nn.Module] = [PlainBlock(3, shape.stem, shape.stem_stride, noise, shape.stem_kernel)]
     width = shape.stem
     block = ResidualBlock if shape.residual else PlainBlock
@@ -86,7 +86,7 @@ def network(shape: Shape, noise: LookupNoise | None) -> nn.Sequential:
 
 
 def lookups(model: nn.Module, image: Sequence[int]) -> int:
-    """Of one image [*image]: outputs of activations."""
+    """Counts look-ups of one image [*image]: outputs of activations."""
     counted = 0
 
     def count(_module: nn.Module, _inputs: object, y: Tensor) -> None:

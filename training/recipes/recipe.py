@@ -1,4 +1,4 @@
-"""What recipes share: data, seed, training, files."""
+"""Code that recipes share: data, seed, training, files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cloakwork.training.export import compile_options, pools, ranges_json, write
+from cloakwork.training.export import pools, ranges_json, trained_options, write
 from cloakwork.training.fit import Progress, Schedule, fit, scores
 from cloakwork.training.mnist_data import load_mnist
 from cloakwork.training.noise import LookupNoise
@@ -48,7 +48,7 @@ class Trained:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """What is trained inside is the same every time on the same machine."""
+    """Seeds training inside the block, so that it repeats exactly on the same machine."""
     before = torch.get_num_threads()
     torch.manual_seed(seed)
     torch.set_num_threads(CPU_THREADS)
@@ -75,7 +75,7 @@ def train_recipe(
         path,
         clear,
         noisy,
-        compile_options(model) if recipe.compile is None else recipe.compile,
+        trained_options(model) if recipe.compile is None else recipe.compile,
         None if pools(model) else ranges_json(model),
         schedule.seed,
         schedule.epochs,

@@ -10,7 +10,7 @@ from typing import Any, Final
 from cloakwork.training.fit import Progress, Schedule, fit, scores
 from cloakwork.training.image_data import Images, Labels, load_images, spread
 from cloakwork.training.noise import LookupNoise
-from cloakwork.training.preparation import Prepared, compile_options, prepare
+from cloakwork.training.preparation import Prepared, prepare, trained_options
 from cloakwork.training.pytorch import torch
 from cloakwork.training.recipes.recipe import Trained, seeded
 
@@ -27,7 +27,7 @@ class Teacher:
 
 @dataclass(frozen=True)
 class TunedRecipe:
-    """Of a network of the zoo that `prepare` makes ready for a parameter set."""
+    """The recipe of a network of the zoo that `prepare` makes ready for a parameter set."""
 
     name: str
     data: str  # "mnist" or "cifar10"
@@ -66,7 +66,7 @@ def train_tuned_recipe(
     prepared.export(path)
     test, truth = load_images(recipe.data, "test")
     clear, noisy = (accuracy(prepared, test, truth, simulated=noise) for noise in (False, True))
-    options = compile_options(prepared) if recipe.compile is None else dict(recipe.compile)
+    options = trained_options(prepared) if recipe.compile is None else dict(recipe.compile)
     seed, epochs = recipe.schedule.seed, first + tuning
     return Trained(prepared, path, clear, noisy, options, None, seed, epochs, recipe.data, recipe.keeps_program)
 
@@ -82,7 +82,7 @@ def tuned(
     teacher: torch.nn.Module | None = None,
     structured: bool = False,
 ) -> Prepared:
-    """The network, trained on under the noise of a set, where it is; in evaluation mode.
+    """Returns the network, trained on under the noise of a set, where it is; in evaluation mode.
 
     Args:
         teacher: as in `fit`.
@@ -96,5 +96,5 @@ def tuned(
 
 
 def accuracy(model: torch.nn.Module, images: Images, labels: Labels, *, simulated: bool) -> float:
-    """Share of right answers."""
+    """Returns share of right answers."""
     return float((scores(model, images, simulated).argmax(axis=1) == labels).mean())

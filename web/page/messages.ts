@@ -21,8 +21,8 @@ export type Question =
   | { kind: "describe"; model: string }
   /** What the server says of a model, for the list. */
   | { kind: "facts"; model: string }
-  /** `structuredKeys`: the person has agreed to keys of a set with a structured secret. */
-  | { kind: "score"; model: string; numbers: number[] | WholeSample; structuredKeys: boolean }
+  /** `structured`: the person has agreed to keys of a set with a structured secret. */
+  | { kind: "score"; model: string; numbers: number[] | WholeSample; structured: boolean }
   /** Of the last answer. */
   | { kind: "audit"; withKeys: boolean }
   | { kind: "close" };

@@ -34,8 +34,9 @@ function describe(option: HTMLOptionElement, facts: Facts): void {
     option.textContent = `${option.value} (${kind}: only the Python client can ask it)`;
     return;
   }
-  const [accuracy, estimate] = [accuracyOf(facts), estimateOf(facts)];
-  const known = [accuracy && `${percent(accuracy.share)} right`, estimate !== null && `about ${seconds(estimate)}`].filter(Boolean);
+  const [accuracy, original, estimate] = [accuracyOf(facts), originalOf(facts), estimateOf(facts)];
+  const right = accuracy === undefined ? original?.short : `${percent(accuracy.share)} right`;
+  const known = [right, estimate !== null && `about ${seconds(estimate)}`].filter(Boolean);
   const title = titleOf(option.value);
   option.textContent =
     title === option.value ? [title, ...known].join(", ") : `${title.split(" (")[0]} ${known.join(", ")} (${option.value})`;
@@ -47,7 +48,7 @@ export function about(facts: Facts): string {
   const basis = facts["estimate_is_measured"] === true ? "measured on this server" : "a forecast; nobody has asked yet";
   return [
     accuracy === undefined
-      ? "The service does not say how accurate this model is."
+      ? (originalOf(facts)?.sentence ?? "The service does not say how accurate this model is.")
       : `Right for ${percent(accuracy.share)} of ${accuracy.samples.toLocaleString("en-US")} samples that it was not trained on.`,
     ...(estimate === null ? [] : [`The server computes for about ${seconds(estimate)} (${basis}).`]),
     `Security: ${saidOf(facts["security_bits"])} bits, with parameter set ${saidOf(facts["parameter_set"])}.`,
@@ -56,6 +57,20 @@ export function about(facts: Facts): string {
 
 function accuracyOf(facts: Facts): { share: number; samples: number } | undefined {
   return ACCURACY[saidOf(facts["program_digest"]).slice(0, DIGITS)];
+}
+
+/** How the encrypted model answers as the one that it was compiled from, which its file says. */
+function originalOf(facts: Facts): { short: string; sentence: string } | undefined {
+  const original = (facts["report"] as Facts | undefined)?.["original"] as Facts | undefined;
+  const [told, value, samples] = [original?.["told"], original?.["value"], original?.["samples"]];
+  if (typeof value !== "number" || typeof samples !== "number") return undefined;
+  const count = samples.toLocaleString("en-US");
+  if (told !== "labels")
+    return { short: "", sentence: `Its values differ from the original model's by ${percent(1 - value)} (${count} samples).` };
+  return {
+    short: `${percent(value)} as the original`,
+    sentence: `It answers as the original model for ${percent(value)} of ${count} samples.`,
+  };
 }
 
 function estimateOf({ estimated_seconds: estimate }: Facts): number | null {

@@ -171,8 +171,8 @@ async function score(): Promise<void> {
   const numbers = form.numbers();
   if (numbers instanceof Missing) return refuse(numbers.text, numbers.field);
   const doubts = form.doubts?.() ?? [];
-  const structuredKeys = description.structuredSecret && consent.checked;
-  if (description.structuredSecret && !structuredKeys)
+  const structured = description.structuredSecret && consent.checked;
+  if (description.structuredSecret && !structured)
     return refuse(
       "This model needs keys with a structured secret. Read what that means and agree to it, or choose another model.",
       consent,
@@ -184,7 +184,7 @@ async function score(): Promise<void> {
   status.textContent = "Opening the key";
   status.scrollIntoView({ block: "nearest" });
   if (opened !== JSON.stringify(wantedAccess())) await open();
-  const answer = await scorer.ask({ kind: "score", model, numbers, structuredKeys }, (news) => mine === attempts && report(news));
+  const answer = await scorer.ask({ kind: "score", model, numbers, structured }, (news) => mine === attempts && report(news));
   temporaryKeys = answer.temporaryKeys;
   if (mine !== attempts) return; // another model was chosen meanwhile
   showAnswer(answer, form, description.facts);

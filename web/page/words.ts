@@ -9,7 +9,7 @@ const BY_SERVICE_CODE: Readonly<Record<string, string>> = {
   quota_exceeded: "You have reached a limit of this service. Try again later.",
   busy: "The service is busy. Try again in a moment.",
   too_many_connections: "The service has too many visitors. Try again in a moment.",
-  structured_keys_refused: "The service does not take keys with structured secrets, which this model needs.",
+  structured_refused: "The service does not take keys with structured secrets, which this model needs.",
   foreign_page: "The service answers only its own page. `cloakwork page` serves one from your own machine.",
   wrong_model: "The service has another version of this model now. Ask again.",
   gone: "The service has another version of this model now. Ask again.",

@@ -95,7 +95,7 @@ async function open({ url, service, access: { apiKey, passphrase } }: Extract<Qu
   const keys = store === null ? new TemporaryKeys(engine) : new Keyring(store, passphrase as string, engine);
   // Keys with structured secrets are agreed to question by question. What models were at first use outlives keys that end with the page.
   const pins = new IndexedDbStore("cloakwork-pins");
-  const client = new Client(url, { apiKey, keys, engine, structuredKeys: true, confirm, pins, ...(service !== undefined && { service }) });
+  const client = new Client(url, { apiKey, keys, engine, structured: true, confirm, pins, ...(service !== undefined && { service }) });
   session = { client, keys: client.keys, store, answered: new Set() };
   return session.client.models();
 }
@@ -128,14 +128,14 @@ async function describe(model: string): Promise<Description> {
 }
 
 async function score(
-  { model, numbers, structuredKeys }: Extract<Question, { kind: "score" }>,
+  { model, numbers, structured }: Extract<Question, { kind: "score" }>,
   report: (news: News) => void,
 ): Promise<Scored> {
   const current = opened();
   const { client, keys, answered } = current;
   const { specification } = await client.model(model);
   const { name: set, structuredSecret } = specification.parameters;
-  if (structuredSecret && !structuredKeys)
+  if (structuredSecret && !structured)
     throw new ParameterError(`parameter set '${set}' has a structured secret; its keys are made only when the person agrees`);
   const warnings: string[] = [];
   let sent: Uint8Array = new Uint8Array();

@@ -37,7 +37,7 @@ export interface ClientOptions extends TransportOptions {
   jobTimeoutSeconds?: number;
   engine?: Engine;
   /** Make keys for models whose set has a structured secret (`.._block`) too. */
-  structuredKeys?: boolean;
+  structured?: boolean;
 }
 
 export interface ScoreOptions extends InputOptions {
@@ -87,7 +87,7 @@ export class Client {
   readonly #pins: Pins | null;
   readonly #confirm: Confirm | null;
   readonly #jobTimeoutSeconds: number;
-  readonly #structuredKeys: boolean;
+  readonly #structured: boolean;
   readonly #engine: Engine | null;
   readonly #models = new Map<string, RemoteModel>();
   readonly #uploaded = new Map<string, string>(); // the server's names of keys, by parameter set
@@ -104,7 +104,7 @@ export class Client {
     this.#pins = store === null ? null : new Pins(store, server);
     this.#confirm = options.confirm ?? null;
     this.#jobTimeoutSeconds = options.jobTimeoutSeconds ?? DEFAULT_JOB_TIMEOUT_SECONDS;
-    this.#structuredKeys = options.structuredKeys ?? false;
+    this.#structured = options.structured ?? false;
   }
 
   /** The names of the server's models. */
@@ -151,8 +151,8 @@ export class Client {
     const model = await this.model(name, version, signal);
     const { specification, facts } = model;
     const { name: set, laneCount, structuredSecret } = specification.parameters;
-    if (structuredSecret && !this.#structuredKeys)
-      throw new ParameterError(`parameter set '${set}' has a structured secret; it is taken only when asked for: pass structuredKeys`);
+    if (structuredSecret && !this.#structured)
+      throw new ParameterError(`parameter set '${set}' has a structured secret; it is taken only when asked for: pass structured: true`);
     const inputs = specification.inputs(x, warned);
     const key = await this.keys.key(set);
     let uploadBytes = this.#uploaded.has(set) ? 0 : await this.#upload(set, progress, signal);

@@ -186,7 +186,7 @@ export function readHeader(engine: Engine, data: Uint8Array, kinds: number[]): H
   if ((flags & FLAG_PURPOSE) !== 0) header.purpose = data.slice(start, start + PURPOSE_BYTES);
   const expected = objectBytes(header);
   if (expected !== data.length)
-    throw damaged(kind, `the counts of the header ask for ${expected} bytes, the object has ${data.length}; it is damaged or made up`);
+    throw damaged(kind, `the counts of the header ask for ${expected} bytes, the object has ${data.length}; it is damaged or not valid`);
   return header;
 }
 

@@ -1,1 +1,1 @@
-"""What the owner of the service sees of all tenants, and does."""
+"""Administration of all tenants."""

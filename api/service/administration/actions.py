@@ -1,4 +1,4 @@
-"""What an administrator changes. Each action is one line of the log: who, what, and whether it was done."""
+"""Actions of an administrator. Each is one line of the log: who, what, and whether it was done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(AUDIT)
 
 @dataclass(frozen=True)
 class Administrator:
-    """Who asks: the tenant, the public part of the API key (None with `insecure_local`), and the request."""
+    """The administrator who calls: the tenant, the public part of the API key (None with `insecure_local`), and the request."""
 
     tenant: str
     api_key: str | None
@@ -31,7 +31,8 @@ class Administrator:
 
 
 class Actions:
-    """There is none that makes an API key: with one of a tenant's, an administrator could fetch the tenant's results. The command line makes them."""
+    """Actions of an administrator. None makes an API key: with one of a tenant's, an administrator could fetch the tenant's results. The command
+    line makes them."""
 
     def __init__(self, models: Models, keys: Keys, uploads: Uploads, jobs: Jobs, tenants: Tenants, disk: Disk) -> None:
         self._models = models
@@ -42,7 +43,7 @@ class Actions:
         self._disk = disk
 
     async def load(self, who: Administrator, model: str) -> list[str]:
-        """The versions in service afterwards."""
+        """Loads a model and returns the versions in service afterwards."""
         with _audited(who, "load model", model):
             await self._models.load(model)
             return [each.version for each in self._models.versions(model)]
@@ -56,14 +57,16 @@ class Actions:
             await self._jobs.cancel(identity)
 
     async def delete_key(self, who: Administrator, identity: str) -> None:
-        """From the disk, the memory and the devices; its tenant can upload it again."""
+        """Deletes a key from the disk, the memory and the devices; its tenant can upload it again."""
         with _audited(who, "delete key", identity):
             await self._uploads.discard(await self._keys.find(identity))
 
     async def revoke(self, who: Administrator, identity: str) -> None:
-        """Raises:
-        ConflictError: the API key that asks, so that nobody locks himself out.
-        UnknownApiKeyError: there is no valid one of that name.
+        """Revokes an API key.
+
+        Raises:
+            ConflictError: the API key that asks, so that nobody locks himself out.
+            UnknownApiKeyError: there is no valid one of that name.
         """
         with _audited(who, "revoke API key", identity):
             if identity == who.api_key:
@@ -77,7 +80,7 @@ class Actions:
                 raise UnknownApiKeyError(str(error)) from None
 
     async def change_tenant(self, who: Administrator, name: str, terms: Mapping[str, Any]) -> None:
-        """`terms` as in `Terms`, those that change.
+        """Changes a tenant. `terms` as in `Terms`, those that change.
 
         Raises:
             ConflictError: the tenant that asks would be suspended, so that nobody locks himself out.

@@ -74,7 +74,7 @@ class Listings:
         self._activity = activity
 
     async def tenants(self, after: str | None, limit: int) -> Page[dict[str, Any]]:
-        """By name, with what each has used of its limits until a second ago. Nothing is written: a full disk can be looked at."""
+        """Lists tenants by name, with what each has used of its limits until a second ago. Nothing is written: a full disk can be looked at."""
         query = select(tenants).order_by(tenants.c.id).limit(limit + 1)
         if after is not None:
             query = query.where(tenants.c.id > after)
@@ -114,7 +114,7 @@ class Listings:
         return page_of(found, limit, shown, lambda row: str(row.id))
 
     async def api_keys(self, tenant: str | None, after: str | None, limit: int) -> Page[dict[str, Any]]:
-        """The newest first; nothing that authenticates."""
+        """Lists API keys, the newest first; nothing that authenticates."""
         query = newest_first(select(*_API_KEY), api_keys.c.created_at, api_keys.c.id, after, limit)
         if tenant is not None:
             query = query.where(api_keys.c.tenant == tenant)
@@ -127,7 +127,7 @@ class Listings:
         return page_of(await self._rows(query), limit, shown, _place)
 
     async def keys(self, tenant: str | None, after: str | None, limit: int) -> Page[dict[str, Any]]:
-        """The newest first."""
+        """Lists evaluation keys, the newest first."""
         query = newest_first(select(*_KEY), evaluation_keys.c.created_at, evaluation_keys.c.id, after, limit)
         if tenant is not None:
             query = query.where(evaluation_keys.c.tenant == tenant)
@@ -141,7 +141,7 @@ class Listings:
         return page_of(await self._rows(query), limit, shown, _place)
 
     async def jobs(self, tenant: str | None, state: str | None, after: str | None, limit: int) -> Page[dict[str, Any]]:
-        """The newest first."""
+        """Lists jobs, the newest first."""
         query = newest_first(select(*_JOB), jobs.c.created_at, jobs.c.id, after, limit)
         if tenant is not None:
             query = query.where(jobs.c.tenant == tenant)
@@ -157,7 +157,7 @@ class Listings:
         return page_of(await self._rows(query), limit, shown, _place)
 
     def models(self, after: str | None, limit: int) -> Page[dict[str, Any]]:
-        """By name and version, those that should be served and cannot be among them; what ran counts since this process began."""
+        """Lists models by name and version, those that should be served and cannot be among them; what ran counts since this process began."""
         facts: dict[Place, dict[str, Any]] = {}
         for model, state in self._models.every():
             parameter_set = str(model.facts["parameter_set"])

@@ -1,4 +1,4 @@
-"""How this service is doing: its engine, queue, memory, disk, connections and requests."""
+"""Load of this service: its engine, queue, memory, disk, connections and requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PING_SECONDS: Final = 1.0
 
 
 class Load:
-    """Of this process and its engine; jobs by state are those of every service on the database."""
+    """Load of this process and its engine; jobs by state are those of every service on the database."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Load:
         self._began = time.monotonic()
 
     async def report(self) -> dict[str, Any]:
-        """An engine that does not answer within a second is said to; everything else is told all the same."""
+        """Reports the load. An engine that does not answer within a second is said to; everything else is told all the same."""
         engines = self._dispatcher.engines
         try:
             facts = await engines.ping(_PING_SECONDS)
@@ -125,7 +125,7 @@ class Load:
 
 
 def _run(work: Work, running: dict[str, Any]) -> dict[str, Any]:
-    """One that has no device yet has been sent ahead, or its key is on the way."""
+    """Describes a run. One without a device yet was sent ahead, or its key is on the way."""
     assert work.subject is not None
     place = running.get(work.id, {})
     return {

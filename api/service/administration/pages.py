@@ -17,7 +17,7 @@ _MOMENT: Final = struct.Struct(">d")
 
 @dataclass(frozen=True)
 class Page(Generic[T]):
-    """Some rows, and where the next page begins; None where there is none."""
+    """A page of rows, and where the next one begins; None: it is the last."""
 
     rows: list[T]
     next: str | None
@@ -32,14 +32,14 @@ def page_of(found: Sequence[R], limit: int, shown: Callable[[R], T], place: Call
 def newest_first(
     query: Select[Any], moment: ColumnElement[float], identity: ColumnElement[str], after: str | None, limit: int
 ) -> Select[Any]:
-    """Up to limit + 1 rows after that place."""
+    """Selects up to limit + 1 rows after that place."""
     if after is not None:
         query = query.where(tuple_(moment, identity) < tuple_(*_read(after)))
     return query.order_by(moment.desc(), identity.desc()).limit(limit + 1)
 
 
 def place_of(moment: float, identity: str) -> str:
-    """16 digits of the time and the identity, both hexadecimal."""
+    """Returns 16 digits of the time and the identity, both hexadecimal."""
     return _MOMENT.pack(moment).hex() + identity
 
 

@@ -1,4 +1,4 @@
-"""What waits in the database and what workers have, as a web process last saw it: how long a request will wait."""
+"""Backlog of the fleet: work that waits in the database and that workers have, as a web process last read it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from cloakwork.api.service.clock import now
 from cloakwork.api.service.fleet.members import Member
-from cloakwork.api.service.scoring.waiting import Place, Seconds, ahead_of, wait_seconds
+from cloakwork.api.service.scoring.waiting import Seconds, WorkerPlace, ahead_of, wait_seconds
 from cloakwork.api.service.scoring.work import MOST_SECONDS, MOST_TOGETHER, SYNCHRONOUS_PRIORITY, level_of
 
 
@@ -52,7 +52,7 @@ class Backlog:
     seen: dict[str, float] = field(default_factory=dict)
 
     def after(self, lines: Sequence[Line], out: Sequence[Out], members: Sequence[Member]) -> Backlog:
-        """The next one."""
+        """Returns the next one."""
         moment = time.monotonic()
         seen = {row.id: self.seen.get(row.id, moment - _had(row)) for row in out}
         return Backlog(lines, sorted(out, key=lambda row: seen[row.id]), members, seen)
@@ -71,12 +71,12 @@ class Backlog:
         return sum(line.count for line in self.lines if line.tenant == tenant)
 
     def seconds(self, long_seconds: float) -> float:
-        """Until the workers are free, about."""
+        """Estimates the seconds until the workers are free, about."""
         left = sum(place.seconds for place in self._places(long_seconds)) + sum(line.seconds for line in self.lines)
         return left / max(1, self.workers)
 
     def wait_seconds(self, tenant: str, seconds: float, long_seconds: float) -> float:
-        """As the dispatcher's; without end while no worker is there, so that a request becomes a job."""
+        """Estimates the wait as the dispatcher's; without end while no worker is there, so that a request becomes a job."""
         if not self.workers:
             return float("inf")
         others: dict[str, Seconds] = defaultdict(Seconds)
@@ -91,11 +91,11 @@ class Backlog:
         ahead = ahead_of(mine, seconds, others.values(), first)
         return wait_seconds(self.workers, self._places(long_seconds), ahead, seconds > long_seconds)
 
-    def _places(self, long_seconds: float) -> list[Place]:
-        """Of runs on workers, then of those that wait there for one."""
+    def _places(self, long_seconds: float) -> list[WorkerPlace]:
+        """Returns the places of runs on workers, then of those that wait there for one."""
         moment = time.monotonic()
-        on: list[Place] = []
-        ahead: list[Place] = []
+        on: list[WorkerPlace] = []
+        ahead: list[WorkerPlace] = []
         for member in self.members:
             runs: dict[object, _Run] = {}
             for row in self.out:
@@ -103,7 +103,7 @@ class Backlog:
                     _join(runs, row, moment - self.seen[row.id])
             for number, run in enumerate(runs.values()):
                 begun = number < max(1, member.workers)
-                place = Place.of_run(run.seconds, run.had if begun else 0.0, run.seconds > long_seconds)
+                place = WorkerPlace.of_run(run.seconds, run.had if begun else 0.0, run.seconds > long_seconds)
                 (on if begun else ahead).append(place)
         return on + ahead
 

@@ -29,7 +29,7 @@ class Call:
 
     @classmethod
     def of_row(cls, row: Any) -> Call:
-        """A row of the table `calls`."""
+        """Returns a row of the table `calls`."""
         return cls(
             row.id,
             row.tenant,

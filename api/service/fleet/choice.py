@@ -1,4 +1,4 @@
-"""Which of the waiting work a worker takes: start-time fair queueing among tenants, as `scoring/queue.py` has it in memory."""
+"""Choice of the work that a worker takes next: start-time fair queueing among tenants, as `scoring/queue.py` has it in memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Head:
 
 @dataclass(frozen=True)
 class LongRuns:
-    """From how many seconds a run is long, and how many more of those may begin: they leave a worker to short ones."""
+    """Limit of long runs: from how many seconds a run is long, and how many more may begin, so that a worker stays for short ones."""
 
     seconds: float
     most: int

@@ -1,4 +1,4 @@
-"""This process among the others on its database."""
+"""The fleet: this process among the others on its database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloakwork.api.engine.messages import Message
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.release import release
 from cloakwork.api.service.fleet.front import Front
-from cloakwork.api.service.fleet.members import Facts, Members
+from cloakwork.api.service.fleet.members import MemberFacts, Members
 from cloakwork.api.service.fleet.notices import DROPPED, JOBS, WORK, Heard, Notices, answers, notify
 from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.fleet.worker import Worker
@@ -60,7 +60,7 @@ class Fleet:
             events.tell = self._tell
 
     async def begin(self) -> None:
-        """Work is taken and answered from here on; what an earlier process of this name had waits again."""
+        """Begins: work is taken and answered from here on; what an earlier process of this name had waits again."""
         await self.members.arrive(self.facts())
         await self.queue.recover(own=True)
         channels: dict[str, Heard] = {}
@@ -73,13 +73,13 @@ class Fleet:
         self._notices = Notices(self._database, channels, self._missed)
         self._notices.start()
 
-    def facts(self) -> Facts:
+    def facts(self) -> MemberFacts:
         role, dispatcher = self._settings.role, self._dispatcher
         if self.worker is None:
-            return Facts(role, release(), draining=self.draining)
+            return MemberFacts(role, release(), draining=self.draining)
         engines = dispatcher.engines
         workers = engines.workers if engines.up else 0
-        return Facts(role, release(), " ".join(engines.devices), workers, dispatcher.running, self.draining)
+        return MemberFacts(role, release(), " ".join(engines.devices), workers, dispatcher.running, self.draining)
 
     async def beat(self) -> None:
         await self.members.beat(self.facts())
@@ -88,7 +88,7 @@ class Fleet:
             self._publishing = asyncio.create_task(self._quietly(self.worker.publish()))
 
     def stop_taking(self) -> None:
-        """A signal: what runs is finished, nothing new begins."""
+        """Stops taking work after a signal: what runs is finished, nothing new begins."""
         self.draining = True
         if self.worker is not None:
             self.worker.stop_taking()
@@ -104,7 +104,7 @@ class Fleet:
             await self.worker.drain(lambda: hurried.is_set() or time.monotonic() > until)
 
     async def end(self) -> None:
-        """After the dispatcher has ended and results are recorded: what is left waits for others."""
+        """Ends the fleet after the dispatcher has ended and results are recorded: what is left waits for others."""
         await self.front.stop()
         if self._notices is not None:
             await self._notices.stop()

@@ -69,7 +69,7 @@ class Front:
         await asyncio.gather(*self._loops, *self._tasks, return_exceptions=True)
 
     def heard(self, identity: str) -> None:
-        """A notice: this call has ended."""
+        """Handles a notice that this call has ended."""
         self._ended.add(identity)
         self._bell.set()
 
@@ -81,7 +81,7 @@ class Front:
     # --- as a dispatcher ---
 
     def require_room(self, tenant: str, most: int) -> None:
-        """BusyError when too much waits, of all or of this tenant, as of half a second ago and counting what came here since."""
+        """Raises BusyError when too much waits, of all or of this tenant, as of half a second ago and counting what came here since."""
         waiting = self._backlog.waiting + self._posted.total()
         mine = self._backlog.waiting_of(tenant) + self._posted[tenant]
         if waiting < self._settings.max_queue and mine < most:
@@ -104,7 +104,7 @@ class Front:
         posting.add_done_callback(lambda _: self._posting.pop(work.id, None))
 
     def abandon(self, identity: str, never_begun: Callable[[], None]) -> None:
-        """The client is gone; `never_begun` is called when the database says that no worker had it."""
+        """Abandons a call whose client is gone; `never_begun` is called when the database says that no worker had it."""
         if self._works.pop(identity, None) is not None:
             self._background(self._withdraw(identity, never_begun))
 

@@ -33,7 +33,7 @@ _AWAY_SECONDS: Final = 2.0  # between two looks; what is more was the database's
 
 
 @dataclass(frozen=True)
-class Facts:
+class MemberFacts:
     role: str
     release: str
     devices: str = ""  # separated by spaces
@@ -71,15 +71,15 @@ class Members:
         ] = {}  # the last heartbeat of each, and when it came, by the monotonic clock
         self._looked: float | None = None
 
-    async def arrive(self, facts: Facts) -> None:
-        """The first heartbeat; what an earlier process of this name said is forgotten."""
+    async def arrive(self, facts: MemberFacts) -> None:
+        """Sends the first heartbeat; what an earlier process of this name said is forgotten."""
         async with self._database.write() as connection:
             await connection.execute(text("DELETE FROM nodes WHERE id = :id"), {"id": self.node})
             await connection.execute(text("DELETE FROM resident_keys WHERE node = :id"), {"id": self.node})
             await connection.execute(text(_BEAT), {"id": self.node, **asdict(facts)})
         self._published = set()
 
-    async def beat(self, facts: Facts) -> None:
+    async def beat(self, facts: MemberFacts) -> None:
         async with self._database.write() as connection:
             await connection.execute(text(_BEAT), {"id": self.node, **asdict(facts)})
 
@@ -94,7 +94,7 @@ class Members:
             return [Member(**_plain(row._mapping)) for row in rows.all()]
 
     async def heard(self) -> list[str]:
-        """Processes whose heartbeat has changed within the time after which one is silent, by this process's clock: a database that was away
+        """Returns processes whose heartbeat has changed within the time after which one is silent, by this process's clock: a database that was away
         or whose clock was set makes nobody dead. The first look believes the database."""
         async with self._database.read() as connection:
             rows = (await connection.execute(text(_BEATS))).all()
@@ -111,7 +111,7 @@ class Members:
         return [node for node, (_, since) in self._heard.items() if moment - since <= self.silent_seconds]
 
     async def publish(self, keys: set[str]) -> None:
-        """Those that this worker's engine holds; now and then all of them: others delete what they know of one that was silent."""
+        """Publishes the keys that this worker's engine holds; now and then all of them: others delete what they know of one that was silent."""
         whole = time.monotonic() >= self._publish_whole_at
         if keys == self._published and not whole:
             return
@@ -132,11 +132,11 @@ class Members:
             self._publish_whole_at = time.monotonic() + _PUBLISH_SECONDS
 
     def forget_published(self) -> None:
-        """The table may be empty: the database was started again."""
+        """Forgets what was published: the table may be empty, the database was started again."""
         self._publish_whole_at = 0.0
 
     async def sweep(self) -> None:
-        """Rows of processes that have been silent for a day, and keys of those that are dead."""
+        """Deletes rows of processes that have been silent for a day, and keys of those that are dead."""
         async with self._database.write(chore=True) as connection:
             await connection.execute(text(f"DELETE FROM nodes WHERE heartbeat_at < {NOW} - 86400"))
             await connection.execute(
@@ -146,5 +146,5 @@ class Members:
 
 
 def _plain(row: Any) -> dict[str, Any]:
-    """PostgreSQL's decimals as floats."""
+    """Returns PostgreSQL's decimals as floats."""
     return {**row, "age": float(row["age"]), "uptime": float(row["uptime"])}

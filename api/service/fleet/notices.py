@@ -24,12 +24,12 @@ _log = logging.getLogger("cloakwork.fleet")
 
 
 def answers(node: str) -> str:
-    """The channel of a web process: ids of calls that have ended."""
+    """Returns the channel of a web process: ids of calls that have ended."""
     return f"cloakwork_answers_{node}"
 
 
 async def notify(connection: AsyncConnection, channel: str, payload: str = "") -> None:
-    """When the transaction is committed."""
+    """Sends a notice when the transaction is committed."""
     await connection.execute(text("SELECT pg_notify(:channel, :payload)"), {"channel": channel, "payload": payload})
 
 

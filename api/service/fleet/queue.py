@@ -1,4 +1,4 @@
-"""What waits in the database: taken by workers, charged to tenants, ended once.
+"""The queue in the database: work is taken by workers, charged to tenants, ended once.
 
 A call is a request whose client waits; a job is a row of its own table. Every change names the worker and the attempt that it expects, so that
 a worker that was taken for dead cannot write over another.
@@ -31,7 +31,7 @@ PATIENCE_SECONDS: Final = 0.5  # that work waits for the worker which has its ke
 
 
 def _tenants(name: str, table: str, waiting: str) -> str:
-    """Those with something waiting, one probe of the index for each."""
+    """Returns those with something waiting, one probe of the index for each."""
     first = f"SELECT min(tenant) FROM {table} WHERE {waiting}"
     rest = f"SELECT (SELECT min(tenant) FROM {table} WHERE {waiting} AND tenant > {name}.tenant) FROM {name}"
     return f"{name}(tenant) AS (({first}) UNION ALL {rest} WHERE {name}.tenant IS NOT NULL)"
@@ -157,12 +157,12 @@ class WorkQueue:
             await notify(connection, WORK)
 
     async def dropped(self, identity: str) -> None:
-        """A job that is cancelled: whoever runs it stops."""
+        """Marks a job that is cancelled: whoever runs it stops."""
         async with self._database.write() as connection:
             await notify(connection, DROPPED, identity)
 
     async def withdraw(self, identity: str) -> bool:
-        """The client is gone. Whether the call had not begun; one that is not there never did."""
+        """Withdraws a call whose client is gone. Whether the call had not begun; one that is not there never did."""
         async with self._database.write() as connection:
             row = (
                 await connection.execute(text("DELETE FROM calls WHERE id = :id RETURNING state"), {"id": identity})
@@ -183,7 +183,7 @@ class WorkQueue:
             return {row.id for row in rows.all()}
 
     async def waiting(self, long_seconds: float) -> tuple[list[Line], list[Out]]:
-        """Rows that wait, and rows that workers have."""
+        """Returns rows that wait, and rows that workers have."""
         async with self._database.read() as connection:
             lines = (await connection.execute(text(_LINES), {"long": long_seconds})).all()
             out = (await connection.execute(text(_OUT))).all()
@@ -296,7 +296,7 @@ class WorkQueue:
             return bool((await connection.execute(text(query))).scalar())
 
     async def end(self, call: Call, outcome: Message, output: bytes | None) -> bool:
-        """False when it is this worker's no more."""
+        """Ends a call. False when it is this worker's no more."""
         query = """UPDATE calls SET state = :state, outcome = :outcome, output = :output, input = NULL
             WHERE id = :id AND worker = :me AND attempts = :attempts AND state = 'leased'"""
         values = {
@@ -336,7 +336,7 @@ class WorkQueue:
             await notify(connection, WORK)
 
     async def held(self, identities: list[str]) -> set[str]:
-        """Those calls that are still this worker's."""
+        """Returns those calls that are still this worker's."""
         query = "SELECT id FROM calls WHERE id = ANY(:ids) AND worker = :me AND state = 'leased'"
         async with self._database.read() as connection:
             rows = await connection.execute(text(query), {"ids": identities, "me": self._node})
@@ -419,7 +419,7 @@ class WorkQueue:
         return [Job(**row._mapping) for row in jobs if row.state == "failed"], len(ended) + again + len(jobs)
 
     async def sweep(self) -> None:
-        """Clocks of tenants that are far behind the time of all owe nothing."""
+        """Deletes clocks of tenants that are far behind the time of all, which owe nothing."""
         query = """DELETE FROM turns USING turns AS time WHERE time.tenant = '' AND time.level = turns.level AND turns.tenant <> ''
             AND turns.clock < time.clock - 3600"""
         async with self._database.write(chore=True) as connection:

@@ -33,7 +33,7 @@ _CORRECT = "UPDATE turns SET served = served + CAST(:seconds AS float) / GREATES
 
 @dataclass
 class Time:
-    """Of a level: `served` are the seconds of the last run, divided among those that waited, by which the next one moves it."""
+    """The time of a level: `served` are the seconds of the last run, divided among those that waited, by which the next one moves it."""
 
     clock: float = 0.0
     served: float = 0.0
@@ -45,7 +45,7 @@ class Time:
 
 @dataclass
 class Turns:
-    """What a worker reads, which has the lock of leases, and what it charges."""
+    """The clocks that a worker reads while it has the lock of leases, and what it charges."""
 
     clocks: Clocks = field(default_factory=dict)
     times: dict[int, Time] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Turns:
         )
 
     def begin_at(self, head: Head) -> float:
-        """When its tenant begins, if it was away: where the time stood then. After a crash of the database the time begins at 0 again."""
+        """Returns when its tenant begins, if it was away: where the time stood then. After a crash of the database the time begins at 0 again."""
         return min(head.turn_time, self.times.get(head.level, Time()).clock)
 
     def charge(self, pick: Pick, seconds: float) -> None:
@@ -75,7 +75,7 @@ class Turns:
         self._charged.append((*place, pick.start, seconds))
 
     async def write(self, connection: AsyncConnection) -> None:
-        """In the order of `correct`: no two wait for each other."""
+        """Writes in the order of `correct`: no two wait for each other."""
         for level in sorted(self._seen):
             values = {"level": level, "seen": self._seen[level], **self.times[level].__dict__}
             await connection.execute(text(_TIME), values)

@@ -24,7 +24,7 @@ from cloakwork.api.service.jobs.store import Job
 from cloakwork.api.service.keys.keys import Keys
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
-from cloakwork.api.service.scoring.scoring import Request, Scoring
+from cloakwork.api.service.scoring.scoring import Scoring, ScoringRequest
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY
 from cloakwork.api.service.storage.away import is_away
 from cloakwork.api.service.storage.objects import Storage
@@ -81,7 +81,7 @@ class Worker:
         self._bell.set()
 
     def dropped(self, identity: str) -> None:
-        """Nobody wants this call or job any more."""
+        """Reports that nobody wants this call or job any more."""
         call = self._calls.get(identity)
         if self._dispatcher.cancel(identity) and call is not None:
             self._calls.pop(identity, None)
@@ -118,13 +118,13 @@ class Worker:
             self._bell.clear()
 
     def _slots(self) -> int:
-        """Of runs that may be taken. A call on its last attempt has the engines for itself; behind a long run there is no place."""
+        """Returns the slots of runs that may be taken. A call on its last attempt has the engines for itself; behind a long run there is no place."""
         if self._releasing or any(self._is_last(call) for call in self._calls.values()):
             return 0
         return self._dispatcher.places - self._in_hand() - self._long_coming()
 
     def _long_coming(self) -> int:
-        """Long runs that no engine has begun."""
+        """Returns long runs that no engine has begun."""
         rows: tuple[Call | Job, ...] = (*self._calls.values(), *self._starting.values())
         coming = [row.id for row in rows if self._is_long(row.seconds) and row.id not in self._ended_calls]
         return self._dispatcher.long_waiting + sum(not self._dispatcher.knows(each) for each in coming)
@@ -167,7 +167,7 @@ class Worker:
         return len(taken)
 
     def _digests(self) -> list[str]:
-        """Of every program that this worker has, also of versions that were retired since a job was accepted."""
+        """Returns the digests of every program that this worker has, also of versions that were retired since a job was accepted."""
         return sorted({model.digest for model, _ in self._models.every()})
 
     def _may_begin(self, head: Head) -> bool:
@@ -206,7 +206,7 @@ class Worker:
             if model.digest != call.program_digest:
                 raise GoneError(f"version '{call.version}' of model '{call.model}' is another program now")
             key = await self._keys.get(call.tenant, call.evaluation_key)
-            request = Request(Tenant(call.tenant, frozenset()), model, key, call.samples)
+            request = ScoringRequest(Tenant(call.tenant, frozenset()), model, key, call.samples)
             work = await self._scoring.work(request, call.id, SYNCHRONOUS_PRIORITY, self._listener(call, request))
             work.alone = call.attempts > 1
             work.body = call.input if call.input is not None else await self._read(call.input_name)
@@ -246,7 +246,7 @@ class Worker:
 
     # --- ending ---
 
-    def _listener(self, call: Call, request: Request) -> Callable[[Message, bytes], None]:
+    def _listener(self, call: Call, request: ScoringRequest) -> Callable[[Message, bytes], None]:
         def listen(message: Message, body: bytes) -> None:
             if message["event"] in ("done", "failed"):
                 self._ended_calls.add(call.id)
@@ -255,7 +255,7 @@ class Worker:
 
         return listen
 
-    async def _ended(self, call: Call, request: Request, message: Message, body: bytes) -> None:
+    async def _ended(self, call: Call, request: ScoringRequest, message: Message, body: bytes) -> None:
         outcome = {name: value for name, value in message.items() if name != "id"}
         with contextlib.suppress(Exception):
             await self._scoring.look_after(request.key, message)

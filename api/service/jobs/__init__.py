@@ -1,1 +1,1 @@
-"""What happens to a job: accepted, stored, watched, run again, forgotten."""
+"""The life of a job: accepted, stored, watched, run again, forgotten."""

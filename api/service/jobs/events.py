@@ -1,4 +1,4 @@
-"""News of jobs, for those who watch them."""
+"""Events of jobs, for those who watch them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class JobEvents:
             self.tell(job, progress)
 
     def changed(self, job: str, *, over: bool = False) -> None:
-        """The job's state in the database changed."""
+        """Handles a change of the job's state in the database."""
         self.heard(job, None, over=over)
         if self.tell is not None:
             self.tell(job, None)
 
     def heard(self, job: str, progress: JobProgress | None, *, over: bool = False) -> None:
-        """The same, of a job that another process has."""
+        """Handles the same, of a job that another process has."""
         if progress is not None:
             self._progress[job] = progress
         elif over:

@@ -29,7 +29,7 @@ from cloakwork.api.service.jobs.store import CANCELLED, DONE, FAILED, QUEUED, Jo
 from cloakwork.api.service.keys.keys import Keys
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
-from cloakwork.api.service.scoring.scoring import Request, Scoring
+from cloakwork.api.service.scoring.scoring import Scoring, ScoringRequest
 from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY
 from cloakwork.api.service.storage.away import is_away
 from cloakwork.api.service.storage.damage import Damage, has_digest
@@ -52,26 +52,26 @@ _log = logging.getLogger("cloakwork.jobs")
 
 @dataclass
 class _Attempt:
-    """How often the job has begun: who ends it names the number."""
+    """The attempt of a job: whoever ends the job names its number."""
 
     number: int
 
 
 class Fleet(Protocol):
-    """What jobs need of other processes on the same database (`fleet/`)."""
+    """The protocol of other processes on the same database (`fleet/`), as jobs need it."""
 
     async def job_waits(self) -> None: ...
 
     async def dropped(self, identity: str) -> None:
-        """Whoever has this job lets it go."""
+        """Reports that whoever has this job has to stop."""
 
     async def charge(self, job: Job, message: Message) -> None:
         """Charges what the run took beyond its estimate to its tenant."""
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What a client says of a job beside its ciphertexts."""
+class JobOptions:
+    """Options of a job that a client sends beside its ciphertexts."""
 
     priority: int = DEFAULT_PRIORITY
     deadline_seconds: float | None = None
@@ -111,10 +111,10 @@ class Jobs:
 
     # --- accepting ---
 
-    async def take(self, request: Request, body: bytes, wishes: Wishes) -> Job:
+    async def take(self, request: ScoringRequest, body: bytes, options: JobOptions) -> Job:
         """Accepts a job, or finds the one that the same idempotency key has made before."""
         digest = hashlib.sha256(body).hexdigest()
-        first = await self.known(request.tenant, wishes)
+        first = await self.known(request.tenant, options)
         if first is not None:
             return same_request(first, request_digest(request, digest))
         size = len(body) + request.model.output_bytes(request.samples)
@@ -128,16 +128,17 @@ class Jobs:
             except OSError:
                 await self._storage.drop_copy(name)
                 raise
-            return await self.accept(request, identity, digest, len(body), wishes)
+            return await self.accept(request, identity, digest, len(body), options)
 
-    async def known(self, tenant: Tenant, wishes: Wishes) -> Job | None:
-        """The job that this idempotency key has made before."""
-        if wishes.idempotency_key is None:
+    async def known(self, tenant: Tenant, options: JobOptions) -> Job | None:
+        """Returns the job that this idempotency key has made before."""
+        if options.idempotency_key is None:
             return None
-        return await self._store.by_idempotency_key(tenant.name, wishes.idempotency_key)
+        return await self._store.by_idempotency_key(tenant.name, options.idempotency_key)
 
-    async def accept(self, request: Request, identity: str, digest: str, size: int, wishes: Wishes) -> Job:
-        """From here on the job is not lost. Its input lies in the storage as `inputs/<identity>`; a repeated request gets the first job."""
+    async def accept(self, request: ScoringRequest, identity: str, digest: str, size: int, options: JobOptions) -> Job:
+        """Accepts a job, which is not lost from here on. its input lies in the storage as `inputs/<identity>`; a repeated request gets the first
+        job."""
         job = Job(
             id=identity,
             tenant=request.tenant.name,
@@ -146,22 +147,22 @@ class Jobs:
             program_digest=request.model.digest,
             evaluation_key=request.key.id,
             state=QUEUED,
-            priority=wishes.priority,
+            priority=options.priority,
             samples=request.samples,
             bootstraps=request.bootstraps,
             input_bytes=size,
             expected_bytes=request.model.output_bytes(request.samples),
-            idempotency_key=wishes.idempotency_key,
+            idempotency_key=options.idempotency_key,
             request_sha256=request_digest(request, digest),
             node=self._store.node if self._fleet is None else "",
             attempts=0,
             created_at=now(),
-            deadline_at=None if wishes.deadline_seconds is None else now() + wishes.deadline_seconds,
+            deadline_at=None if options.deadline_seconds is None else now() + options.deadline_seconds,
             seconds=self._scoring.estimates.seconds(request.model, request.samples),
         )
         if not await self._add(job, request):
             await self._storage.delete(job.input_name)
-            first = await self.known(request.tenant, wishes)
+            first = await self.known(request.tenant, options)
             if first is None:
                 raise UnavailableError("the job could not be stored; try again", retry_after=1)
             return same_request(first, job.request_sha256)
@@ -177,7 +178,7 @@ class Jobs:
             await self._fleet.job_waits()
         return job
 
-    async def _add(self, job: Job, request: Request) -> bool:
+    async def _add(self, job: Job, request: ScoringRequest) -> bool:
         """The row, while the tenant's limits allow it; False when there is one with its idempotency key."""
         day = await self._usage.charge(request.tenant, _charged(job))
         added = False
@@ -194,7 +195,7 @@ class Jobs:
             if not added:
                 self._usage.refund(job.tenant, day, _charged(job))
 
-    async def _enqueue(self, job: Job, request: Request) -> None:
+    async def _enqueue(self, job: Job, request: ScoringRequest) -> None:
         self._disk.promise(job.id, job.expected_bytes)
         attempt = _Attempt(job.attempts)
         work = await self._scoring.work(request, job.id, job.priority, self._listener(job, request, attempt))
@@ -223,7 +224,7 @@ class Jobs:
 
     # --- while it runs ---
 
-    def _listener(self, job: Job, request: Request, attempt: _Attempt) -> Callable[[Message, bytes], None]:
+    def _listener(self, job: Job, request: ScoringRequest, attempt: _Attempt) -> Callable[[Message, bytes], None]:
         started = queued_at = time.monotonic() - max(0.0, now() - job.created_at)
 
         def listen(message: Message, _: bytes) -> None:
@@ -247,7 +248,9 @@ class Jobs:
         self._tasks[task] = job.id
         task.add_done_callback(self._tasks.pop)
 
-    async def _done(self, job: Job, request: Request, message: Message, attempt: _Attempt, waited: float) -> None:
+    async def _done(
+        self, job: Job, request: ScoringRequest, message: Message, attempt: _Attempt, waited: float
+    ) -> None:
         """The result is durable before the row says that it is there. While the storage or the database is away it is kept, not computed again."""
         try:
             name = _result_name(job)
@@ -290,7 +293,7 @@ class Jobs:
                 return True
         return await self._store.has_result(job.id, name)
 
-    async def _broken(self, job: Job, request: Request, message: Message, attempt: _Attempt) -> None:
+    async def _broken(self, job: Job, request: ScoringRequest, message: Message, attempt: _Attempt) -> None:
         try:
             code, text = message["code"], message["message"]
             if message.get("model_damaged"):
@@ -304,7 +307,7 @@ class Jobs:
         except Exception as error:
             self._not_recorded(job, error)
 
-    async def _input_is_damaged(self, job: Job, request: Request) -> bool:
+    async def _input_is_damaged(self, job: Job, request: ScoringRequest) -> bool:
         """An error of the ciphertexts is the client's only when they are those that it sent."""
 
         def is_intact(path: Path) -> bool:
@@ -375,7 +378,7 @@ class Jobs:
         await self.forget(await self.get(tenant, identity))
 
     async def cancel(self, identity: str) -> Job:
-        """Whoever's it is; its owner sees it as cancelled.
+        """Cancels a job, whosever it is; its owner sees it as cancelled.
 
         Raises:
             UnknownJobError.
@@ -389,7 +392,7 @@ class Jobs:
         return job
 
     async def drop(self, job: Job) -> None:
-        """Its row says that it is over: nothing runs it any more, and its input goes."""
+        """Drops a job whose row says that it is over: nothing runs it any more, and its input goes."""
         self._dispatcher.cancel(job.id)
         if self._fleet is not None:
             await self._fleet.dropped(job.id)
@@ -399,7 +402,7 @@ class Jobs:
         self._over(job.id)
 
     async def forget(self, job: Job) -> None:
-        """The row first, then what it names."""
+        """Deletes the row first, then what it names."""
         with self._disk.relieved():
             await self._store.delete(job.id)
             if job.result_name is not None:
@@ -407,7 +410,7 @@ class Jobs:
             await self._storage.delete(job.input_name)
 
     async def expire(self, job: Job) -> None:
-        """Its deadline has passed."""
+        """Expires a job whose deadline has passed."""
         text = "the deadline passed before the job was done"
         if await self._store.fail(job.id, DeadlineError.code, text, own=self._fleet is None):
             await self.drop(job)
@@ -420,7 +423,7 @@ class Jobs:
             self._over(identity)
 
     def let_go(self, identities: Iterable[str]) -> None:
-        """Another process has them now."""
+        """Lets jobs go that another process has now."""
         for identity in identities:
             self._over(identity)
 
@@ -445,7 +448,7 @@ class Jobs:
             key = await self._keys.get(job.tenant, job.evaluation_key)
             self._waiting.discard(job.id)
             await self._enqueue(
-                replace(job, state=QUEUED), Request(Tenant(job.tenant, frozenset()), model, key, job.samples)
+                replace(job, state=QUEUED), ScoringRequest(Tenant(job.tenant, frozenset()), model, key, job.samples)
             )
         except FileNotFoundError:
             self._damage.report(job.input_name)
@@ -466,7 +469,7 @@ class Jobs:
         self._over(job.id)
 
     async def gave_up(self, job: Job) -> None:
-        """The processes that ran it died, its row says so."""
+        """Fails a job: the processes that ran it died, as its row says."""
         self._refund(job)
         await self._storage.delete(job.input_name)
         self._over(job.id)
@@ -479,7 +482,7 @@ class Jobs:
                 await asyncio.gather(*self._tasks)
 
 
-def request_digest(request: Request, body_digest: str) -> str:
+def request_digest(request: ScoringRequest, body_digest: str) -> str:
     """Digests what makes two requests the same: program, key and ciphertexts."""
     return hashlib.sha256(f"{request.model.digest} {request.key.id} {body_digest}".encode()).hexdigest()
 

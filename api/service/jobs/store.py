@@ -60,7 +60,7 @@ class Job:
 
     @property
     def input_name(self) -> str:
-        """In the storage."""
+        """The name of the input in the storage."""
         return f"inputs/{self.id}"
 
 
@@ -72,7 +72,7 @@ class JobStore:
         self.node = node
 
     async def add(self, job: Job, admit: Admission) -> bool:
-        """False when the tenant has used this idempotency key before."""
+        """Adds a job. False when the tenant has used this idempotency key before."""
         try:
             async with self._database.write() as connection:
                 await admit(connection)
@@ -85,7 +85,7 @@ class JobStore:
         return await self._one(table.c.id == identity, table.c.tenant == tenant, name=identity)
 
     async def find(self, identity: str) -> Job:
-        """Whoever's it is."""
+        """Finds a job, whosever it is."""
         return await self._one(table.c.id == identity, name=identity)
 
     async def by_idempotency_key(self, tenant: str, key: str) -> Job | None:
@@ -119,13 +119,13 @@ class JobStore:
     # --- changes of state ---
 
     async def claim(self, identity: str, attempts: int) -> bool:
-        """Queued, or running in an engine that died, after this many attempts -> running, with one more."""
+        """Claims a job that is queued, or running in an engine that died, after this many attempts -> running, with one more."""
         return await self._change(
             identity, (QUEUED, RUNNING), attempts=attempts, state=RUNNING, started_at=now(), counted=attempts + 1
         )
 
     async def finish(self, identity: str, attempts: int, **result: Any) -> bool:
-        """The attempt of this number ended well."""
+        """Ends the attempt of this number with success."""
         return await self._change(identity, (RUNNING,), attempts=attempts, state=DONE, finished_at=now(), **result)
 
     async def has_result(self, identity: str, name: str) -> bool:
@@ -137,17 +137,18 @@ class JobStore:
     async def fail(
         self, identity: str, code: str, message: str, *, attempts: int | None = None, own: bool = True
     ) -> bool:
-        """`own`: only what this service has."""
+        """Ends a job with an error. `own`: only what this service has."""
         values: dict[str, Any] = {"state": FAILED, "finished_at": now(), "error_code": code, "error_message": message}
         return await self._change(identity, (QUEUED, RUNNING), own=own, attempts=attempts, **values)
 
     async def wait(self, identity: str, attempts: int, counted: int, node: str) -> bool:
-        """Its model cannot be served now: after this many attempts, of which some count, queued again, at this service or, without a name, at any."""
+        """Returns a job to the queue: its model cannot be served now: after this many attempts, of which some count, queued again, at this service
+        or, without a name, at any."""
         expected = (QUEUED, RUNNING)
         return await self._change(identity, expected, attempts=attempts, counted=counted, state=QUEUED, node=node)
 
     async def cancel(self, identity: str) -> bool:
-        """By its owner, through whichever service it asked."""
+        """Cancels a job by its owner, through whichever service it asked."""
         return await self._change(identity, (QUEUED, RUNNING), own=False, state=CANCELLED, finished_at=now())
 
     async def _change(
@@ -194,7 +195,7 @@ class JobStore:
             return (await connection.execute(select(nodes.c.id).where(other).limit(1))).first() is not None
 
     async def own_unfinished(self) -> list[Job]:
-        """At the start: this node's jobs, which nothing runs now."""
+        """Returns at the start this node's jobs, which nothing runs now."""
         where = table.c.state.in_((QUEUED, RUNNING)) & (table.c.node == self.node)
         async with self._database.read() as connection:
             return [
@@ -227,15 +228,15 @@ class JobStore:
             return [_job(row) for row in (await connection.execute(query)).all()]
 
     async def mine(self, identities: list[str]) -> set[str]:
-        """Those of the identities that this service has yet to end."""
+        """Returns those of the identities that this service has yet to end."""
         return await self.known(identities, table.c.state.in_((QUEUED, RUNNING)), table.c.node == self.node)
 
     async def unfinished(self, identities: list[str]) -> set[str]:
-        """Those of the identities that still need their input."""
+        """Returns those of the identities that still need their input."""
         return await self.known(identities, table.c.state.in_((QUEUED, RUNNING)))
 
     async def known(self, identities: list[str], *where: Any) -> set[str]:
-        """Those of the identities that are rows."""
+        """Returns those of the identities that are rows."""
         return await known_rows(self._database, table.c.id, identities, *where)
 
 
@@ -246,7 +247,7 @@ def _turn_time(job: Job) -> ColumnElement[float]:
 
 
 def _beats(silent_seconds: float) -> ColumnElement[bool]:
-    """One that beats in the future did before the clock was set back."""
+    """Returns one that beats in the future did before the clock was set back."""
     return nodes.c.heartbeat_at.between(now() - silent_seconds, now() + silent_seconds)
 
 

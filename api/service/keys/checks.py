@@ -1,4 +1,4 @@
-"""Whether the bytes of an upload are the evaluation keys that were announced."""
+"""Checks that the bytes of an upload are the evaluation keys that were announced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cloakwork.fhe_core.wire import CHECKSUM_BYTES, Kind, check_words
 _READ_BYTES: Final = 1 << 20
 
 
-def known_parameters(digest: str, structured_keys: bool, models: TenantModels) -> KeyParameters:
+def known_parameters(digest: str, structured: bool, models: TenantModels) -> KeyParameters:
     """Returns what evaluation keys of this digest are for: a set of look-ups, or what an index or a model for batches needs that the tenant may use.
 
     Raises:
@@ -38,7 +38,7 @@ def known_parameters(digest: str, structured_keys: bool, models: TenantModels) -
         UnavailableError: the models are not read yet.
     """
     params = known_set(digest)
-    if params is not None and params.structured_secret and not structured_keys:
+    if params is not None and params.structured_secret and not structured:
         raise StructuredKeysError.of("evaluation keys", params.name)
     found = models.levelled_keys(digest) if params is None else KeyParameters.of_set(params)
     if found is None:
@@ -50,13 +50,13 @@ def known_parameters(digest: str, structured_keys: bool, models: TenantModels) -
 
 
 def known_set(digest: str) -> ParameterSet | None:
-    """The set of look-ups of this digest."""
+    """Returns the set of look-ups of this digest."""
     return next((params for params in parameter_sets() if parameter_digest(params).hex() == digest), None)
 
 
 @dataclass(frozen=True)
 class KeysHeader:
-    """What the first bytes of evaluation keys say, and how their words are checked."""
+    """The header of evaluation keys, and the check of their words."""
 
     set_name: str
     digest: str
@@ -128,7 +128,7 @@ def _shapes(headers: list[levelled.Header], wanted: str) -> KeyShapes:
 
 
 def _starts(stream: BinaryIO, size: int) -> list[bytes]:
-    """What the keys of each plaintext modulus begin with; they are as long as the first."""
+    """Returns what the keys of each plaintext modulus begin with; they are as long as the first."""
     first = stream.read(PREFIX_BYTES)
     if not is_levelled(first) or (count := _moduli(first, size)) == 1:
         return [first]
@@ -140,8 +140,8 @@ def _starts(stream: BinaryIO, size: int) -> list[bytes]:
 
 
 def verify(path: Path, record: KeyRecord) -> tuple[bytes, str]:
-    """Header, SHA-256 (the announced one, if one was), the object's own checksum, and that every word is below its modulus, in a few megabytes
-    of memory. Returns the secret key's id and the SHA-256."""
+    """Verifies header, SHA-256 (the announced one, if one was), the object's own checksum, and that every word is below its modulus, in a few
+    megabytes of memory. Returns the secret key's id and the SHA-256."""
     inner, size = hashlib.sha256(), path.stat().st_size
     with path.open("rb") as stream:
         header = _whole_header(record, _starts(stream, size))

@@ -40,13 +40,13 @@ class KeyRecord:
 
     @classmethod
     def of_upload(cls, tenant: str, params: KeyParameters, sha256: str | None) -> KeyRecord:
-        """One whose bytes have yet to come."""
+        """Creates the record of an upload, whose bytes have yet to come."""
         moment = now()
         return cls(new_id(), tenant, params.name, params.digest, sha256, params.bytes, OPEN, None, moment, moment)
 
     @property
     def name(self) -> str:
-        """In the storage."""
+        """The name of the key in the storage."""
         return f"keys/{self.id}"
 
     @property
@@ -61,7 +61,7 @@ class Keys:
         self._used: dict[str, float] = {}
 
     async def open(self, record: KeyRecord, admit: Admission) -> tuple[KeyRecord, bool]:
-        """The record for this content, and whether it is new. A tenant has one for each content that is known."""
+        """Returns the record for this content, and whether it is new. A tenant has one for each content that is known."""
         found = await self.same_content(record)
         if found is not None:
             return found, False
@@ -83,7 +83,7 @@ class Keys:
         return None if row is None else _record(row)
 
     async def identify(self, record: KeyRecord, sha256: str) -> KeyRecord:
-        """The tenant's record of the content that an upload turned out to have: this one, or another that had it first."""
+        """Finds the tenant's record of the content that an upload turned out to have: this one, or another that had it first."""
         if record.sha256 is not None:
             return record
         named = replace(record, sha256=sha256)
@@ -107,7 +107,7 @@ class Keys:
         return _record(row)
 
     async def find(self, identity: str) -> KeyRecord:
-        """Whoever's it is."""
+        """Finds a key, whosever it is."""
         async with self._database.read() as connection:
             row = (await connection.execute(select(table).where(table.c.id == identity))).one_or_none()
         if row is None:
@@ -128,7 +128,7 @@ class Keys:
         return bool(done.rowcount)
 
     async def reopen(self, record: KeyRecord) -> None:
-        """Its bytes are lost: the same content can be sent again."""
+        """Reopens an upload whose bytes are lost: the same content can be sent again."""
         where = (table.c.id == record.id) & (table.c.state == READY)
         async with self._database.write() as connection:
             await connection.execute(
@@ -137,7 +137,7 @@ class Keys:
         self.forget_remembered(record.tenant)
 
     async def touch(self, record: KeyRecord) -> bool:
-        """An upload that goes on does not expire. Whether it is still there."""
+        """Extends an upload that goes on, so that it does not expire. Whether it is still there."""
         async with self._database.write() as connection:
             done = await connection.execute(
                 update(table).where(table.c.id == record.id).values(used_at=later(table.c.used_at))
@@ -150,7 +150,7 @@ class Keys:
         self.forget_remembered(record.tenant)
 
     async def expired(self, key_seconds: float, upload_seconds: float) -> list[KeyRecord]:
-        """Not those that a waiting job needs; at most _AT_ONCE."""
+        """Returns keys that have expired, but not those that a waiting job needs; at most _AT_ONCE."""
         await self.flush_used()
         needed = select(jobs.c.evaluation_key).where(jobs.c.state.in_(("queued", "running")))
         old_key = (
@@ -162,17 +162,17 @@ class Keys:
             return [_record(row) for row in (await connection.execute(query)).all()]
 
     async def known(self, identities: list[str]) -> set[str]:
-        """Those of the identities that are rows."""
+        """Returns those of the identities that are rows."""
         return await known_rows(self._database, table.c.id, identities)
 
     async def ready(self, identities: list[str]) -> set[str]:
-        """Those of the identities that are rows whose bytes are all here."""
+        """Returns those of the identities that are rows whose bytes are all here."""
         return await known_rows(self._database, table.c.id, identities, table.c.state == READY)
 
     # --- choosing a key for a request ---
 
     async def choose(self, tenant: str, parameter_digest: str, wanted: str | None, secret_id: str) -> KeyRecord:
-        """The key named in the request, else the one that the ciphertexts were made with.
+        """Returns the key named in the request, else the one that the ciphertexts were made with.
 
         Raises:
             UnknownKeyError, NotReadyError, WrongParametersError: about a named key.
@@ -238,7 +238,7 @@ class Keys:
 
 
 def later(column: Column[float], moment: float | BindParameter[float] | None = None) -> ColumnElement[float]:
-    """Now, by the clock that jumps do not move, or what the column says, if that is later."""
+    """Returns the later of two times: now, by the clock that jumps do not move, or what the column says, if that is later."""
     moment = retention.now() if moment is None else moment
     return case((column < moment, moment), else_=column)
 

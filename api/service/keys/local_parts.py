@@ -93,7 +93,7 @@ class LocalParts:
         await self._storage.delete(record.upload_name)
 
     async def refuse(self, record: KeyRecord) -> None:
-        """Also what was put under its name before the service could say that it is complete."""
+        """Refuses an upload, and deletes what was put under its name before the service could say that it is complete."""
         await self._storage.delete(record.upload_name)
         await self._storage.delete(record.name)
 

@@ -14,7 +14,7 @@ from cloakwork.api.service.keys.parts import deleted
 
 
 @dataclass(frozen=True)
-class Part:
+class UploadPart:
     start: int
     bytes: int
     name: str
@@ -35,15 +35,15 @@ class PartRows:
         async with self._database.read() as connection:
             return int((await connection.execute(query)).scalar() or 0)
 
-    async def of(self, record: KeyRecord) -> list[Part]:
-        """In their order."""
+    async def of(self, record: KeyRecord) -> list[UploadPart]:
+        """Returns the parts of an upload in their order."""
         query = select(upload_parts.c.start, upload_parts.c.bytes, upload_parts.c.name)
         query = query.where(upload_parts.c.evaluation_key == record.id).order_by(upload_parts.c.start)
         async with self._database.read() as connection:
-            return [Part(**row._mapping) for row in (await connection.execute(query)).all()]
+            return [UploadPart(**row._mapping) for row in (await connection.execute(query)).all()]
 
-    async def add(self, record: KeyRecord, received: int, part: Part, joined: list[Part]) -> None:
-        """A part that ends beyond what was received, in the place of those that are joined in it.
+    async def add(self, record: KeyRecord, received: int, part: UploadPart, joined: list[UploadPart]) -> None:
+        """Adds a part that ends beyond what was received, in the place of those that are joined in it.
 
         Raises:
             WrongOffsetError: the upload stands somewhere else by now.
@@ -77,7 +77,7 @@ class PartRows:
             f"another request was faster: the upload stands at {stands} bytes; ask with HEAD, and go on from there"
         )
 
-    async def clear(self, record: KeyRecord, received: int | None = None) -> list[Part]:
+    async def clear(self, record: KeyRecord, received: int | None = None) -> list[UploadPart]:
         """Removes what is no part of the upload any more, which begins at 0 again; nothing, where it does not stand at `received`."""
         own = upload_parts.c.evaluation_key == record.id
         row = evaluation_keys.c.id == record.id
@@ -89,7 +89,7 @@ class PartRows:
             else:
                 await connection.execute(update(evaluation_keys).where(row).values(received_bytes=0))
             parts = select(upload_parts.c.start, upload_parts.c.bytes, upload_parts.c.name).where(own)
-            found = [Part(**each._mapping) for each in (await connection.execute(parts)).all()]
+            found = [UploadPart(**each._mapping) for each in (await connection.execute(parts)).all()]
             await connection.execute(delete(upload_parts).where(own))
             return found
 

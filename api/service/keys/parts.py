@@ -1,4 +1,4 @@
-"""Where the bytes of an upload are until they are a key: `local_parts.py`, `shared_parts.py`."""
+"""Storage of an upload's bytes until they are a key: `local_parts.py`, `shared_parts.py`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ REFUSED: Final = (MalformedError, SerializationError, KeyMismatchError, WrongPar
 
 class Parts(Protocol):
     def exclusively(self, record: KeyRecord) -> AbstractAsyncContextManager[None]:
-        """ConflictError: another request is writing to this upload."""
+        """Raises ConflictError: another request is writing to this upload."""
 
     def busy(self, record: KeyRecord) -> bool:
         """Whether a request is."""
 
     async def received(self, record: KeyRecord) -> int:
-        """Bytes that are here, from 0 on."""
+        """Returns bytes that are here, from 0 on."""
 
     def stood(self, record: KeyRecord) -> int:
         """Returns the bytes that were here when the record was read, without asking the database."""
@@ -48,19 +48,19 @@ class Parts(Protocol):
         """
 
     def assembled(self, record: KeyRecord) -> AbstractAsyncContextManager[Path]:
-        """All of them as one file, which may be renamed. FileNotFoundError: they are not all here any more."""
+        """Yields all of them as one file, which may be renamed. FileNotFoundError: they are not all here any more."""
 
     async def discard(self, record: KeyRecord) -> None:
-        """All that is here, of an upload that is over."""
+        """Deletes all that is here, of an upload that is over."""
 
     async def refuse(self, record: KeyRecord) -> None:
-        """All that is here, of an upload that is complete and not what it claims to be; it begins again at 0."""
+        """Deletes all that is here, of an upload that is complete and not what it claims to be; it begins again at 0."""
 
     async def abandon(self) -> None:
         """Ends what comes for keys that are deleted elsewhere."""
 
     def folders(self) -> list[Folder]:
-        """Objects beside those that `object_folders` knows."""
+        """Returns objects beside those that `object_folders` knows."""
 
 
 def being_written() -> ConflictError:
@@ -83,7 +83,7 @@ def require_within(record: KeyRecord, end: int) -> None:
 
 
 def check_start(record: KeyRecord, stream: FileIO, block: bytes) -> None:
-    """The header, as soon as there is enough of it: `block` comes where the stream stands.
+    """Checks the header, as soon as there is enough of it: `block` comes where the stream stands.
 
     Raises:
         SecretKeyError, and REFUSED.

@@ -21,7 +21,7 @@ from typing import Final
 
 from cloakwork.api.errors import UnknownKeyError, WrongOffsetError
 from cloakwork.api.service.keys.keys import KeyRecord, Keys
-from cloakwork.api.service.keys.part_rows import Part, PartRows
+from cloakwork.api.service.keys.part_rows import PartRows, UploadPart
 from cloakwork.api.service.keys.parts import (
     REFUSED,
     being_written,
@@ -75,7 +75,7 @@ class SharedParts:
 
     @asynccontextmanager
     async def exclusively(self, record: KeyRecord) -> AsyncIterator[None]:
-        """Within this service; between services the row decides."""
+        """Holds an upload exclusively within this service; between services the row decides."""
         if record.id in self._open:
             raise being_written()
         path = self._folder / f"{record.id}-{secrets.token_hex(8)}"
@@ -138,7 +138,7 @@ class SharedParts:
                 self._usage.count(record.tenant, uploaded_bytes=max(0, stream.tell() - offset))
 
     async def _save(self, record: KeyRecord, scratch: _Scratch, stream: FileIO, saved: int) -> int:
-        """What came after `saved` becomes an object; how far the upload is now."""
+        """Returns what came after `saved` becomes an object; how far the upload is now."""
         end = stream.tell()
         if end == saved:
             return saved
@@ -150,7 +150,7 @@ class SharedParts:
                 raise  # the storage has lost it
             raise await self._rows.overtaken(record) from None  # another request has joined and deleted it
         start = joined[0].start if joined else saved
-        part = Part(start, end - start, f"{UPLOADS}/{record.id}/{start}-{secrets.token_hex(8)}")
+        part = UploadPart(start, end - start, f"{UPLOADS}/{record.id}/{start}-{secrets.token_hex(8)}")
         async with self._slot():
             await self._store.put(part.name, await asyncio.to_thread(os.pread, stream.fileno(), part.bytes, start))
         try:
@@ -173,7 +173,7 @@ class SharedParts:
         finally:
             self._slots.release()
 
-    async def _fill(self, scratch: _Scratch, stream: FileIO, parts: list[Part]) -> None:
+    async def _fill(self, scratch: _Scratch, stream: FileIO, parts: list[UploadPart]) -> None:
         """Parts before what the scratch file has, written where they belong; the file stands where it stood."""
         stands = stream.tell()
         for part in parts:
@@ -217,7 +217,7 @@ class SharedParts:
     async def _known(self, names: list[str]) -> set[str]:
         return await self._rows.names() & set(names)
 
-    async def _delete(self, parts: list[Part]) -> None:
+    async def _delete(self, parts: list[UploadPart]) -> None:
         """No row names them any more: the sweeper finds those that the storage does not delete now."""
         for part in parts:
             try:
@@ -227,9 +227,9 @@ class SharedParts:
                 return
 
 
-def joinable(parts: list[Part], start: int, end: int) -> list[Part]:
-    """The last parts that one from `start` to `end` is joined with."""
-    joined: list[Part] = []
+def joinable(parts: list[UploadPart], start: int, end: int) -> list[UploadPart]:
+    """Returns the last parts that one from `start` to `end` is joined with."""
+    joined: list[UploadPart] = []
     for part in reversed(parts):
         size = end - start
         if part.end != start or part.bytes > _JOINED * size or part.bytes + size > PART_BYTES:

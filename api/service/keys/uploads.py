@@ -56,7 +56,7 @@ class Uploads:
         disk: Disk,
         forget: Callable[[str], None],
         damage: Damage,
-        structured_keys: bool = False,
+        structured: bool = False,
     ) -> None:
         self._keys = keys
         self._models = models
@@ -66,11 +66,11 @@ class Uploads:
         self._disk = disk
         self.forget = forget
         self._damage = damage
-        self._structured_keys = structured_keys
+        self._structured = structured
 
     async def open(self, tenant: Tenant, digest: str, size: int, sha256: str | None) -> tuple[Progress, bool]:
-        """The upload for this content, and whether it is new; a key that is there already is complete."""
-        params = known_parameters(digest, self._structured_keys, self._models.of(tenant))
+        """Returns the upload for this content, and whether it is new; a key that is there already is complete."""
+        params = known_parameters(digest, self._structured, self._models.of(tenant))
         expected = params.bytes
         if size > expected:
             raise TooLargeError(f"evaluation keys of parameter set '{params.name}' have {expected} bytes, not {size}")
@@ -89,7 +89,7 @@ class Uploads:
             return await self.open(tenant, digest, size, sha256)
 
     async def _mended(self, record: KeyRecord) -> KeyRecord:
-        """The record as the storage has it: a key whose file is lost begins again, one that is all here but for its check is checked."""
+        """Returns the record as the storage has it: a key whose file is lost begins again, one that is all here but for its check is checked."""
         if record.state == READY:
             if not await self._storage.holds(record.name, record.bytes):
                 return await self.lost(record)
@@ -100,7 +100,7 @@ class Uploads:
         return record
 
     async def lost(self, record: KeyRecord) -> KeyRecord:
-        """The record of a key whose bytes are not in the storage any more, or damaged: its tenant can send them again."""
+        """Marks the record of a key whose bytes are not in the storage any more, or damaged: its tenant can send them again."""
         self._damage.report(record.name)
         await self._keys.reopen(record)
         await self._storage.delete(record.name)
@@ -139,7 +139,7 @@ class Uploads:
             return Progress(record, received)
 
     async def discard(self, record: KeyRecord) -> None:
-        """The row first: a key without a row is not found, a row without its key would be an error."""
+        """Deletes the row first: a key without a row is not found, a row without its key would be an error."""
         with self._disk.relieved():
             await self._keys.remove(record)
             await self._storage.delete(record.name)

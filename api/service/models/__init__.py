@@ -1,1 +1,1 @@
-"""Which models are served, in which versions, to whom."""
+"""Models that are served: their versions, and the tenants that may use them."""

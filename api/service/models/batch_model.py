@@ -39,7 +39,7 @@ class BatchModel(Model):
 
     @property
     def query_ciphertexts(self) -> int:
-        """For each plaintext modulus."""
+        """Ciphertexts of a query for each plaintext modulus."""
         return int(self.facts["query_ciphertexts"])
 
     @property
@@ -48,7 +48,7 @@ class BatchModel(Model):
 
     @property
     def foreseen_seconds(self) -> float:
-        """As the plan forecasts it for one thread of a CPU."""
+        """Seconds that the plan forecasts for one thread of a CPU."""
         return float(self.facts["forecast_seconds"])
 
     @property

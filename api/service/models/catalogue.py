@@ -1,4 +1,4 @@
-"""Which versions of models there are, in which state: what requests ask about."""
+"""The catalogue of models: versions and their state."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from cloakwork.api.service.models.folder import Fault, Place, ordered, version_o
 from cloakwork.api.service.models.model import Model
 from cloakwork.api.service.models.records import ENDED, LOADED, UNLOADED, ModelRecord
 
-REFUSED: Final = "structured_keys_refused"  # a set with a structured secret where they are not allowed; never stored
+REFUSED: Final = "structured_refused"  # a set with a structured secret where they are not allowed; never stored
 MISSING: Final = "missing"  # a row without an artefact in the folder: on its way, or taken away by hand; never stored
 
 
 class Catalogue:
     """Models of sets with structured secrets are known and not in service unless they are allowed."""
 
-    def __init__(self, structured_keys: bool, is_shared: bool) -> None:
-        self._structured_keys = structured_keys
+    def __init__(self, structured: bool, is_shared: bool) -> None:
+        self._structured = structured
         self._is_shared = is_shared
         self._versions: dict[str, dict[str, Model]] = {}
         self._rows: dict[Place, ModelRecord] = {}
@@ -29,12 +29,12 @@ class Catalogue:
         return sorted(self._versions)
 
     def require_read(self) -> None:
-        """UnavailableError: they are not."""
+        """Raises UnavailableError: they are not."""
         if not self._read:
             raise UnavailableError("the service is starting: it reads its models", retry_after=1)
 
     def versions(self, name: str) -> list[Model]:
-        """Loaded versions, oldest first."""
+        """Returns loaded versions, oldest first."""
         known = self._versions.get(name)
         self.require_read()
         if known is None:
@@ -42,7 +42,7 @@ class Catalogue:
         return [model for version, model in ordered(known.items()) if self._state(name, version) == LOADED]
 
     def find(self, name: str, version: str | None = None) -> Model:
-        """The newest loaded version, or a given one."""
+        """Returns the newest loaded version, or a given one."""
         loaded = self.versions(name)
         if version is None:
             if not loaded:
@@ -75,7 +75,7 @@ class Catalogue:
         return found if found is not None else self.find(name, version)
 
     def index(self) -> list[dict[str, str]]:
-        """Every version with its state, as the repository extension of the Open Inference Protocol has it; also those that are not in the
+        """Returns every version with its state, as the repository extension of the Open Inference Protocol has it; also those that are not in the
         folder, whose numbers are taken."""
         states = {(model.name, model.version): state for model, state in self.every()}
         states |= {place: fault.reason for place, fault in self.faults()}
@@ -94,7 +94,7 @@ class Catalogue:
         ]
 
     def every(self) -> list[tuple[Model, str]]:
-        """Every version of the folder with its state, by name and version."""
+        """Returns every version of the folder with its state, by name and version."""
         return [
             (model, self._state(name, version))
             for name in self.names()
@@ -106,7 +106,7 @@ class Catalogue:
         return REFUSED if state == LOADED and self._is_refused(self._versions[name][version]) else state
 
     def _is_refused(self, model: Model) -> bool:
-        return model.structured_secret and not self._structured_keys
+        return model.structured_secret and not self._structured
 
     def _refuse_structured(self, name: str, versions: Iterable[Model]) -> None:
         for model in versions:
@@ -118,15 +118,17 @@ class Catalogue:
         return LOADED if row is None else row.state
 
     def faults(self) -> list[tuple[Place, Fault]]:
-        """Versions that should be in service and cannot be."""
+        """Returns versions that should be in service and cannot be."""
         return [(place, fault) for place, fault in sorted(self._faults.items()) if self._stored_state(*place) == LOADED]
 
     def fault(self, place: Place) -> Fault | None:
         return self._faults.get(place)
 
     def require_served(self) -> None:
-        """Raises:
-        UnavailableError: a version that should be in service is not, of whatever model.
+        """Requires that every version that should be in service is.
+
+        Raises:
+            UnavailableError: a version that should be in service is not, of whatever model.
         """
         for (name, version), fault in self.faults():
             raise _faulty(name, version, fault)

@@ -28,7 +28,7 @@ _log = logging.getLogger("cloakwork.repository")
 
 
 def read_folder(repository: Path) -> dict[str, dict[str, Model]]:
-    """Versions that are described and whose artefact is there, by name and version."""
+    """Returns versions that are described and whose artefact is there, by name and version."""
     found: dict[str, dict[str, Model]] = {}
     for file in sorted(repository.glob(f"[!.]*/[!.]*{FACTS}")):
         name, version = file.parent.name, file.stem
@@ -48,7 +48,7 @@ def read_folder(repository: Path) -> dict[str, dict[str, Model]]:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a version of the folder cannot be served."""
+    """The reason why a version of the folder cannot be served."""
 
     reason: str
     artefact_sha256: str | None  # when it could; None: it never was
@@ -56,7 +56,7 @@ class Fault:
 
 
 def read_faults(repository: Path, found: dict[str, dict[str, Model]]) -> dict[Place, Fault]:
-    """Versions of the folder that cannot be served. An artefact that is just coming, without facts, is none."""
+    """Returns versions of the folder that cannot be served. An artefact that is just coming, without facts, is none."""
     faults = dict[Place, Fault]()
     files = (file for suffix in (*KINDS.values(), FACTS) for file in sorted(repository.glob(f"[!.]*/[!.]*{suffix}")))
     for file in files:
@@ -90,7 +90,7 @@ def _version(file: Path, name: str, version: str) -> Model | None:
 
 
 def artefact_of(repository: Path, name: str, version: str) -> Path | None:
-    """The file of a version, of any kind, whether it is described or not."""
+    """Returns the file of a version, of any kind, whether it is described or not."""
     files = (repository / name / f"{version}{suffix}" for suffix in KINDS.values())
     return next((file for file in files if file.is_file()), None)
 
@@ -112,5 +112,5 @@ def ordered(versions: Iterable[tuple[str, Model]]) -> list[tuple[str, Model]]:
 
 
 def version_order(version: str) -> tuple[bool, int, str]:
-    """Numbers by value, other names after them."""
+    """Returns numbers by value, other names after them."""
     return not version.isdecimal(), int(version) if version.isdecimal() else 0, version

@@ -59,15 +59,17 @@ class Incoming:
             )
 
     def set_aside(self, name: str, version: str) -> None:
-        """The file of a version that cannot be served makes room for one that can."""
+        """Moves the file of a version that cannot be served aside, to make room for one that can."""
         path = artefact_of(self._repository, name, version)
         if path is not None:
             path.replace(path.with_name(path.name + DAMAGED))
             path.with_suffix(FAULT).unlink(missing_ok=True)
 
     def install(self, artefact: Path, name: str, version: str) -> Path:
-        """Raises:
-        FileExistsError: there is such a file.
+        """Moves a checked artefact into the folder.
+
+        Raises:
+            FileExistsError: there is such a file.
         """
         folder = self._repository / name
         folder.mkdir(exist_ok=True)

@@ -102,5 +102,5 @@ class IndexModel(Model):
 
 
 def named(parameters: LevelledParameters) -> str:
-    """A set and a plaintext modulus in words."""
+    """Returns a set and a plaintext modulus in words."""
     return f"parameter set '{parameters.set.name}' modulo {parameters.plaintext_modulus}"

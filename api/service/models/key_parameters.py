@@ -1,4 +1,4 @@
-"""What evaluation keys are of: a set of look-ups, or levelled keys of one shape."""
+"""Parameters of evaluation keys: a set of look-ups, or levelled keys of one shape."""
 
 from __future__ import annotations
 

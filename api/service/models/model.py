@@ -14,7 +14,7 @@ from cloakwork.api.service.models.key_parameters import KeyParameters
 
 @dataclass(frozen=True)
 class RequestHeader:
-    """What the first bytes of a request say that a model takes."""
+    """The header of a model's request."""
 
     key_id: bytes  # of the secret key
     samples: int
@@ -22,7 +22,7 @@ class RequestHeader:
 
 @dataclass(frozen=True, eq=False)
 class Model(ABC):
-    """Of any kind: a compiled program (`program_model.py`), an index of nearest neighbours (`index_model.py`), a model for batches
+    """A model of any kind: a compiled program (`program_model.py`), an index of nearest neighbours (`index_model.py`), a model for batches
     (`batch_model.py`)."""
 
     name: str
@@ -99,7 +99,7 @@ class Model(ABC):
 
     @abstractmethod
     def check_length(self, length: int, most: int) -> None:
-        """Some number of samples, at most `most`, must have this size.
+        """Checks that some number of samples, at most `most`, has this size.
 
         Raises:
             TooLargeError, MalformedError, WrongModelError.

@@ -40,10 +40,10 @@ class Models(Catalogue):
         repository: Path,
         records: ModelRecords,
         zoo: bool,
-        structured_keys: bool = False,
+        structured: bool = False,
         store: ObjectStore | None = None,
     ) -> None:
-        super().__init__(structured_keys, store is not None)
+        super().__init__(structured, store is not None)
         self.repository = repository
         self.incoming = Incoming(repository)
         self.records = records
@@ -138,7 +138,7 @@ class Models(Catalogue):
             self._rows, self._versions, self._faults, self._read = rows, found, faults, True
 
     async def look_again(self) -> None:
-        """A file is not what it was when it was described: whoever sees it first reads the folder for all."""
+        """Reads the folder again, for all, when a file is not what it was when it was described."""
         await asyncio.shield(self._scan_once())
 
     def _scan_once(self) -> asyncio.Task[None]:
@@ -187,7 +187,7 @@ class Models(Catalogue):
             await self.read()
 
     async def _needed(self, rows: dict[Place, ModelRecord]) -> set[Place]:
-        """Versions that jobs wait for, asked where one of those that have ended is not here."""
+        """Returns versions that jobs wait for, asked where one of those that have ended is not here."""
         if not any(row.state in ENDED and row.bytes and held(self._versions, at) is None for at, row in rows.items()):
             return set()
         return await self.records.needed()
@@ -198,7 +198,7 @@ class Models(Catalogue):
                 mark_retired(self.repository, *place)
 
     async def remove_ended(self, keep_seconds: float = _KEEP_SECONDS) -> None:
-        """The bytes of versions that are removed and that no job needs."""
+        """Deletes the bytes of versions that are removed and that no job needs."""
         old = retention.now() - keep_seconds
         removed = [row for row in self._rows.values() if row.state == REMOVED and row.changed_at <= old]
         removed = [row for row in removed if row.bytes or held(self._versions, row.place) is not None]
@@ -217,7 +217,7 @@ class Models(Catalogue):
     # --- what this service's users change ---
 
     async def load(self, name: str) -> None:
-        """Every version that is not retired; what was added to the folder since is found."""
+        """Loads every version that is not retired; what was added to the folder since is found."""
         await self.scan()
         if not self._versions.get(name):
             for (of, version), fault in self.faults():
@@ -238,7 +238,8 @@ class Models(Catalogue):
         await self.read()
 
     async def retire(self, name: str, version: str, remove: bool = False) -> None:
-        """For good: its number is not given again. `remove`: its bytes go as soon as no job needs them, also of one that is retired."""
+        """Retires a version for good: its number is not given again. `remove`: its bytes go as soon as no job needs them, also of one that is
+        retired."""
         self.versions(name)
         row, model, fault = (
             self._rows.get((name, version)),
@@ -274,7 +275,7 @@ class TenantModels:
         return self._models.find(name, version)
 
     def levelled_keys(self, digest: str) -> KeyParameters | None:
-        """Those of this digest that an index or a model for batches needs; what no model of the tenant's needs is not known."""
+        """Returns those of this digest that an index or a model for batches needs; what no model of the tenant's needs is not known."""
         self._models.require_read()
         for model, _ in self._models.every():
             if (
@@ -302,7 +303,7 @@ class TenantModels:
         await self._models.retire(name, version, remove)
 
     def require(self, name: str) -> None:
-        """UnknownModelError: the tenant does not see models of this name, whether there is one or not."""
+        """Raises UnknownModelError: the tenant does not see models of this name, whether there is one or not."""
         if not self._tenant.sees(name):
             raise no_model(name)
 
@@ -317,7 +318,7 @@ def _faulty_record(name: str, version: str, fault: Fault) -> ModelRecord:
 
 
 def _published(found: dict[str, dict[str, Model]], rows: dict[Place, ModelRecord]) -> dict[str, dict[str, Model]]:
-    """Versions with the bytes that their rows name."""
+    """Returns versions with the bytes that their rows name."""
     served: dict[str, dict[str, Model]] = {}
     for name, versions in found.items():
         for version, model in versions.items():

@@ -30,7 +30,7 @@ class ProgramModel(Model):
 
     @property
     def foreseen_seconds(self) -> float:
-        """As the report forecasts it for one thread of a CPU; a GPU corrects it with its first run."""
+        """Seconds that the report forecasts for one thread of a CPU; a GPU corrects it with its first run."""
         known = cpu_estimate(self.facts["report"].get("estimated_seconds", {}))
         return known[0] if known else _FIRST_GUESS * self.bootstraps
 

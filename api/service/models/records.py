@@ -55,7 +55,7 @@ class ModelRecords:
         return {(row.name, row.version): ModelRecord(**row._mapping) for row in rows}
 
     async def claim(self, record: ModelRecord) -> ModelRecord:
-        """The row of a version whose bytes are in the object storage: this very one, or that of the service that was first."""
+        """Claims the row of a version whose bytes are in the object storage: this very one, or that of the service that was first."""
         try:
             async with self._database.write() as connection:
                 await connection.execute(insert(table).values(**record.__dict__))
@@ -69,7 +69,7 @@ class ModelRecords:
             return ModelRecord(**row._mapping)
 
     async def put(self, record: ModelRecord) -> bool:
-        """The row of a version whose file is in this service's folder alone; False where one that has ended is there."""
+        """Writes the row of a version whose file is in this service's folder alone; False where one that has ended is there."""
         values = dict(record.__dict__)
         try:
             async with self._database.write() as connection:
@@ -83,7 +83,7 @@ class ModelRecords:
             return False
 
     async def change(self, name: str, state: str, known: Iterable[ModelRecord]) -> None:
-        """Every version of a model that has not ended; of those that are known there may be no row yet."""
+        """Changes every version of a model that has not ended; of those that are known there may be no row yet."""
         values = {"state": state, "changed_at": now()}
         where = (table.c.name == name) & table.c.state.not_in(ENDED)
         async with self._database.write() as connection:
@@ -95,7 +95,7 @@ class ModelRecords:
                     await connection.execute(insert(table).values(**replace(record, state=state).__dict__))
 
     async def end(self, record: ModelRecord, state: str) -> None:
-        """For good."""
+        """Ends a version for good."""
         values = {"state": state, "changed_at": now()}
         async with self._database.write() as connection:
             done = await connection.execute(update(table).where(_at(record.place)).values(**values))
@@ -103,12 +103,12 @@ class ModelRecords:
                 await connection.execute(insert(table).values(**replace(record, state=state).__dict__))
 
     async def emptied(self, record: ModelRecord) -> None:
-        """Nothing is left of its bytes in the storage that services share."""
+        """Records that nothing is left of its bytes in the storage that services share."""
         async with self._database.write() as connection:
             await connection.execute(update(table).where(_at(record.place)).values(bytes=0))
 
     async def needed(self) -> set[Place]:
-        """By jobs that have not ended."""
+        """Returns versions that are needed by jobs that have not ended."""
         query = select(jobs.c.model, jobs.c.version).where(jobs.c.state.in_(("queued", "running"))).distinct()
         async with self._database.read() as connection:
             return {(row.model, row.version) for row in (await connection.execute(query)).all()}

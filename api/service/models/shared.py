@@ -53,7 +53,8 @@ class SharedModels:
     # --- to the object storage ---
 
     async def publish(self, model: Model, state: str = LOADED) -> tuple[ModelRecord, bool]:
-        """The row of its version afterwards, with other bytes where another service was first; whether this one made it.
+        """Publishes a version and returns the row of its version afterwards, with other bytes where another service was first; whether this one
+        made it.
 
         Raises:
             MalformedError: the file has changed since it was described.
@@ -90,7 +91,7 @@ class SharedModels:
     # --- which files of the zoo have been compiled by any service ---
 
     async def take_marks(self) -> None:
-        """So that a service with an empty folder compiles the zoo of a new release, and no other.
+        """Marks versions, so that a service with an empty folder compiles the zoo of a new release, and no other.
 
         Raises: what the storage does.
         """
@@ -117,7 +118,7 @@ class SharedModels:
     def missing(
         self, records: dict[Place, ModelRecord], found: dict[str, dict[str, Model]], needed: set[Place]
     ) -> list[ModelRecord]:
-        """Versions whose bytes are not in this service's folder; of those that are retired, what jobs wait for."""
+        """Returns versions whose bytes are not in this service's folder; of those that are retired, what jobs wait for."""
         return [
             record
             for place, record in records.items()
@@ -128,7 +129,7 @@ class SharedModels:
         ]
 
     def begin(self, records: list[ModelRecord], then: Callable[[], Awaitable[None]]) -> list[asyncio.Task[None]]:
-        """A copy of each, as a task that does not fail, and `then` after it; of one that failed again after a while."""
+        """Starts a copy of each, as a task that does not fail, and `then` after it; of one that failed again after a while."""
         for record in records:
             if record.place not in self._fetching and self._failed.get(record.place, 0.0) <= time.monotonic():
                 self._fetching[record.place] = asyncio.create_task(self._copy(record, then))
@@ -184,7 +185,7 @@ class SharedModels:
         await self._incoming.describe(artefact)
 
     def _kept(self, record: ModelRecord) -> Path | None:
-        """The file at the version's place in the folder, where it has the right bytes; any other is set aside."""
+        """Returns the file at the version's place in the folder, where it has the right bytes; any other is set aside."""
         path = artefact_of(self._repository, *record.place)
         if path is None:
             return None
@@ -203,12 +204,12 @@ class SharedModels:
     # --- the end of a version ---
 
     async def remove(self, record: ModelRecord) -> None:
-        """Its objects; several services may do it."""
+        """Deletes its objects; several services may do it."""
         if record.artefact_sha256 is not None and record.bytes:
             await self._delete_objects(record)
 
     def folder(self) -> Folder:
-        """Objects of versions that were never published, or were published by another service at the same moment, are unknown."""
+        """Returns objects of versions that were never published, or were published by another service at the same moment, are unknown."""
         return Folder(FOLDER, partial(self._store.names, FOLDER), self._known, self._store.delete)
 
     async def _known(self, names: list[str]) -> set[str]:
@@ -225,13 +226,13 @@ class SharedModels:
 
 
 def held(found: dict[str, dict[str, Model]], place: Place) -> str | None:
-    """SHA-256 of the artefact that the folder has there."""
+    """Returns SHA-256 of the artefact that the folder has there."""
     model = found.get(place[0], {}).get(place[1])
     return None if model is None else model.artefact_sha256
 
 
 def remove_files(repository: Path, place: Place, sha256: str | None) -> None:
-    """The artefact of a version that has ended; its number stays taken."""
+    """Deletes the artefact of a version that has ended; its number stays taken."""
     path = artefact_of(repository, *place)
     if path is not None and (sha256 is None or sha256_of(path) == sha256):
         path.unlink()

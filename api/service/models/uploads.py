@@ -37,7 +37,7 @@ _START_BYTES: Final = 16  # that tell what a file is
 
 @dataclass(frozen=True)
 class Announced:
-    """What a request says of its body."""
+    """The size and digest of a body, as a request announces them."""
 
     bytes: int
     sha256: str | None
@@ -53,17 +53,17 @@ class Held:
 
 
 class ModelUploads:
-    def __init__(self, models: Models, disk: Disk, max_bytes: int, structured_keys: bool) -> None:
+    def __init__(self, models: Models, disk: Disk, max_bytes: int, structured: bool) -> None:
         self._models = models
         self._disk = disk
         self._max_bytes = max_bytes
-        self._structured_keys = structured_keys
+        self._structured = structured
         self._writing: set[Place] = set()
 
     async def receive(
         self, tenant: Tenant, place: Place, announced: Announced, chunks: AsyncIterator[bytes]
     ) -> tuple[ModelRecord, bool]:
-        """The row of the version, and whether it is new.
+        """Receives a version, and returns its row and whether it is new.
 
         Raises:
             UnknownModelError: the tenant does not see models of this name.
@@ -110,7 +110,7 @@ class ModelUploads:
         return Held(artefact.stat().st_size, await asyncio.to_thread(sha256_of, artefact))
 
     def _row(self, place: Place, held: Held) -> ModelRecord:
-        """Of a version that was there: without a row where nobody has changed its state yet."""
+        """Returns the row of a version that was there: without a row where nobody has changed its state yet."""
         row = self._models.row(place)
         if row is not None and row.artefact_sha256 == held.sha256:
             return row
@@ -124,7 +124,7 @@ class ModelUploads:
                 artefact = await self._write(place, artefact, announced, chunks)
                 await incoming.describe(artefact)
                 model = await asyncio.to_thread(read_version, artefact, *place)
-                if model.structured_secret and not self._structured_keys:
+                if model.structured_secret and not self._structured:
                     raise StructuredKeysError.of(f"model '{place[0]}'", model.parameter_set)
                 record, new = await self._publish(model, LOADED if announced.load else UNLOADED)
                 await self._models.read()
@@ -133,7 +133,7 @@ class ModelUploads:
                 incoming.drop(artefact)
 
     async def _write(self, place: Place, artefact: Path, announced: Announced, chunks: AsyncIterator[bytes]) -> Path:
-        """The file, named for its kind."""
+        """Returns the file, named for its kind."""
         digest, start, written = hashlib.sha256(), b"", 0
         descriptor = os.open(artefact, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, SECRET_MODE)
         suffix = ""
@@ -164,7 +164,7 @@ class ModelUploads:
             raise
 
     async def _publish(self, model: Model, state: str) -> tuple[ModelRecord, bool]:
-        """The row decides where services share a database, the name of the file where they do not."""
+        """Returns the row decides where services share a database, the name of the file where they do not."""
         place, incoming, shared = (model.name, model.version), self._models.incoming, self._models.shared
         record, new = record_of(model, state), True
         fault = self._models.fault(place)
@@ -203,7 +203,7 @@ async def _require_same(place: Place, held: Held, announced: Announced, chunks: 
 
 
 def _kind(start: bytes) -> str:
-    """The ending of files that begin so, empty where too little is here to say.
+    """Returns the ending of files that begin so, empty where too little is here to say.
 
     Raises:
         SecretKeyError, MalformedError.

@@ -1,1 +1,1 @@
-"""How a request gets to the engine and back: checks, order among tenants, the engine process, estimates."""
+"""Scoring, from a request to the engine and back: checks, order among tenants, the engine process, estimates."""

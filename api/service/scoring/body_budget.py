@@ -21,8 +21,10 @@ class BodyBudget:
 
     @contextmanager
     def hold(self, tenant: str, count: int) -> Iterator[None]:
-        """Raises:
-        BusyError: there is no room, for this tenant or for anybody.
+        """Holds memory for a body.
+
+        Raises:
+            BusyError: there is no room, for this tenant or for anybody.
         """
         every, mine = self._held.total(), self._held[tenant]
         if (every and every + count > self._limit) or (mine and mine + count > self._tenant_limit):

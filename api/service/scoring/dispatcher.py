@@ -37,7 +37,7 @@ class Dispatcher:
     # --- from the services ---
 
     def require_room(self, tenant: str, most: int) -> None:
-        """BusyError when the queue is full, for all or for this tenant, which may have `most` waiting."""
+        """Raises BusyError when the queue is full, for all or for this tenant, which may have `most` waiting."""
         waiting, mine = len(self._queue), self._queue.waiting_of(tenant)
         if waiting < self._settings.max_queue and mine < most:
             return
@@ -58,12 +58,12 @@ class Dispatcher:
         return False
 
     def abandon(self, identity: str, never_begun: Callable[[], None]) -> None:
-        """The client is gone; `never_begun` is called where no engine had it."""
+        """Abandons a request whose client is gone; `never_begun` is called where no engine had it."""
         if self.cancel(identity):
             never_begun()
 
     def backlog_seconds(self) -> float:
-        """Until the engines are free, about."""
+        """Estimates the seconds until the engines are free, about."""
         left = sum(place.seconds for place in self.engines.each_place) + sum(work.seconds for work in self._queue)
         return left / self.workers
 
@@ -86,7 +86,7 @@ class Dispatcher:
         return identity in self._in_flight or any(work.id == identity for work in self._queue)
 
     def jobs(self) -> list[str]:
-        """Those that wait or run, which are rows in the database."""
+        """Returns those that wait or run, which are rows in the database."""
         return [work.id for work in self._accepted() if work.claim is not None]
 
     def _accepted(self) -> list[Work]:
@@ -119,7 +119,7 @@ class Dispatcher:
 
     @property
     def requests_waiting(self) -> int:
-        """Without jobs."""
+        """Requests that wait, without jobs."""
         return sum(work.claim is None for work in self._queue)
 
     @property
@@ -152,7 +152,7 @@ class Dispatcher:
                 task.add_done_callback(self._claims.discard)
 
     def _next(self) -> tuple[Work, Engine] | None:
-        """The work whose turn it is, and where it goes.
+        """Returns the work whose turn it is, and where it goes.
 
         Places ahead of the workers are for tenants that have no run, and not before one whose turn it is: who sends much that is joined would
         have them all the time. Long runs leave one worker to short ones, where there are two; one by itself takes a short run beside a long one.

@@ -66,11 +66,11 @@ class EngineLink:
 
     @property
     def starting_seconds(self) -> float:
-        """That the process which has not answered yet has had."""
+        """Seconds that the process which has not answered yet has had."""
         return 0.0 if self.up or self._transport is None else time.monotonic() - self._began
 
     def kill(self) -> None:
-        """One that hangs. Its connection is given up, so that nothing waits for a process that no signal ends."""
+        """Kills an engine that hangs. Its connection is given up, so that nothing waits for a process that no signal ends."""
         self._killed = True
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -122,7 +122,7 @@ class EngineLink:
             )
 
     def _ending(self, kills: int) -> dict[str, object]:
-        """How the process ended, with what to do about it. `kills`: of the kernel in this cgroup, when it began."""
+        """Returns how the process ended, with what to do about it. `kills`: of the kernel in this cgroup, when it began."""
         status = None if self._process is None else self._process.returncode
         if status is None or status >= 0:
             return {"status": status}

@@ -18,7 +18,7 @@ from cloakwork.api.engine.messages import Message
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.scoring.engine_link import RESTART_SECONDS, EngineLink
-from cloakwork.api.service.scoring.waiting import Place
+from cloakwork.api.service.scoring.waiting import WorkerPlace
 from cloakwork.api.service.scoring.watch import Patience, Watch
 from cloakwork.api.service.scoring.work import Work, run_message
 from cloakwork.fhe_core.engine import has_cuda
@@ -54,8 +54,8 @@ class Run:
         return self.estimated
 
     @property
-    def place(self) -> Place:
-        return Place.of_run(self.seconds, 0.0 if self.began is None else time.monotonic() - self.began, self.long)
+    def place(self) -> WorkerPlace:
+        return WorkerPlace.of_run(self.seconds, 0.0 if self.began is None else time.monotonic() - self.began, self.long)
 
     @property
     def tenant(self) -> str:
@@ -71,7 +71,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Events:
-    """What is called when an engine is ready, says something of a work, has died."""
+    """Callbacks for an engine that is ready, reports on a run, or has died."""
 
     up: Callable[[], None]
     heard: Callable[[Engine, Message, bytes], None]
@@ -136,7 +136,7 @@ class Engine:
         self._events.lost(self)
 
     def may_have(self, work: Work) -> bool:
-        """Not beside another of a run with which an engine died: one of them may have been the reason."""
+        """Whether an engine may have this run: not beside another of a run with which an engine died: one of them may have been the reason."""
         if work.lost_with is None:
             return True
         return all(other.lost_with is not work.lost_with for run in self.runs for other in run.works.values())
@@ -175,7 +175,7 @@ class Engines:
                 self._watches.append(asyncio.create_task(watch.keep(), name="watch"))
 
     def make(self, devices: tuple[str, ...]) -> None:
-        """One for each; what is the process's own, memory and CPU threads, is shared among them."""
+        """Makes one for each; what is the process's own, memory and CPU threads, is shared among them."""
         processors, given = max(1, devices.count("cpu")), self._options
         cpu_key_bytes = given.device_key_bytes if given.cpu_key_bytes is None else given.cpu_key_bytes // processors
         for number, device in enumerate(devices):
@@ -225,7 +225,7 @@ class Engines:
         return sum(engine.places for engine in self.ready)
 
     @property
-    def each_place(self) -> list[Place]:
+    def each_place(self) -> list[WorkerPlace]:
         """Returns the places of every worker that has a run, then of runs ahead of them."""
         runs = [
             (number >= engine.workers, run)
@@ -266,7 +266,7 @@ class Engines:
 
     @property
     def resident_keys(self) -> frozenset[str]:
-        """As they said when they were last asked."""
+        """Keys that engines had when they were last asked."""
         return frozenset(key for engine in self.all for key in engine.link.facts.get("keys", ()))
 
     async def ping(self, timeout: float) -> dict[str, Message]:
@@ -320,14 +320,14 @@ class Engines:
 
 
 def _slowness(engines: list[Engine], work: Work) -> dict[Engine, int]:
-    """How many times twice as slow as the fastest, as far as was measured: what is nearly as fast counts as equal."""
+    """Returns how many times twice as slow as the fastest, as far as was measured: what is nearly as fast counts as equal."""
     seconds = {engine: work.seconds_on(engine.device) for engine in engines}
     fastest = min((each for each in seconds.values() if each), default=0.0)
     return {engine: round(math.log2(each / fastest)) if each else 0 for engine, each in seconds.items()}
 
 
 async def _usable_devices() -> tuple[str, ...]:
-    """Every usable GPU, or the CPU. Looked for in a process that ends: looking takes memory on a GPU, and a driver may crash."""
+    """Returns every usable GPU, or the CPU. Looked for in a process that ends: looking takes memory on a GPU, and a driver may crash."""
     if not has_cuda():
         return ("cpu",)
     failures = 0

@@ -1,4 +1,4 @@
-"""How long a run will take, from those that were seen."""
+"""Estimates of a run's duration, from earlier runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Estimates:
         return None if each is None else each * model.work
 
     def on(self, model: Model, device: str) -> float | None:
-        """`measured` on one of this machine's devices."""
+        """Returns `measured` on one of this machine's devices."""
         each = self._on_devices.get((model.parameter_set, device))
         return None if each is None else each * model.work
 

@@ -1,4 +1,4 @@
-"""What waits for the engine, shared among tenants by the seconds that their runs take."""
+"""The queue of the engine, shared among tenants by the seconds that their runs take."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ class FairQueue(Generic[W]):
         self._levels: dict[int, _Level[W]] = defaultdict(_Level)
 
     def push(self, work: W, *, first: bool = False) -> None:
-        """`first`: before what the tenant has waiting at this level and priority."""
+        """Adds a request. `first`: before what the tenant has waiting at this level and priority."""
         self._levels[work.level].push(work, first)
 
     def pop(self, allowed: Callable[[W], bool] = lambda _: True) -> W | None:
-        """The next one that is allowed, charged to its tenant; who waits behind one that is not stays behind it."""
+        """Returns the next one that is allowed, charged to its tenant; who waits behind one that is not stays behind it."""
         for level in sorted(self._levels, reverse=True):
             work = self._levels[level].pop(allowed)
             if work is not None:
@@ -98,7 +98,7 @@ class FairQueue(Generic[W]):
         return list(self._levels[work.level].lines.get(work.tenant, {}).get(work.priority, ()))
 
     def take(self, work: W) -> None:
-        """Out of its turn, together with one before it; charged to its tenant all the same."""
+        """Takes a request out of its turn, together with one before it; charged to its tenant all the same."""
         self._levels[work.level].charge(work.tenant, work.seconds)
         self._levels[work.level].take(work)
 

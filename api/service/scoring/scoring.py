@@ -36,7 +36,7 @@ from cloakwork.fhe_core.errors import FheError
 
 
 @dataclass(frozen=True)
-class Request:
+class ScoringRequest:
     """One that can be run: its sizes, parameter set and key fit the model."""
 
     tenant: Tenant
@@ -98,15 +98,17 @@ class Scoring:
         return min(self._settings.max_samples, int(model.facts["largest_batch"]))
 
     def check_length(self, model: Model, length: int) -> None:
-        """Some number of samples must have this size."""
+        """Checks that some number of samples has this size."""
         model.check_length(length, self.largest_batch(model))
 
     def check_header(self, model: Model, start: bytes, length: int) -> RequestHeader:
         """Checks that the object claims to be what the model takes."""
         return model.check_header(start, length, self.largest_batch(model))
 
-    async def admit(self, tenant: Tenant, model: Model, header: RequestHeader, wanted_key: str | None) -> Request:
-        """The key, the quota, and room in the queue."""
+    async def admit(
+        self, tenant: Tenant, model: Model, header: RequestHeader, wanted_key: str | None
+    ) -> ScoringRequest:
+        """Checks the key, the quota, and room in the queue."""
         secret_id = header.key_id.hex()
         key = await self._keys.choose(tenant.name, model.parameter_digest, wanted_key, secret_id)
         if key.secret_id != secret_id:
@@ -114,18 +116,18 @@ class Scoring:
                 f"the ciphertexts belong to key {secret_id[:8]}.., the evaluation keys '{key.id}' to key {(key.secret_id or '')[:8]}..; "
                 "they come from different secret keys"
             )
-        request = Request(tenant, model, key, header.samples)
+        request = ScoringRequest(tenant, model, key, header.samples)
         self._dispatcher.require_room(tenant.name, self._usage.max_queue(tenant))
         await self._usage.require(tenant, request.charged)
         return request
 
-    def is_short(self, request: Request) -> bool:
+    def is_short(self, request: ScoringRequest) -> bool:
         estimate = self.estimates.seconds(request.model, request.samples)
         wait = self._dispatcher.wait_seconds(request.tenant.name, estimate)
         return estimate + wait <= self._settings.synchronous_seconds
 
-    def require_soon(self, request: Request) -> None:
-        """For whoever can only wait for the answer.
+    def require_soon(self, request: ScoringRequest) -> None:
+        """Requires room for whoever can only wait for the answer.
 
         Raises:
             TooLongError, BusyError, UnavailableError.
@@ -146,7 +148,7 @@ class Scoring:
 
     # --- running ---
 
-    async def run_now(self, request: Request, body: bytes) -> Answer:
+    async def run_now(self, request: ScoringRequest, body: bytes) -> Answer:
         """Waits for the engine. Nothing is stored; a caller that goes away takes its request with it."""
         future: asyncio.Future[tuple[Message, bytes]] = asyncio.get_running_loop().create_future()
 
@@ -174,7 +176,7 @@ class Scoring:
         return Answer(result, message["seconds"], queue_seconds)
 
     async def work(
-        self, request: Request, identity: str, priority: int, listen: Callable[[Message, bytes], None]
+        self, request: ScoringRequest, identity: str, priority: int, listen: Callable[[Message, bytes], None]
     ) -> Work:
         seconds = self.estimates.seconds(request.model, request.samples)
         message: Message = {
@@ -214,15 +216,15 @@ class Scoring:
         raise KeyRequiredError(f"the file of key '{key.id}' is lost; upload the key again: POST /v2/keys")
 
     async def look_after(self, key: KeyRecord, message: Message) -> None:
-        """A run failed; when that is because of what the storage has made of its key, the key has to come again, and when it is because of the
-        model's file, the model is out of service."""
+        """Handles a failed run; when that is because of what the storage has made of its key, the key has to come again, and when it is because of
+        the model's file, the model is out of service."""
         if message.get("key_damaged"):
             await self._uploads.lost(key)
         if message.get("model_damaged") and self.look_at_models is not None:
             await self.look_at_models()
 
-    def account(self, request: Request, message: Message, queue_seconds: float) -> None:
-        """One run that succeeded; its bootstraps were counted when it was accepted."""
+    def account(self, request: ScoringRequest, message: Message, queue_seconds: float) -> None:
+        """Accounts for one run that succeeded; its bootstraps were counted when it was accepted."""
         name = request.model.parameter_set
         self.learn(request, message)
         self._usage.count(request.tenant.name, requests=1, samples=request.samples)
@@ -232,7 +234,7 @@ class Scoring:
         if _together(message) > 1:
             self._metrics.joined.inc()
 
-    def learn(self, request: Request, message: Message) -> None:
+    def learn(self, request: ScoringRequest, message: Message) -> None:
         """Learns how long it took, from the message of an engine here, or of another process's."""
         device = None if "worker" in message else message["device"]
         self.estimates.learn(request.model, request.samples, message["seconds"], _together(message), device)

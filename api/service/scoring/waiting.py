@@ -1,4 +1,4 @@
-"""How long a request waits for a worker, about: from what is left of the runs there, and from what goes before it."""
+"""Estimates of a request's waiting time: from the rest of current runs, and from the work before it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ _OVERDUE: Final = (
 )
 
 
-class Place(NamedTuple):
+class WorkerPlace(NamedTuple):
     """A worker: when it is free, and whether what it computes is long."""
 
     seconds: float = 0.0
     long: bool = False
 
     @classmethod
-    def of_run(cls, seconds: float, had: float, long: bool) -> Place:
-        """One that was estimated, and has been computed for some of it."""
+    def of_run(cls, seconds: float, had: float, long: bool) -> WorkerPlace:
+        """Returns one that was estimated, and has been computed for some of it."""
         return cls(max(seconds - had, _OVERDUE * had), long)
 
 
 @dataclass
 class Seconds:
-    """Of work, by whether its runs are long."""
+    """Seconds of work, in long runs and in short ones."""
 
     short: float = 0.0
     long: float = 0.0
@@ -54,8 +54,8 @@ def ahead_of(mine: float, seconds: float, others: Iterable[Seconds], first: Seco
     )
 
 
-def wait_seconds(workers: int, places: Sequence[Place], ahead: Seconds, long: bool) -> float:
-    """Until a run can begin.
+def wait_seconds(workers: int, places: Sequence[WorkerPlace], ahead: Seconds, long: bool) -> float:
+    """Estimates the seconds until a run can begin.
 
     Args:
         workers: that there are.
@@ -79,17 +79,17 @@ def wait_seconds(workers: int, places: Sequence[Place], ahead: Seconds, long: bo
     return _level([first, *(max(each, filled) for each in others)], ahead.short)
 
 
-def _workers(count: int, places: Sequence[Place]) -> list[Place]:
-    """By when they are free. Runs beyond them begin where one is free first."""
-    ordered = sorted([*places[:count], *[Place()] * (count - len(places))])
+def _workers(count: int, places: Sequence[WorkerPlace]) -> list[WorkerPlace]:
+    """Returns the workers by when they are free. Runs beyond them begin where one is free first."""
+    ordered = sorted([*places[:count], *[WorkerPlace()] * (count - len(places))])
     for place in places[count:]:
         first = ordered.pop(0)
-        ordered = sorted([*ordered, Place(first.seconds + place.seconds, place.long)])
+        ordered = sorted([*ordered, WorkerPlace(first.seconds + place.seconds, place.long)])
     return ordered
 
 
 def _level(free: Sequence[float], seconds: float) -> float:
-    """When a worker is free after so many seconds of work, which goes to those that are free first."""
+    """Returns when a worker is free after these seconds of work, which goes to those that are free first."""
     ordered = sorted(free)
     level = ordered[0]
     for count, each in enumerate(ordered, 1):

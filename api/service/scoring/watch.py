@@ -23,7 +23,7 @@ _log = logging.getLogger("cloakwork.engine")
 
 @dataclass(frozen=True)
 class Patience:
-    """How long an engine may be silent, and a run still. Without a number of pings it is not watched."""
+    """Limits of an engine's silence and of a run's standstill. Without a number of pings it is not watched."""
 
     ping_seconds: float = 1.0
     missed_pings: int = 0
@@ -31,7 +31,7 @@ class Patience:
 
     @classmethod
     def of(cls, settings: Settings) -> Patience:
-        """In a fleet an engine has no longer than a process, whose work others take then."""
+        """Returns the patience of the settings: in a fleet an engine has no longer than a process, whose work others take then."""
         seconds, missed = settings.engine_ping_seconds, settings.engine_missed_pings
         if settings.shared:
             seconds = min(seconds, settings.takeover_seconds / (missed + 1))
@@ -51,7 +51,7 @@ class Run(Protocol):
 
 
 class Engine(Protocol):
-    """What is watched (`engines.Engine`)."""
+    """The protocol of a watched engine (`engines.Engine`)."""
 
     name: str
     silent: bool
@@ -66,7 +66,7 @@ class Engine(Protocol):
 
 
 class Watch:
-    """Of one engine. Pings that are missed are counted, and not seconds: where this process itself was stopped, at most one is."""
+    """The watch over one engine. It counts missed pings and not seconds: if this process itself was stopped, at most one is."""
 
     def __init__(self, engine: Engine, patience: Patience, changed: Callable[[], None]) -> None:
         """`changed`: an engine that was silent answers again."""
@@ -83,7 +83,7 @@ class Watch:
             await asyncio.sleep(max(0.0, self._patience.ping_seconds - (time.monotonic() - began)))
 
     async def look(self) -> None:
-        """One ping, or a look at an engine that starts."""
+        """Sends one ping, or a look at an engine that starts."""
         link, seconds = self._engine.link, self._patience.ping_seconds
         if not link.up:
             self._missed, self._engine.silent = 0, False

@@ -1,4 +1,4 @@
-"""What waits for an engine, one request or job each, and what is sent to it as one run."""
+"""Work that waits for an engine, one request or job each, and the batch that is sent to it as one run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_SECONDS: Final = 1.0  # of them together, estimated: nobody waits longer fo
 
 @dataclass(frozen=True)
 class Subject:
-    """What a run computes, for those who look."""
+    """The model and key of a run, for status pages."""
 
     model: str
     version: str

@@ -1,1 +1,1 @@
-"""Where bytes lie: objects in files or in object storage, room on the disk, the data folder and who may read it."""
+"""Storage: objects in files or in object storage, free disk space, the data folder and its permissions."""

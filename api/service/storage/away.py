@@ -1,4 +1,4 @@
-"""Whether an error says that the storage or the database is away, and not that something is wrong here."""
+"""Detection of errors which say that the storage or the database is unavailable."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from cloakwork.api.service.storage.disk import is_full
 
 
 def is_away(error: BaseException) -> bool:
-    """A file that is missing, and a disk that is full, have their own answers."""
+    """Whether the storage is away. A file that is missing, and a disk that is full, have their own answers."""
     outage = isinstance(error, (OSError, SQLAlchemyError)) and not isinstance(error, FileNotFoundError)
     return outage and not is_full(error)

@@ -10,7 +10,7 @@ _WRITE_BYTES: Final = 1 << 20
 
 
 async def blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes: the first chunk at once, so that its header is looked at; then in blocks worth a write. What came before the
+    """Yields the same bytes: the first chunk at once, so that its header is looked at; then in blocks worth a write. What came before the
     connection broke counts."""
     pending = bytearray()
     first = True
@@ -31,7 +31,7 @@ async def blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def write_all(stream: BinaryIO | FileIO, block: bytes) -> None:
-    """An unbuffered file may take less than it is given, above all the last bytes that fit on the disk."""
+    """Writes all bytes: an unbuffered file may take less than it is given, above all the last bytes that fit on the disk."""
     view = memoryview(block)
     while view:
         view = view[stream.write(view) :]

@@ -21,7 +21,8 @@ class Damage:
         self._count = count
 
     async def intact(self, name: str, is_intact: Callable[[Path], bool]) -> Path | None:
-        """The object as a file; a local copy that is damaged is fetched again. None: the object itself is lost or damaged, which is reported."""
+        """Returns the object as a file; a local copy that is damaged is fetched again. None: the object itself is lost or damaged, which is
+        reported."""
         for _ in range(2):
             try:
                 path = await self._storage.local(name)

@@ -45,7 +45,7 @@ class Disk:
             )  # a service that starts on a full disk has a database to open
 
     def free_bytes(self) -> int:
-        """Without the file `reserve`, where that is there."""
+        """Returns free bytes without the file `reserve`, where that is there."""
         found = []
         for folder in self._folders:
             with contextlib.suppress(FileNotFoundError):
@@ -63,12 +63,14 @@ class Disk:
         return min(found, default=(0, 0))[1]
 
     def room_bytes(self) -> int:
-        """For what is new: beyond the reserve and what is promised; below zero where that has begun to be used."""
+        """Returns room for what is new: beyond the reserve and what is promised; below zero where that has begun to be used."""
         return self.free_bytes() - sum(self._promised.values()) - (self._reserve_bytes - self._held_bytes())
 
     def require_room(self, count: int) -> None:
-        """Raises:
-        StorageFullError: with so many bytes more, and those that are promised, less than the reserve would be free.
+        """Requires room on the disk.
+
+        Raises:
+            StorageFullError: with so many bytes more, and those that are promised, less than the reserve would be free.
         """
         if count > self.room_bytes():
             error = StorageFullError(
@@ -80,7 +82,7 @@ class Disk:
     # --- bytes that will be written ---
 
     def promise(self, name: str, count: int) -> None:
-        """So many bytes will be written; until `release` they count as taken."""
+        """Reserves bytes that will be written; until `release` they count as taken."""
         self._promised[name] = count
 
     def release(self, name: str) -> None:
@@ -88,7 +90,7 @@ class Disk:
 
     @contextmanager
     def writing(self, name: str, count: int) -> Iterator[None]:
-        """`require_room`, and the promise while they are written."""
+        """Checks `require_room`, and holds the promise while they are written."""
         self.require_room(count)
         self.promise(name, count)
         try:
@@ -97,7 +99,7 @@ class Disk:
             self.release(name)
 
     def written(self, name: str, count: int) -> None:
-        """Part of a promise is kept: the file system counts it now."""
+        """Counts a part of a promise as kept: the file system counts it now."""
         if name in self._promised:
             self._promised[name] = max(0, self._promised[name] - count)
 
@@ -105,7 +107,8 @@ class Disk:
 
     @contextmanager
     def relieved(self) -> Iterator[None]:
-        """Around what makes room, or ends what was begun: the database gets the file `reserve` for it when there is nothing else left.
+        """Frees the file `reserve` around what makes room, or ends what was begun: the database gets the file `reserve` for it when there is
+        nothing else left.
 
         Other programs that fill the disk have the moment until then, and no more, to take that as well.
         """
@@ -141,7 +144,7 @@ class Disk:
     # --- the log ---
 
     def report(self, error: BaseException) -> None:
-        """At most once a minute: a full disk is one event, not one for each request."""
+        """Logs a full disk at most once a minute: a full disk is one event, not one for each request."""
         if time.monotonic() - self._reported >= _REPORT_SECONDS:
             self._reported = time.monotonic()
             _log.error("no room on the disk", extra={"free_bytes": self.free_bytes(), "error": type(error).__name__})

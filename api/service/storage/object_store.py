@@ -59,7 +59,7 @@ class ObjectStore:
             raise OSError("the object storage does not answer") from error
 
     async def put(self, name: str, content: Path | bytes) -> None:
-        """One that is larger than a piece goes in parts; it is visible when its upload has ended."""
+        """Uploads an object. one that is larger than a piece goes in parts; it is visible when its upload has ended."""
         async with self._answering() as patience:
             size = len(content) if isinstance(content, bytes) else content.stat().st_size
             if size <= _PIECE_BYTES:
@@ -88,7 +88,7 @@ class ObjectStore:
             return bytes(await response.bytes_async())
 
     async def fetch(self, name: str, path: Path) -> str:
-        """The object as a file, which appears when it is complete; its SHA-256."""
+        """Fetches the object as a file, which appears when it is complete; its SHA-256."""
         with atomic_writer(path, SECRET_MODE) as stream:
             return await self.read_into(name, stream)
 
@@ -116,7 +116,7 @@ class ObjectStore:
 
 
 class _Patience:
-    """Begins anew whenever something came, or went."""
+    """A time limit that begins anew whenever bytes came or went."""
 
     def __init__(self, leash: asyncio.Timeout) -> None:
         self._leash = leash
@@ -125,7 +125,7 @@ class _Patience:
         self._leash.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def sent(self, count: int) -> None:
-        """So many bytes are on their way."""
+        """Counts bytes that are on their way."""
         self.begin_anew(ANSWER_SECONDS + count / _BYTES_A_SECOND)
 
 

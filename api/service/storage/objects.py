@@ -1,4 +1,4 @@
-"""Where keys, inputs and results are: files in the data folder, or object storage with a local copy of what is in use.
+"""Storage of keys, inputs and results: files in the data folder, or object storage with a local copy of what is in use.
 
 An object appears under its name when it is complete. Names are made by the service (`keys/<id>`, ..), never by a client.
 """
@@ -36,10 +36,10 @@ class Storage(Protocol):
         """Returns the path where an object is written before `keep`, and lies for the engine after `local`."""
 
     async def keep(self, name: str) -> None:
-        """The complete file at `place(name)` becomes durable."""
+        """Makes the complete file at `place(name)` durable."""
 
     async def local(self, name: str) -> Path:
-        """The object as a file. FileNotFoundError when there is none."""
+        """Fetches the object as a file. FileNotFoundError when there is none."""
 
     async def holds(self, name: str, byte_count: int) -> bool:
         """Whether the object is there with this number of bytes."""
@@ -54,13 +54,13 @@ class Storage(Protocol):
         """Tries again. OSError: the storage does not answer yet."""
 
     def excuse(self, name: str) -> None:
-        """It is needed after all."""
+        """Keeps an object that is needed after all."""
 
     async def names(self, folder: str, older_than: float = 0.0) -> list[str]:
         """Names objects and uploads that nobody has written to for this number of seconds."""
 
     def copies(self, folder: str, older_than: float = 0.0) -> list[str]:
-        """As `names`, of local files beside the objects, which another service on the same database may have deleted."""
+        """Works as `names`, of local files beside the objects, which another service on the same database may have deleted."""
 
     async def drop_copy(self, name: str) -> None:
         """Deletes such a file."""
@@ -70,7 +70,7 @@ class Storage(Protocol):
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The place of the storage, for messages."""
 
     async def mark(self) -> str | None:
         """Returns what the object `MARK` says; None when there is none. Any other OSError: the storage does not answer."""

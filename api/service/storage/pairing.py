@@ -35,7 +35,7 @@ class Pairing:
         self.differs = False
 
     async def require(self, folders: list[Folder]) -> None:
-        """Before anything listens. A pair that carries nothing yet, new or of an earlier release, gets an identity.
+        """Checks the pair before anything listens. A pair that carries nothing yet, new or of an earlier release, gets an identity.
 
         Raises:
             ParameterError: the storage belongs to another database, or the database to another storage.
@@ -60,7 +60,7 @@ class Pairing:
         await self._storage.set_mark(own or await self._new())
 
     async def look(self) -> None:
-        """While the service runs: another database may have taken over the storage, or somebody have emptied it.
+        """Checks the pair while the service runs: another database may have taken over the storage, or somebody have emptied it.
 
         Raises:
             OSError: the storage does not answer.
@@ -80,7 +80,7 @@ class Pairing:
         return found
 
     async def _new(self) -> str:
-        """The row, by whichever service is first."""
+        """Returns the row, by whichever service is first."""
         try:
             async with self._database.write() as connection:
                 await connection.execute(insert(identity).values(row=_ROW, value=new_id()))
@@ -115,7 +115,7 @@ class Pairing:
             )
 
     async def _rows(self) -> int:
-        """Those that name an object."""
+        """Returns those that name an object."""
         keys = select(func.count()).select_from(evaluation_keys).where(evaluation_keys.c.state == "ready")
         named = jobs.c.state.in_(("queued", "running", "done"))
         async with self._database.read() as connection:
@@ -124,7 +124,7 @@ class Pairing:
 
 
 async def refuse_lost_file(file: Path, storage: Storage, adopt: bool) -> None:
-    """An SQLite file that is missing beside a storage that was in use is lost, and nothing begins anew without being asked to.
+    """Refuses to begin: an SQLite file that is missing beside a storage that was in use is lost, and nothing begins anew without being asked to.
 
     Raises:
         ParameterError: it is.

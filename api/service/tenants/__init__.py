@@ -1,1 +1,1 @@
-"""Who asks, what they may do, and what of it they have used."""
+"""Tenants: authentication, permissions, usage."""

@@ -1,4 +1,4 @@
-"""How many answers of each model a tenant got on a day: what copying a model takes, honestly or not (docs/decisions/crafted-keys.md)."""
+"""Counts of the answers that a tenant got of each model on a day, which limit how much of a model can be copied (docs/decisions/crafted-keys.md)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cloakwork.api.database.connection import Database
 from cloakwork.api.database.tables import answers
 
 
-class Place(NamedTuple):
-    """Where answers are counted: all versions of a model together."""
+class CountedModel(NamedTuple):
+    """The model whose answers are counted, all versions together."""
 
     tenant: str
     day: str
@@ -29,23 +29,23 @@ class AnswersGiven:
         self._database = database
         self._flushing = flushing
         self._alone = alone
-        self._pending: dict[Place, int] = defaultdict(int)
-        self._known: dict[Place, int] = {}  # of today, complete: what is stored and what is pending
+        self._pending: dict[CountedModel, int] = defaultdict(int)
+        self._known: dict[CountedModel, int] = {}  # of today, complete: what is stored and what is pending
 
-    def add(self, place: Place, count: int) -> None:
+    def add(self, place: CountedModel, count: int) -> None:
         self._pending[place] += count
         if place in self._known:
             self._known[place] += count
 
-    def take_pending(self) -> dict[Place, int]:
+    def take_pending(self) -> dict[CountedModel, int]:
         pending, self._pending = dict(self._pending), defaultdict(int)
         return pending
 
-    def put_back(self, pending: dict[Place, int]) -> None:
+    def put_back(self, pending: dict[CountedModel, int]) -> None:
         for place, count in pending.items():
             self._pending[place] += count
 
-    async def used(self, place: Place) -> int:
+    async def used(self, place: CountedModel) -> int:
         """Returns at once, without another task between, when the place is known."""
         if not self._alone:
             return await self._stored(place)
@@ -57,25 +57,25 @@ class AnswersGiven:
         return self._known[place]
 
     async def of_day(self, tenant: str, day: str) -> dict[str, int]:
-        """By model, as it is stored."""
+        """Returns the counts of a day by model, as it is stored."""
         query = select(answers.c.model, answers.c.answers).where(answers.c.tenant == tenant, answers.c.day == day)
         async with self._database.read() as connection:
             rows = (await connection.execute(query.order_by(answers.c.model))).all()
         return {str(row.model): int(row.answers) for row in rows if row.answers}
 
-    async def _stored(self, place: Place) -> int:
+    async def _stored(self, place: CountedModel) -> int:
         async with self._database.read() as connection:
             return int((await connection.execute(select(answers.c.answers).where(_is(place)))).scalar() or 0)
 
 
-async def store(connection: AsyncConnection, place: Place, count: int) -> None:
+async def store(connection: AsyncConnection, place: CountedModel, count: int) -> None:
     added = update(answers).where(_is(place)).values(answers=answers.c.answers + count)
     if not (await connection.execute(added)).rowcount:
         await connection.execute(insert(answers).values(**place._asdict(), answers=count))
 
 
 async def forget_before(connection: AsyncConnection, day: str) -> None:
-    """They hold nobody back any more; samples stay in the usage of the day."""
+    """Forgets older counts: they hold nobody back any more; samples stay in the usage of the day."""
     await connection.execute(delete(answers).where(answers.c.day < day))
 
 
@@ -88,5 +88,5 @@ async def most_answers(connection: AsyncConnection, names: list[str], day: str) 
     return {str(tenant): int(most) for tenant, most in rows}
 
 
-def _is(place: Place) -> ColumnElement[bool]:
+def _is(place: CountedModel) -> ColumnElement[bool]:
     return and_(*(answers.c[name] == value for name, value in place._asdict().items()))

@@ -38,7 +38,7 @@ _REMEMBERED: Final = 4096
 
 @dataclass(frozen=True)
 class Terms:
-    """What the operator grants to a tenant; None is the service's limit, or every model. Nobody of a suspended tenant is let in; what it stored
+    """The terms of a tenant; None is the service's limit, or every model. A suspended tenant is refused; what it stored
     stays, and jobs that were accepted end."""
 
     max_bytes: int | None = None
@@ -54,7 +54,7 @@ TERMS: Final = tuple(Terms.__dataclass_fields__)
 
 @dataclass(frozen=True)
 class Tenant:
-    """Who asks, and what they may do; limits of None are the service's, models of None are all."""
+    """A tenant and its permissions; limits of None are the service's, models of None are all."""
 
     name: str
     scopes: frozenset[str]
@@ -66,7 +66,7 @@ class Tenant:
     api_key: str | None = None  # its public part
 
     def require(self, *scopes: str) -> None:
-        """One of these scopes."""
+        """Requires one of these scopes."""
         if self.scopes.isdisjoint(scopes):
             names = " or ".join(f"'{scope}'" for scope in scopes)
             raise ForbiddenError(f"this API key does not have the scope {names}; ask the operator for one that has")
@@ -82,9 +82,11 @@ class Tenants:
         self._known: dict[str, tuple[float, Tenant]] = {}
 
     async def authenticate(self, token: str) -> Tenant:
-        """Raises:
-        UnauthorisedError: whatever is wrong with the token, in the same words.
-        SuspendedError: it is valid.
+        """Finds the tenant of a token.
+
+        Raises:
+            UnauthorisedError: whatever is wrong with the token, in the same words.
+            SuspendedError: it is valid.
         """
         digest = hashlib.sha256(token.encode()).hexdigest()
         found = self._known.get(digest)
@@ -121,13 +123,15 @@ class Tenants:
         return Tenant(row.tenant, frozenset(row.scopes.split()), *limits, models, row.id)
 
     async def local(self) -> Tenant:
-        """The only tenant of `--insecure-local`."""
+        """Returns the only tenant of `--insecure-local`."""
         await self.add(LOCAL_TENANT, exist_ok=True)
         return Tenant(LOCAL_TENANT, frozenset(SCOPES))
 
     async def add(self, name: str, terms: Terms | None = None, *, exist_ok: bool = False) -> None:
-        """Raises:
-        ParameterError: no name of a tenant or of a model, or a tenant that exists already.
+        """Adds a tenant.
+
+        Raises:
+            ParameterError: no name of a tenant or of a model, or a tenant that exists already.
         """
         if not _NAME.match(name):
             raise ParameterError(f"tenant: expected a name of a-z, 0-9 and '-', at most 63 characters, got '{name}'")
@@ -140,7 +144,7 @@ class Tenants:
                 raise ParameterError(f"tenant: '{name}' exists already") from None
 
     async def change(self, name: str, terms: Mapping[str, Any]) -> None:
-        """Some of the `Terms`; a running service knows them within seconds."""
+        """Changes some of the `Terms`; a running service knows them within seconds."""
         async with self._database.write() as connection:
             # The id as well: without any change it is still said whether the tenant is there.
             changed = await connection.execute(
@@ -179,7 +183,7 @@ class Tenants:
         return objects + [job.result_name for job in ended if job.result_name is not None]
 
     async def new_api_key(self, tenant: str, scopes: tuple[str, ...], lifetime_seconds: float | None = None) -> str:
-        """The token, which nothing can show again."""
+        """Creates an API key and returns its token, which nothing can show again."""
         scope_text = _scope_text(scopes)
         identity, moment = secrets.token_hex(8), now()
         token = f"cw_{identity}_{secrets.token_urlsafe(32)}"
@@ -211,7 +215,7 @@ class Tenants:
         self._known.clear()
 
     async def rotate(self, identity: str, grace_seconds: float) -> str:
-        """A new token with the same scopes; the old one stays valid for the grace period."""
+        """Replaces an API key and returns a new token with the same scopes; the old one stays valid for the grace period."""
         async with self._database.read() as connection:
             row = (await connection.execute(select(api_keys).where(api_keys.c.id == identity))).one_or_none()
         if row is None or row.revoked_at is not None:
@@ -224,7 +228,7 @@ class Tenants:
         return token
 
     async def overview(self) -> list[dict[str, Any]]:
-        """Every tenant with its API keys, without secrets."""
+        """Lists every tenant with its API keys, without secrets."""
         async with self._database.read() as connection:
             names = (await connection.execute(select(tenants).order_by(tenants.c.id))).all()
             keys = (await connection.execute(select(api_keys).order_by(api_keys.c.created_at))).all()
@@ -281,7 +285,7 @@ class Tenants:
 
 
 def _columns(terms: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the table."""
+    """Returns the columns of the table."""
     columns = dict(terms)
     if columns.get("models") is not None:
         for name in columns["models"]:

@@ -1,4 +1,4 @@
-"""What tenants use: bootstraps and bytes, against their limits."""
+"""Usage of tenants, bootstraps and bytes, against their limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cloakwork.api.errors import QuotaError, UnauthorisedError
 from cloakwork.api.service.clock import day_of, retention, seconds_to_midnight, today
 from cloakwork.api.service.storage.disk import is_full
 from cloakwork.api.service.tenants import answers
-from cloakwork.api.service.tenants.answers import AnswersGiven, Place
+from cloakwork.api.service.tenants.answers import AnswersGiven, CountedModel
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.settings import Settings
 
@@ -37,7 +37,7 @@ Day: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True)
 class DayWork:
-    """What a request takes of a tenant's day."""
+    """The share of a tenant's day that a request takes."""
 
     model: str
     bootstraps: int
@@ -112,9 +112,9 @@ class Usage:
         return self._settings.tenant_answers_per_day if own is None else own
 
     async def require(self, tenant: Tenant, work: DayWork) -> None:
-        """Before the rest of a request is read; `charge` decides."""
+        """Requires room in the quota before the rest of a request is read; `charge` decides."""
         day = today()
-        self._check_answers(tenant, work, await self._answers.used(Place(tenant.name, day, work.model)))
+        self._check_answers(tenant, work, await self._answers.used(CountedModel(tenant.name, day, work.model)))
         self._check(tenant, await self._used(tenant.name, day), work.bootstraps)
 
     async def charge(self, tenant: Tenant, work: DayWork) -> str:
@@ -124,7 +124,7 @@ class Usage:
         """
         day = today()
         if self._alone:
-            place = Place(tenant.name, day, work.model)
+            place = CountedModel(tenant.name, day, work.model)
             await self._used(tenant.name, day)  # then the second time it is known, and no task comes between the checks
             given, used = await self._answers.used(place), await self._used(tenant.name, day)
             self._check_answers(tenant, work, given)
@@ -136,9 +136,9 @@ class Usage:
         return day
 
     def refund(self, tenant: str, day: str, work: DayWork) -> None:
-        """They were charged, will not run and have no answer."""
+        """Refunds bootstraps: they were charged, will not run and have no answer."""
         self._add((tenant, day), {"bootstraps": -work.bootstraps})
-        self._answers.add(Place(tenant, day, work.model), -work.answers)
+        self._answers.add(CountedModel(tenant, day, work.model), -work.answers)
 
     async def _charge_shared(self, tenant: Tenant, day: str, work: DayWork) -> None:
         """Both or neither: a refusal ends the transaction."""
@@ -205,7 +205,7 @@ class Usage:
         return admit
 
     async def require_bytes(self, tenant: Tenant, count: int) -> None:
-        """Before anything is written; `admission` decides."""
+        """Requires room for bytes before anything is written; `admission` decides."""
         _check_bytes(sum((await self.stored_bytes(tenant.name)).values()), count, self.max_bytes(tenant))
 
     async def stored_bytes(self, tenant: str) -> dict[str, int]:
@@ -274,7 +274,8 @@ async def _stored_bytes(connection: AsyncConnection, tenant: str) -> dict[str, i
 
 
 async def stored_bytes_by_tenant(connection: AsyncConnection, names: list[str]) -> dict[str, dict[str, int]]:
-    """Keys count from the moment their upload is opened, inputs while a job waits or runs, results from the acceptance of their job on."""
+    """Returns stored bytes. Keys count from the moment their upload is opened, inputs while a job waits or runs, results from the acceptance of
+    their job on."""
     waiting = jobs.c.state.in_(("queued", "running"))
     sums = {
         "keys": select(evaluation_keys.c.tenant, func.sum(evaluation_keys.c.bytes)),

@@ -1,4 +1,4 @@
-"""`cloakwork bench func|floor|sign|decomp`: large precision on integers of so many bits; every result is decrypted and compared."""
+"""`cloakwork bench func|floor|sign|decomp`: large precision on integers of `--bits` bits; every result is decrypted and compared."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PFailOption = Annotated[
 
 @dataclass(frozen=True)
 class Work:
-    """One kind of call on encrypted integers of so many bits, what it gives in clear, and its cost."""
+    """One kind of call on encrypted integers of `bits` bits, its result in clear, and its cost."""
 
     bits: int
     run: Callable[[Session, ModularIntegers], Ciphertexts]

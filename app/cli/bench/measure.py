@@ -1,4 +1,4 @@
-"""What `cloakwork bench` measures: real operations on fresh ciphertexts, every output decrypted and compared with the clear function."""
+"""Measurements of `cloakwork bench`: real operations on fresh ciphertexts, every output decrypted and compared with the clear function."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """How often and on what. `batch`: ciphertexts. `repeats` None: as many as fit into about two seconds, at least five."""
+    """Settings of a measurement. `batch`: ciphertexts. `repeats` None: as many as fit into about two seconds, at least five."""
 
     device: str
     batch: int
@@ -48,7 +48,7 @@ class Setting:
 
 
 class Arrays(StrEnum):
-    """Where the ciphertexts of `bench linear` are before and after a call; a CPU takes them where they are."""
+    """Arrays of `bench linear` before and after a call; a CPU takes them where they are."""
 
     DEVICE = "device"
     HOST = "host"
@@ -65,7 +65,7 @@ class Operation:
 
 
 def measure(operation: Operation, repeats: int | None, progress: ProgressCallback) -> tuple[list[float], int]:
-    """Seconds of each repeat, and the wrong outputs of all repeats and of the warm-up before them."""
+    """Returns seconds of each repeat, and the wrong outputs of all repeats and of the warm-up before them."""
     seconds: list[float] = []
     wrong = 0
     warm = False
@@ -83,7 +83,7 @@ def measure(operation: Operation, repeats: int | None, progress: ProgressCallbac
 
 
 def on_device(operation: Operation, session: Session) -> Operation:
-    """On GPUs ciphertexts lie there before and after, and a call ends when its work is done."""
+    """Puts ciphertexts on the device: on GPUs ciphertexts lie there before and after, and a call ends when its work is done."""
     if session.device == "cpu":
         return operation
 
@@ -108,7 +108,7 @@ def enough(seconds: list[float], repeats: int | None) -> bool:
 def bench_bootstrap(
     parameters: ParameterSet, gate: str | None, setting: Setting, progress: ProgressCallback
 ) -> dict[str, Any]:
-    """`bench gate` when `gate` is named, else `bench pbs`."""
+    """Measures `bench gate` if `gate` is named, else `bench pbs`."""
     key = ClientKey.generate(parameters)
     session = Session(key.evaluation_keys(), device=setting.device, threads=setting.threads)
     rng = np.random.default_rng()
@@ -160,7 +160,7 @@ def gate_operation(key: ClientKey, session: Session, gate: str, batch: int, rng:
 
 
 def clear_gate(gate: str, bits: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The gate on clear bits, one array for each input."""
+    """Returns the gate on clear bits, one array for each input."""
     count = bits.sum(axis=0)
     inputs = len(bits)
     truth: dict[str, Array] = {
@@ -184,7 +184,7 @@ def clear_gate(gate: str, bits: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def lookup_operation(key: ClientKey, session: Session, batch: int, rng: np.random.Generator) -> Operation:
-    """The look-up of the set's kind: a random table (exact), ReLU (approximate), the sign (gate)."""
+    """Returns the look-up of the set's kind: a random table (exact), ReLU (approximate), the sign (gate)."""
     parameters = key.parameters
     match parameters.kind:
         case "exact":
@@ -219,7 +219,7 @@ def exact_operation(key: ClientKey, session: Session, batch: int, rng: np.random
 
 
 def approximate_operation(key: ClientKey, session: Session, batch: int, rng: np.random.Generator) -> Operation:
-    """ReLU, whose slope is at most 1: its output errs by no more than the noise of its input and its own."""
+    """Returns ReLU, whose slope is at most 1: its output errs by no more than the noise of its input and its own."""
     bound = SIGMAS_OF_WRONG * key.parameters.noise
     table = LookupTables.of_activations(key.parameters, relu)
 
@@ -241,7 +241,7 @@ def relu(x: Array) -> Array:
 
 
 def stage_seconds(session: Session, inputs: Ciphertexts, repeats: int | None) -> tuple[float, float]:
-    """Medians of the keyswitch and of the blind rotation of one batch, each called by itself."""
+    """Returns medians of the keyswitch and of the blind rotation of one batch, each called by itself."""
     parameters = session.parameters
     tables = LookupTables.of_sign(parameters, torus_constant(parameters, 1, 8), Encoding.TORUS)
     keyswitch: list[float] = []
@@ -262,7 +262,7 @@ def stage_seconds(session: Session, inputs: Ciphertexts, repeats: int | None) ->
 def bench_linear(
     parameters: ParameterSet, shape: tuple[int, int], arrays: Arrays, setting: Setting, progress: ProgressCallback
 ) -> dict[str, Any]:
-    """An integer matrix times a batch of ciphertext vectors. Decrypted phases must equal the clear product modulo Q exactly."""
+    """Returns an integer matrix times a batch of ciphertext vectors. Decrypted phases must equal the clear product modulo Q exactly."""
     key = ClientKey.generate(parameters)
     session = Session(key.evaluation_keys(), device=setting.device, threads=setting.threads)
     rng = np.random.default_rng()
@@ -304,7 +304,7 @@ def bench_linear(
 
 
 def clear_product(weights: Array, phases: NDArray[np.uint64], modulus: int) -> NDArray[np.uint64]:
-    """[R, C] times [S, C] or [S, C, r] modulo Q < 2^54, exactly, in two halves of 27 bits (each product sum stays below 2^53)."""
+    """Returns [R, C] times [S, C] or [S, C, r] modulo Q < 2^54, exactly, in two halves of 27 bits (each product sum stays below 2^53)."""
     columns = phases.reshape(*phases.shape[:2], -1)  # a matrix [C, r] of each sample
     matrix = weights.astype(np.float64)
     low = matrix @ (columns & np.uint64((1 << 27) - 1)).astype(np.float64)
@@ -316,7 +316,7 @@ def clear_product(weights: Array, phases: NDArray[np.uint64], modulus: int) -> N
 
 
 def bench_keygen(parameters: ParameterSet, repeats: int | None, progress: ProgressCallback) -> dict[str, Any]:
-    """A secret key and its evaluation keys, on one thread; sizes in memory (expanded) and of files (seeded, and one ciphertext)."""
+    """Returns a secret key and its evaluation keys, on one thread; sizes in memory (expanded) and of files (seeded, and one ciphertext)."""
     seconds: list[float] = []
     while not enough(seconds, repeats):
         start = time.perf_counter()

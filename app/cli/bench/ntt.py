@@ -72,7 +72,7 @@ def bench_ntt(ring: LargeNtt, setting: Setting, update: ProgressCallback) -> dic
 
 
 def drawn(ring: LargeNtt, batch: int) -> Residues:
-    """Random residues [batch, primes, N], the largest and the smallest among them."""
+    """Returns random residues [batch, primes, N], the largest and the smallest among them."""
     rng = np.random.default_rng()
     bounds = np.array(ring.primes, np.uint32)[:, None]
     words = rng.integers(0, bounds, (batch, len(bounds), 1 << ring.log_size), dtype=np.uint32)
@@ -81,7 +81,7 @@ def drawn(ring: LargeNtt, batch: int) -> Residues:
 
 
 def wrong_values(ring: LargeNtt, words: Residues, values: Residues) -> int:
-    """Of POINTS positions of every polynomial: sum_i a_i x^i with x = psi^(2 brv(position) + 1), by powers of x."""
+    """Counts wrong values of POINTS positions of every polynomial: sum_i a_i x^i with x = psi^(2 brv(position) + 1), by powers of x."""
     rng = np.random.default_rng()
     size, wrong = 1 << ring.log_size, 0
     for number, (q, psi) in enumerate(zip(ring.primes, ring.roots, strict=True)):
@@ -114,7 +114,7 @@ def _on_cpu(
 def _on_device(
     ring: LargeNtt, words: Residues, inverse: bool, repeats: int, report: Callable[[int], object]
 ) -> tuple[list[float], Residues]:
-    """Words on the device before and after; what the device's clock says."""
+    """Returns words on the device before and after; what the device's clock says."""
     on_device = ring.to_device(words)
     transform = ring.inverse if inverse else ring.forward
     result = transform(on_device).to_host()

@@ -29,7 +29,7 @@ _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 @dataclass
 class Load:
-    """What is asked, and what came of it."""
+    """Load of a run: requests and their outcomes."""
 
     model: str
     samples: Table
@@ -43,7 +43,7 @@ class Load:
     failures: list[str] = field(default_factory=list)
 
     def next_sample(self) -> int | None:
-        """None when there are enough requests or the time is up."""
+        """Returns None when there are enough requests or the time is up."""
         if self.asked >= self.requests or time.monotonic() > self.deadline:
             return None
         self.asked += 1
@@ -106,7 +106,7 @@ def serve(
 
 
 def _answers(predictions: NDArray[Any]) -> NDArray[Any]:
-    """Labels as they are, scores of classes as the best class."""
+    """Returns labels as they are, scores of classes as the best class."""
     array = np.asarray(predictions)
     return array.argmax(axis=-1) if array.ndim > 1 and array.shape[-1] > 1 else array.reshape(len(array))
 

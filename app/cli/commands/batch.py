@@ -19,6 +19,7 @@ from cloakwork.app.cli.shared.key_files import EVALUATION_KEYS
 from cloakwork.app.cli.shared.model_files import ModelOption, find_model
 from cloakwork.app.cli.shared.program import Program
 from cloakwork.app.cli.shared.tables import emit
+from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
 
 app = Program("Compute a model on folders of ciphertexts.")
 
@@ -27,7 +28,7 @@ _SHOWN_FAILURES = 20
 
 @app.callback()
 def group() -> None:
-    """A group of its own, also with one command."""
+    """Groups the commands, also if there is only one."""
 
 
 @app.command("score")
@@ -38,11 +39,12 @@ def score(
         typer.Option(
             "--input",
             metavar="FOLDER|URL",
-            help="Read files of ciphertexts, or Parquet files, from a folder or s3://..",
+            help="Read files of ciphertexts, or Parquet files, from a folder or an s3:// address.",
         ),
     ],
     target: Annotated[
-        str, typer.Option("--output", "-o", metavar="FOLDER|URL", help="Write the results to a folder or s3://..")
+        str,
+        typer.Option("--out", "-o", metavar="FOLDER|URL", help="Write the results to a folder or an s3:// address."),
     ],
     keys_path: Annotated[Path, typer.Option("--keys", help="Read the evaluation keys that keygen wrote.")] = Path(
         EVALUATION_KEYS
@@ -89,9 +91,14 @@ def score(
     if not keys_path.is_file():
         raise WrongCallError(f"--keys: there is no file '{keys_path}'; 'cloakwork keygen' writes one")
     program = find_model(model_name).program
+    if "://" not in source and not Path(source).is_dir():
+        raise WrongCallError(f"--input: expected a folder of ciphertexts or an s3:// address, got '{source}'")
     # Ray tells of lost workers on standard output, which is for the report alone.
-    with ended_like_ctrl_c(), _bar() as update, redirect_stdout(StringIO()):
-        record = {"model": model_name, **score_batch(program, keys_path, source, target, options, update)}
+    try:
+        with ended_like_ctrl_c(), _bar() as update, redirect_stdout(StringIO()):
+            record = {"model": model_name, **score_batch(program, keys_path, source, target, options, update)}
+    except (SerializationError, KeyMismatchError) as error:  # of the keys: inputs that are damaged are in the report
+        raise FailureError(f"{keys_path}: {error}") from error
     failures = record["failures"]
     emit(record if json_path is not None else _without_failures(record), json_path, "Batch")
     if failures:
@@ -109,7 +116,7 @@ def _without_failures(record: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[int, int], bool]]:
-    """Samples done, and how many a second since the first that this run scored."""
+    """Yields samples done, and how many a second since the first that this run scored."""
     began: list[tuple[float, int]] = []
     with progress_of_stages("starting") as update:
 

@@ -72,7 +72,7 @@ def calibrate_machine(
 
 
 def measure_machine(machine: Machine, sets: list[ParameterSet], update: Any = None) -> MachineProfile:
-    """Args: update: update(stage, done, total) of the probes of each set."""
+    """Measures this machine. Args: update: update(stage, done, total) of the probes of each set."""
     rates: dict[str, SetRates] = {}
     for params in sets:
         stage = f"{machine.label}, {params.name}"
@@ -100,7 +100,7 @@ def _devices(asked: list[str] | None) -> list[str]:
 
 
 def print_profile(profile: MachineProfile) -> None:
-    """Rates as people speak of them: look-ups, multiplications and gibibytes in a second."""
+    """Prints rates rates as people speak of them: look-ups, multiplications and gibibytes in a second."""
     machine = profile.machine
     threads = f", {machine.threads} thread{'s' if machine.threads > 1 else ''}" if machine.device == "cpu" else ""
     headings = ("one, ms", "per s", "10^9 mul/s", "GiB/s in", "GiB/s out", "answers/s")

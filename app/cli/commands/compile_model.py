@@ -47,7 +47,7 @@ from cloakwork.app.cli.shared.console import (
 )
 from cloakwork.app.cli.shared.data_sets import load_inputs
 from cloakwork.app.cli.shared.failures import of_file, reading
-from cloakwork.app.cli.shared.model_files import ModelArgument, find_any_model
+from cloakwork.app.cli.shared.model_files import ModelArgument, find_any_model, is_compiled
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import find_agreed_set
 from cloakwork.app.cli.shared.program import shows_first
@@ -212,7 +212,7 @@ def list_zoo(json_path: JsonOption = None) -> None:
 
 
 class _Bar:
-    """How many steps of the compiler are done."""
+    """A progress bar of the compiler's steps."""
 
     def __init__(self, update: ProgressCallback) -> None:
         self._update, self._done = update, 0
@@ -241,6 +241,8 @@ def _compiled(source: str, samples: Path | None, options: dict[str, Any], on_ste
     """Of a file; or of a model of the zoo, with the options and ranges that it brings unless the call has others."""
     Options(**options)
     path = Path(source)
+    if path.is_dir():
+        raise WrongCallError(f"{source}: expected an ONNX file, got a folder; name a file in it")
     if not path.is_file():
         if source not in zoo.names():
             raise WrongCallError(
@@ -253,14 +255,17 @@ def _compiled(source: str, samples: Path | None, options: dict[str, Any], on_ste
         ranges = zoo.calibration_of(card) if samples is None else _samples(samples)
     else:
         ranges = None if samples is None else _samples(samples)
-    if path.name.removesuffix(".xz").endswith(zoo.PROGRAM):
+    if path.name.removesuffix(".xz").endswith(zoo.PROGRAM) or is_compiled(path):
         raise WrongCallError(f"{source} is compiled already; expected an ONNX file")
-    with of_file(source), of_file(samples or "--samples", "samples"):
+    if not path.stat().st_size:
+        raise WrongCallError(f"{source}: expected an ONNX file, got an empty file")
+    where = samples or "--samples"
+    with of_file(source), of_file(where, "samples"), of_file(where, "input"):
         return compile_file(path, ranges, Options(**options), on_step)
 
 
 def _over(card: zoo.Card, options: dict[str, Any]) -> dict[str, Any]:
-    """A card's options below those of the call; another precision chooses its own set."""
+    """Returns a card's options below those of the call; another precision chooses its own set."""
     return {key: each for key, each in card.compile.items() if key != "sets" or "precision" not in options} | options
 
 

@@ -29,7 +29,7 @@ def cpu_device() -> dict[str, Any]:
 
 
 def cuda_devices() -> list[dict[str, Any]]:
-    """One entry per device, or one that says why there is none."""
+    """Returns one entry per device, or one that says why there is none."""
     if not has_cuda():
         return [
             {"device": "cuda", "usable": False, "details": f"this build has no CUDA back end: {_engine.without_cuda}"}

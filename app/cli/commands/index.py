@@ -15,6 +15,7 @@ import typer
 from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress
 from cloakwork.app.cli.shared.data_sets import load_rows
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
+from cloakwork.app.cli.shared.failures import of_file
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.program import Program
 from cloakwork.app.cli.shared.tables import emit
@@ -54,7 +55,7 @@ def build(
     weights: Annotated[
         WeightsName, typer.Option("--weights", help="Count each row the same, or by its distance.")
     ] = WeightsName.UNIFORM,
-    bits: Annotated[
+    input_bits: Annotated[
         int | None,
         typer.Option(
             "--input-bits", min=2, max=12, help="Quantise features to N bits (default: as the accuracy needs)."
@@ -85,7 +86,13 @@ def build(
     rows = load_rows(table)
     given = labels or values
     target = np.arange(len(rows)) if given is None else load_rows(given)
-    with warnings.catch_warnings(record=True) as told, progress("rows") as update:
+    both = table if given is None else f"{table} and {given}"
+    with (
+        warnings.catch_warnings(record=True) as told,
+        progress("rows") as update,
+        of_file(table, "table"),
+        of_file(both, "table, target"),
+    ):
         warnings.simplefilter("always")
         index = NeighbourIndex.build(
             rows,
@@ -94,7 +101,7 @@ def build(
             weights=weights.value,
             metric=metric.value,
             classify=values is None,
-            input_bits=bits,
+            input_bits=input_bits,
             cells="auto" if cells is None else cells or None,
             probes=probes,
             progress=update,
@@ -124,9 +131,11 @@ def query(
     if not index_path.exists():
         raise FailureError(f"{index_path}: there is no such file; make one with 'cloakwork index build'")
     where = checked_device(device)
-    index = load_index(index_path)
+    with progress("reading the index"):
+        index = load_index(index_path)
     samples = load_rows(queries)
-    integers = index.client.integers(samples)
+    with of_file(queries, "samples"):
+        integers = index.client.integers(samples)
     key = LevelledClientKey.generate(index.client.parameters)
     with progress("table") as update:
         scorer = index.scorer(index.client.evaluation_keys(key), threads, where, update)
@@ -134,11 +143,11 @@ def query(
     at_once = queries_at_once(where)
     with progress("queries") as update:
         for first in range(0, len(samples), at_once):
-            asked = [index.client.encrypt(key, sample) for sample in samples[first : first + at_once]]
+            part = integers[first : first + at_once]
+            asked = [index.client.encrypt_integers(key, each) for each in part]
             start = time.perf_counter()
             answered = scorer.score_all(asked)
             seconds.append((time.perf_counter() - start) / len(asked))
-            part = integers[first : first + at_once]
             found = np.stack([index.client.scores(key, *each) for each in zip(answered, part, strict=True)])
             wrong += int(np.count_nonzero(found != index.scores(part)))
             outputs += int(np.count_nonzero(found != UNSEEN))

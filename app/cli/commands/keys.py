@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cloakwork.app.cli.shared.answers import by_output, save_answers
 from cloakwork.app.cli.shared.client_specification import (
+    AnyClient,
     ClientOption,
     ForModelOption,
     check_key,
@@ -21,9 +22,26 @@ from cloakwork.app.cli.shared.client_specification import (
     find_specification,
 )
 from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, in_one_line, progress, write_json
-from cloakwork.app.cli.shared.data_sets import classes_of, count_of, load_array, load_inputs, shaped_for
-from cloakwork.app.cli.shared.failures import reading
-from cloakwork.app.cli.shared.key_files import CLIENT_KEY, EVALUATION_KEYS, KeyOption, load_key
+from cloakwork.app.cli.shared.data_sets import (
+    classes_of,
+    count_of,
+    load_array,
+    load_inputs,
+    load_rows,
+    shaped_for,
+)
+from cloakwork.app.cli.shared.failures import of_file, reading
+from cloakwork.app.cli.shared.key_files import CLIENT_KEY, EVALUATION_KEYS, KeyOption, load_any_key, load_key
+from cloakwork.app.cli.shared.levelled_models import (
+    LevelledClient,
+    check_samples,
+    decrypted,
+    is_classifier,
+    levelled_of,
+    lookups_of,
+    read_messages,
+    requests,
+)
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import StructuredOption, find_agreed_set, find_set
 from cloakwork.app.cli.shared.passphrase import PassphraseFileOption, WeakPassphraseOption, read_passphrase
@@ -32,9 +50,13 @@ from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding, default_encoding
 from cloakwork.fhe_core.files import locked_folder
+from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.batches.client import BatchClient
 from cloakwork.models.client_steps.running import FROM_SCORES
 from cloakwork.models.graph.last_steps import LogSoftmax, Softmax
+from cloakwork.models.key import Key
+from cloakwork.models.messages import MessageKind
 from cloakwork.models.program.client_specification import ClientSpecification
 
 _FOREIGN = "note: whoever made these ciphertexts learns parts of your secret key if told what they decrypt to; keep values and noise to yourself"
@@ -54,7 +76,11 @@ def keygen(
     client: ClientOption = None,
     model: ForModelOption = None,
     existing: Annotated[
-        Path | None, typer.Option("--key", help="Make only new evaluation keys, for this secret key.")
+        Path | None,
+        typer.Option(
+            "--key",
+            help="Make only new evaluation keys, for this secret key; of a model for batches or an index name the model too.",
+        ),
     ] = None,
     structured: StructuredOption = False,
     passphrase_file: PassphraseFileOption = None,
@@ -68,27 +94,33 @@ def keygen(
     """
     client_path, evaluation_path = existing or folder / CLIENT_KEY, folder / EVALUATION_KEYS
     made = [evaluation_path] if existing else [client_path, evaluation_path]
+    specification = find_specification(client, model)
     if existing is None:
-        parameters = _set_of(set_name, find_specification(client, model), structured)
+        generate = _generator(set_name, specification, structured)
         refuse_overwriting(force, *made, makes_folder=True)
         passphrase = read_passphrase(passphrase_file, confirm=True, weak=weak_passphrase)
-    elif set_name or client or model:
-        raise WrongCallError("expected --key alone: the key has its parameter set")
+    elif set_name:
+        raise WrongCallError("expected --key or --set, not both: the key has its parameter set")
     else:
         refuse_overwriting(force, *made, makes_folder=True)
-        key = load_key(existing, passphrase_file)
+        key = load_any_key(existing, passphrase_file)
+        if specification is not None:
+            check_key(key, specification, existing)
+        elif not isinstance(key.parts[0], ClientKey):
+            raise WrongCallError(
+                f"{existing}: the key is for a model for batches or an index; name it by --model or --client"
+            )
     folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(folder):
         refuse_overwriting(force, *made)  # another process may have been first
         if existing is None:
-            key = ClientKey.generate(parameters)
+            key = generate()
         with progress("evaluation keys") as update:
-            evaluation_keys = key.evaluation_keys(progress=update)
-        evaluation_keys.save(evaluation_path)
+            key.save_public(evaluation_path, specification, update)
         if existing is None:
             key.save(client_path, passphrase)
     record = {
-        "set": key.parameters.name,
+        "set": set_of(key),
         "client_key": str(client_path),
         "evaluation_keys": str(evaluation_path),
         "upload_bytes": evaluation_path.stat().st_size,
@@ -174,6 +206,13 @@ def decrypt(
             help="Say how many samples were encrypted, for a model with two in a ciphertext; otherwise the last may be a copy.",
         ),
     ] = None,
+    input_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            help="Read the samples that were encrypted: a model for batches or an index decides by them and the answers.",
+        ),
+    ] = None,
     with_scores: Annotated[
         bool, typer.Option("--scores", help="Print the scores of a classifier, not only its classes.")
     ] = False,
@@ -194,6 +233,17 @@ def decrypt(
     ciphertexts of somebody else only if they never hear of the result.
     """
     specification = find_specification(client, model)
+    if specification is not None and (levelled := levelled_of(specification)) is not None:
+        if noise or samples is not None:
+            raise WrongCallError("--noise and --samples do not go with a model for batches or an index; leave them out")
+        _decrypt_answers(levelled, path, key_path, input_path, output, with_scores, passphrase_file, force, json_path)
+        return
+    if input_path is not None:
+        if not isinstance(specification, BatchClient):
+            raise WrongCallError(
+                "--input goes with --model or --client of a model for batches or an index; leave it out"
+            )
+        samples = len(load_rows(input_path))
     with reading(path, "a file of ciphertexts"):
         ciphertexts = load_ciphertexts(path.read_bytes())
     if noise and specification is not None:
@@ -202,7 +252,13 @@ def decrypt(
         raise WrongCallError("--noise needs messages or bits; real numbers have no nearest legal value to measure from")
     if output is not None:
         refuse_overwriting(force, output)
-    key = load_key(key_path, passphrase_file)
+    lookups = None if specification is None else lookups_of(specification)
+    if specification is None:
+        key = load_key(key_path, passphrase_file)
+    else:
+        any_key = load_any_key(key_path, passphrase_file)
+        check_key(any_key, specification, key_path)
+        key = any_key.only
     result: _ModelAnswer | None = None
     record: dict[str, Any] = {
         "set": key.parameters.name,
@@ -210,43 +266,51 @@ def decrypt(
         "shape": list(ciphertexts.shape),
     }
     if noise:
-        values, errors = key.decrypt(ciphertexts, return_noise=True)
+        with reading(path, _of_key(key_path)):
+            values, errors = key.decrypt(ciphertexts, return_noise=True)
         record["noise_sd"] = float(np.std(errors))
         record["noise_max"] = float(np.max(np.abs(errors)))
-    elif specification is not None:
-        check_key(key, specification)
-        encrypted = check_result(ciphertexts, specification, path)
-        values = specification.decrypt(key, encrypted, samples=samples)
+    elif lookups is not None:
+        encrypted = check_result(ciphertexts, lookups, path)
+        if input_path is not None and -(-(samples or 0) // key.parameters.lane_count) != len(encrypted):
+            raise FailureError(
+                f"{input_path}: expected the {len(encrypted)} samples that were encrypted, got {samples}"
+            )
+        with progress("decryption"), reading(path, _of_key(key_path)):
+            values = lookups.decrypt(key, encrypted, samples=samples)
+        if isinstance(specification, BatchClient):
+            result = _batch_answer(specification, np.asarray(values))
+            values = result.values
+        else:
+            result = _model_answer(
+                values, lambda: lookups.decrypt(key, encrypted, output="scores", samples=samples), lookups
+            )
         record["shape"] = by_output(values, lambda array: list(array.shape))
-        result = _model_answer(values, lambda: specification.decrypt(key, encrypted, "scores", samples), specification)
         record |= result.fields()
     else:
-        values = key.decrypt(ciphertexts)
+        with reading(path, _of_key(key_path)):
+            values = key.decrypt(ciphertexts)
     if specification is None or noise:
         typer.echo(_FOREIGN, err=True)
-    if output is not None:
-        save_answers(output, values)
-    elif json_path != "-":
-        if result is not None:
-            result.show(with_scores)
-        else:
-            print_values(values)
-    if json_path is not None:
-        write_json({**record, "values": by_output(values, lambda array: array.tolist())}, json_path)
-    elif noise:
+    _tell(values, result, record, output, with_scores, json_path)
+    if noise and json_path is None:
         typer.echo(f"noise: sd {record['noise_sd']:.3g}, largest {record['noise_max']:.3g} of the torus", err=True)
+
+
+def _of_key(key_path: Path) -> str:
+    return f"ciphertexts of the secret key {key_path}"
 
 
 @dataclass(frozen=True)
 class _ModelAnswer:
-    """What a model answered, a line for each sample. `classes`: of a classifier; `scores`: [samples, classes], if it tells any."""
+    """Answers of a model, a line for each sample. `classes`: of a classifier; `scores`: [samples, classes], if it tells any."""
 
     values: Any
     classes: NDArray[Any] | None
     scores: NDArray[Any] | None
 
     def fields(self) -> dict[str, Any]:
-        """Of the JSON object, beside the values."""
+        """Returns the fields of the JSON object, beside the values."""
         known = {"classes": self.classes, "scores": self.scores}
         return {name: array.tolist() for name, array in known.items() if array is not None}
 
@@ -261,8 +325,57 @@ class _ModelAnswer:
             typer.echo(f"{in_one_line(_text(each))}{'  ' if told else ''}{told}")
 
 
+def _tell(
+    values: Any, result: _ModelAnswer | None, record: dict[str, Any], output: Path | None, with_scores: bool, json_path: str | None
+) -> None:  # fmt: skip
+    if output is not None:
+        save_answers(output, values)
+    elif json_path != "-":
+        if result is not None:
+            result.show(with_scores)
+        else:
+            print_values(values)
+    if json_path is not None:
+        write_json({**record, "values": by_output(values, lambda array: array.tolist())}, json_path)
+
+
+def _decrypt_answers(
+    client: LevelledClient, path: Path, key_path: Path, input_path: Path | None, output: Path | None, with_scores: bool,
+    passphrase_file: Path | None, force: bool, json_path: str | None,
+) -> None:  # fmt: skip
+    """Of a model for batches, or an index."""
+    if input_path is None:
+        raise WrongCallError(
+            "expected --input with the samples that were encrypted: answers of this model are read beside them"
+        )
+    if with_scores and not isinstance(client, BatchClient):
+        raise WrongCallError("--scores: an index answers with labels or values alone; leave the option out")
+    answered = read_messages(path, MessageKind.ANSWERS, client, "results of 'cloakwork run' for this model")
+    samples = load_rows(input_path)
+    check_samples(client, answered, samples, input_path)
+    if output is not None:
+        refuse_overwriting(force, output)
+    key = load_any_key(key_path, passphrase_file)
+    check_key(key, client, key_path)
+    with progress("decryption") as update, of_file(input_path, "samples"), reading(path, _of_key(key_path)):
+        values = decrypted(client, key, answered, samples, update)
+        tells = isinstance(client, BatchClient) and is_classifier(client)
+        scores = decrypted(client, key, answered, samples, update, "scores") if tells else None
+    result = _ModelAnswer(values, values if is_classifier(client) else None, scores)
+    record = {"set": set_of(key), "shape": list(result.values.shape), **result.fields()}
+    _tell(result.values, result, record, output, with_scores, json_path)
+
+
+def _batch_answer(client: BatchClient, scores: NDArray[Any]) -> _ModelAnswer:
+    """Decisions by scores before them."""
+    values = client.decide(scores)
+    if not is_classifier(client):
+        return _ModelAnswer(values, None, None)
+    return _ModelAnswer(values, values, client.decide(scores, "scores"))
+
+
 def _model_answer(values: Any, scores: Callable[[], Any], specification: ClientSpecification) -> _ModelAnswer:
-    """Labels as the model has them; the number of the largest after a Softmax. Other networks may be regressions, and answer numbers."""
+    """Returns labels as the model has them; the number of the largest after a Softmax. Other networks may be regressions, and answer numbers."""
     if isinstance(values, dict):
         return _ModelAnswer(values, None, None)
     if values.ndim == 1 and any(isinstance(step, FROM_SCORES) for step in specification.output_steps):
@@ -272,18 +385,28 @@ def _model_answer(values: Any, scores: Callable[[], Any], specification: ClientS
     return _ModelAnswer(values, None, None)
 
 
-def _set_of(set_name: str | None, specification: ClientSpecification | None, structured: bool) -> ParameterSet:
-    """By its own name, which is asking for it, or a model's."""
+def _generator(set_name: str | None, specification: AnyClient | None, structured: bool) -> Callable[[], Key]:
+    """Of a key of a set by its own name, which is asking for it, or of a model's."""
     if (set_name is None) == (specification is None):
         raise WrongCallError("expected --set, or a model by --client or --model, one of the two")
     if specification is None:
         assert set_name is not None
-        return find_set(set_name)
-    return find_agreed_set(specification.parameters, structured)
+        parameters = find_set(set_name)
+    elif (lookups := lookups_of(specification)) is not None:
+        parameters = find_agreed_set(lookups.parameters, structured)
+    else:
+        return lambda: Key.generate(specification)
+    return lambda: Key((ClientKey.generate(parameters),))
+
+
+def set_of(key: Key) -> str:
+    """Returns the name of the parameter set."""
+    parameters = key.parts[0].parameters
+    return parameters.set.name if isinstance(parameters, LevelledParameters) else parameters.name
 
 
 def _encrypt_samples(
-    specification: ClientSpecification, arguments: list[str], key_path: Path, output: Path, input_path: str | None, full: bool,
+    specification: AnyClient, arguments: list[str], key_path: Path, output: Path, input_path: str | None, full: bool,
     passphrase_file: Path | None, force: bool, json_path: str | None,
 ) -> None:  # fmt: skip
     """A .npy file of samples for a model, of several inputs a .npz file."""
@@ -294,13 +417,18 @@ def _encrypt_samples(
             "'cloakwork encrypt images.npy --model mnist-mlp-1x30'"
         )
     refuse_overwriting(force, output)
-    samples = shaped_for(specification, load_inputs(Path(sources[0])))
-    key = load_key(key_path, passphrase_file)
-    check_key(key, specification)
-    ciphertexts = specification.encrypt(key, samples)
-    ciphertexts.save(output)
+    source, lookups, levelled = Path(sources[0]), lookups_of(specification), levelled_of(specification)
+    samples = shaped_for(specification if lookups is None else lookups, load_inputs(source), source)
+    key = load_any_key(key_path, passphrase_file)
+    check_key(key, specification, key_path)
+    with of_file(source, "samples"), of_file(source, "input"), progress("encryption") as update:
+        if levelled is not None:
+            requests(levelled, key, samples, update).save(output)
+        else:
+            assert lookups is not None
+            lookups.encrypt(key.only, samples).save(output)
     record = {
-        "set": key.parameters.name,
+        "set": set_of(key),
         "ciphertexts": str(output),
         "samples": count_of(samples),
         "bytes": output.stat().st_size,
@@ -309,7 +437,7 @@ def _encrypt_samples(
 
 
 def parse_values(texts: list[str], parameters: ParameterSet) -> NDArray[Any]:
-    """Booleans (0, 1, true, false), integers or real numbers, by the default encoding of the set."""
+    """Returns booleans (0, 1, true, false), integers or real numbers, by the default encoding of the set."""
     encoding = default_encoding(parameters)
     try:
         if encoding is Encoding.BOOLEAN:
@@ -337,7 +465,7 @@ def read_values(source: str, parameters: ParameterSet) -> NDArray[Any]:
 
 
 def print_values(values: NDArray[Any]) -> None:
-    """One row of the last axis a line."""
+    """Prints one one row of the last axis a line."""
     rows = values.reshape(-1, values.shape[-1]) if values.ndim > 1 else values.reshape(1, -1)
     for row in rows:
         typer.echo(" ".join(_text(value) for value in row))

@@ -49,7 +49,7 @@ FIELDS = (
 
 
 def describe(parameters: ParameterSet) -> dict[str, Any]:
-    """The row and the sizes that follow from it, by the names of `bench keygen`. Gadgets are [base_log, level_count]."""
+    """Returns the row and the sizes that follow from it, by the names of `bench keygen`. Gadgets are [base_log, level_count]."""
     record: dict[str, Any] = {field: getattr(parameters, field) for field in FIELDS}
     return {**record, **key_sizes(parameters)}
 
@@ -86,7 +86,7 @@ _NOTES = (
 
 
 def print_sets(sets: list[ParameterSet]) -> None:
-    """The columns that a choice needs, within 80 characters, by what has to be asked for."""
+    """Prints the columns that a choice needs, within 80 characters, by what has to be asked for."""
     groups = [
         Group(heading, [_row(each) for each in sets if _group_of(each) == heading])
         for heading in dict.fromkeys(map(_group_of, sets))

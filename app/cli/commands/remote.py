@@ -10,10 +10,17 @@ from urllib.parse import quote
 
 import typer
 
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress_of_stages, write_json
+from cloakwork.app.cli.shared.console import (
+    FailureError,
+    JsonOption,
+    WrongCallError,
+    progress,
+    progress_of_stages,
+    write_json,
+)
 from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.cli.shared.program import Program
-from cloakwork.app.cli.shared.service_extra import require_data_folder
+from cloakwork.app.cli.shared.service_extra import make_data_folder
 from cloakwork.app.cli.shared.service_options import URL_VARIABLE, ApiKeyFileOption, CaOption, UrlOption, connect
 from cloakwork.app.cli.shared.tables import Column, emit, print_rows
 from cloakwork.fhe_core.files import atomic_writer
@@ -67,7 +74,11 @@ def add_model(
     ],
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="FOLDER", help="Use the server's data folder on this machine instead of --url."),
+        typer.Option(
+            "--data",
+            metavar="FOLDER",
+            help="Use the server's data folder on this machine instead of --url; it is made if needed.",
+        ),
     ] = None,
     url: Annotated[
         str | None,
@@ -97,7 +108,8 @@ def add_model(
         raise WrongCallError(f"--name: expected letters, digits, dots, dashes and underscores, got '{chosen}'")
     if data is None and url is None:
         raise WrongCallError("expected --url with the server's address, or --data with its folder on this machine")
-    suffix, parameter_set = _described(artefact)  # refused here rather than by the server
+    with progress("reading the model"):
+        suffix, parameter_set = _described(artefact)  # refused here rather than by the server
     if data is None:
         assert url is not None
         with connect(url, api_key_file, certificates) as client, progress_of_stages("upload") as update:
@@ -108,7 +120,7 @@ def add_model(
 
 
 def _put_into(data: Path, artefact: Path, name: str, suffix: str) -> dict[str, Any]:
-    require_data_folder(data)
+    make_data_folder(data)
     folder = data / REPOSITORY / name
     folder.mkdir(parents=True, exist_ok=True)
     version = next_version(folder)
@@ -119,7 +131,7 @@ def _put_into(data: Path, artefact: Path, name: str, suffix: str) -> dict[str, A
 
 
 def _described(artefact: Path) -> tuple[str, str]:
-    """The ending that files of its kind have in a repository, and the parameter set."""
+    """Returns the ending that files of its kind have in a repository, and the parameter set."""
     with reading(artefact, "a compiled model or an index"):
         return _kind_and_set(artefact)
 

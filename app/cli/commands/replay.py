@@ -25,7 +25,7 @@ from cloakwork.fhe_core.levelled import wire as levelled
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.fhe_core.levelled.several import split_bytes
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.audit.audit_file import AuditFile, Manifest, Part
+from cloakwork.models.audit.audit_file import AuditFile, AuditObject, Manifest
 from cloakwork.models.audit.audit_key import AUDIT_KEY_FILE, AuditKey, load_audit_key
 from cloakwork.models.audit.replay import Replayed, check_headers
 from cloakwork.models.audit.replay import replay as replay_answers
@@ -101,7 +101,7 @@ def replay(
 
 @dataclass(frozen=True)
 class _Run:
-    """What is ready to compute the answers once more."""
+    """The programs and keys that compute the answers once more."""
 
     parameter_set: str
     answers: Callable[[Progress], Iterator[Replayed]]
@@ -203,11 +203,11 @@ def _audit_key(path: Path | None, data: Path | None) -> AuditKey:
 
 
 def _keys_object(file: AuditFile, path: Path | None, data: Path | None) -> bytes:
-    """The evaluation keys by their digest: those of the file, those named, or those that the service keeps."""
+    """Returns the evaluation keys by their digest: those of the file, those named, or those that the service keeps."""
     wanted = file.manifest.keys
     if path is not None:
         found = path.read_bytes()
-        if Part.of(found) != wanted:
+        if AuditObject.of(found) != wanted:
             raise FailureError(
                 f"{path}: other evaluation keys than those that the answer was computed with; SHA-256 {wanted.sha256} is wanted"
             )
@@ -246,7 +246,7 @@ def _stored_keys(folder: Path, file: AuditFile) -> bytes | None:
 
 
 def _key_id(start: bytes, size: int, kind: levelled.Kind) -> bytes | None:
-    """Of an object that begins so. Args: kind: of an object of levelled arithmetic."""
+    """Returns the key id of an object that begins so. Args: kind: of an object of levelled arithmetic."""
     if start.startswith(levelled.MAGIC):
         return levelled.header_of(start, kind).key_id
     return wire.peek(start, size).key_id

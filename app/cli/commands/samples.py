@@ -29,7 +29,7 @@ _CALIBRATION: Final = 200
 
 @dataclass(frozen=True)
 class _Set:
-    """Of `DATA_SETS`; `names` are those of its columns."""
+    """A data set of `DATA_SETS`; `names` are those of its columns."""
 
     what: str
     model: str
@@ -144,7 +144,7 @@ def _write_onnx(folder: Path, count: int | None, labels: Path | None, force: boo
 
 
 def calibration_digits(count: int) -> NDArray[np.float64]:
-    """[count, 784]: digits by as many hands, always the same."""
+    """Returns [count, 784]: digits by as many hands, always the same."""
     random = np.random.default_rng(0)
     hands = zip(random.uniform(*_SLANTS, count), random.uniform(*_WIDTHS, count), strict=True)
     return np.stack([draw(STROKES[i % 10], *hand) for i, hand in enumerate(hands)]).reshape(count, -1)

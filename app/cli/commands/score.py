@@ -65,7 +65,7 @@ def score(
     header: HeaderOption = None,
     output: Annotated[
         Path | None,
-        typer.Option("--out", help="Write the predictions to a .csv or .npy file (.npz for several outputs)."),
+        typer.Option("--out", "-o", help="Write the predictions to a .csv or .npy file (.npz for several outputs)."),
     ] = None,
     key_folder: Annotated[
         Path | None,
@@ -135,7 +135,7 @@ def score(
 
 @contextmanager
 def _keyring(folder: Path | None, passphrase_file: Path | None, weak: bool) -> Iterator[Keyring]:
-    """The user's keys; where no passphrase is given and nobody can be asked for one, a key of this run that is never written and that the
+    """Yields the user's keys; where no passphrase is given and nobody can be asked for one, a key of this run that is never written and that the
     server loses at its end."""
     if has_passphrase(passphrase_file):
         yield Keyring(
@@ -172,7 +172,7 @@ def _record(model: str, scores: Scores, seconds: float) -> dict[str, Any]:
 
 @contextmanager
 def _bars() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar that names what takes its time: making keys, the upload, the server."""
+    """Yields a progress bar that names what takes its time: making keys, the upload, the server."""
     labels = {"keys": "making keys", "upload": "uploading evaluation keys", "server": "the server computes"}
     with progress_of_stages("connecting") as update:
 
@@ -197,7 +197,7 @@ def _show(table: Any, predictions: Any) -> None:
 
 
 def _shown_samples(table: Any) -> list[str]:
-    """The first samples by their first numbers; those of several inputs by their number in the file."""
+    """Returns the first samples by their first numbers; those of several inputs by their number in the file."""
     if isinstance(table, dict):
         return [f"sample {i}" for i in range(_SHOWN_ROWS)]
     rows = list(np.asarray(table))[:_SHOWN_ROWS]

@@ -92,7 +92,7 @@ def serve(
         "THREADS": threads,
         "DATABASE_URL": database,
         "ROLE": role,
-        "STRUCTURED_KEYS": "true" if structured else None,
+        "STRUCTURED": "true" if structured else None,
         "TLS_CERTIFICATE": tls_certificate,
         "TLS_KEY": tls_key,
     }

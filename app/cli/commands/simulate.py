@@ -19,10 +19,12 @@ from cloakwork.app.cli.shared.data_sets import (
     share_right,
     some_of,
 )
-from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
+from cloakwork.app.cli.shared.failures import of_file
+from cloakwork.app.cli.shared.model_files import ModelArgument, find_any_model
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.models.client_steps import joined
 from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.model import Model
 from cloakwork.models.runtime.simulate import simulate as simulate_phases
 
 _SAMPLES_AT_ONCE = 500
@@ -50,12 +52,14 @@ def simulate(
 ) -> None:
     """Measure a model's accuracy under encryption, without keys.
 
-    The model runs in clear, with the noise that encryption would add.
+    The model runs in clear, with the noise that encryption would add; models for batches and indices are exact.
     """
-    model = find_model(model_name)
+    model = find_any_model(model_name)
     samples, labels = load_samples(data, labels_path)
-    samples = some_of(shaped_for(model.client, samples), slice(limit))
-    clear = model.predict(samples) if model.float_graph is None else model.predict_float(samples)
+    samples = some_of(shaped_for(model.client, samples, data), slice(limit))
+    own = model if isinstance(model, CompiledModel) else None
+    with progress("in clear"), of_file(data, "samples"), of_file(data, "input"):
+        clear = model.predict(samples) if own is None or own.float_graph is None else own.predict_float(samples)
     simulated = _simulated(model, samples, seed)
     record: dict[str, Any] = {"model": model_name, "data": data, "samples": count_of(samples)}
     if isinstance(clear, dict):
@@ -67,7 +71,9 @@ def simulate(
             record["accuracy_clear"] = share_right(classes_of(clear), labels[:limit])
             record["accuracy_simulated"] = share_right(classes_of(simulated), labels[:limit])
         record["agreement"] = _agreement(simulated, clear)
-    record |= _noise(model, some_of(samples, slice(_NOISE_SAMPLES)), seed)
+    if own is not None:  # nothing of the others is approximate
+        with progress("noise"):
+            record |= _noise(own, some_of(samples, slice(_NOISE_SAMPLES)), seed)
     emit({**record, "seed": seed}, json_path, f"Simulation of {model_name}")
 
 
@@ -75,19 +81,20 @@ def _agreement(simulated: NDArray[Any], clear: NDArray[Any]) -> float:
     return float((classes_of(simulated) == classes_of(clear)).mean())
 
 
-def _simulated(model: CompiledModel, samples: Any, seed: int) -> Any:
+def _simulated(model: Model, samples: Any, seed: int) -> Any:
     parts, count = [], count_of(samples)
     seeds = np.random.SeedSequence(seed).generate_state(-(-count // _SAMPLES_AT_ONCE))
     with progress("simulation") as update:
         for i, part_seed in enumerate(seeds):
             part = some_of(samples, slice(i * _SAMPLES_AT_ONCE, (i + 1) * _SAMPLES_AT_ONCE))
-            parts.append(model.predict(part, how="simulate", seed=int(part_seed)))
+            seeded = {"seed": int(part_seed)} if isinstance(model, CompiledModel) else {}
+            parts.append(model.predict(part, how="simulate", **seeded))
             update(min((i + 1) * _SAMPLES_AT_ONCE, count), count)
     return joined(parts)
 
 
 def _noise(model: CompiledModel, samples: Any, seed: int) -> dict[str, float]:
-    """Standard deviation that the noise adds to an output, in the model's units and as part of the outputs' own."""
+    """Returns standard deviation that the noise adds to an output, in the model's units and as part of the outputs' own."""
     phases = model.client.phases(samples, refuse=True)
     exact, noisy = (simulate_phases(model.program, phases, seed, noisy=noise) for noise in (False, True))
     difference = noisy - exact

@@ -123,7 +123,7 @@ def add(
 
 
 def _limit(text: str) -> int | None:
-    """A number, or `default`: the service's own limit."""
+    """Returns a number, or `default`: the service's own limit."""
     if text == _DEFAULT:
         return None
     if not text.isdecimal():
@@ -341,7 +341,7 @@ def list_tenants(data: DataOption = None, database: DatabaseOption = None, json_
 
 
 def _tenant_rows(tenant: dict[str, Any]) -> list[tuple[str, ...]]:
-    """One for each API key."""
+    """Returns one for each API key."""
     models = "all" if tenant["models"] is None else ", ".join(tenant["models"]) or "none"
     limits = [f"{field} {tenant[field]}" for field in LIMITS if tenant[field] is not None]
     terms = (models, ", ".join([*(["suspended"] if tenant["suspended"] else []), *limits]))

@@ -16,7 +16,7 @@ from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import calibrate, compile_file
 from cloakwork.models.options import Options
 from cloakwork.training.image_data import calibration_images
-from cloakwork.training.mnist_data import Part, download_mnist, has_mnist
+from cloakwork.training.mnist_data import Split, download_mnist, has_mnist
 from cloakwork.training.publish import CALIBRATION_IMAGES
 from cloakwork.training.recipes import RECIPES, data_of
 from cloakwork.training.recipes import train as train_by_name
@@ -80,7 +80,7 @@ def _trained(name: str, path: Path, device: str, epochs: int | None, update: Pro
     def report(done: int, total: int, _loss: float) -> None:
         update(done, total)
 
-    parts: tuple[Part, ...] = ("train", "test") if data_of(name) == "mnist" else ()
+    parts: tuple[Split, ...] = ("train", "test") if data_of(name) == "mnist" else ()
     for part in parts:
         if not has_mnist(part):
             download_mnist(part)
@@ -91,7 +91,7 @@ def _trained(name: str, path: Path, device: str, epochs: int | None, update: Pro
 
 
 def _calibration(trained: Trained) -> Calibration:
-    """The ranges that were learned, else those of training images."""
+    """Returns the ranges that were learned, else those of training images."""
     if trained.ranges is not None:
         return Calibration.from_json(trained.ranges)
     return calibrate(trained.path, calibration_images(trained.data, CALIBRATION_IMAGES))

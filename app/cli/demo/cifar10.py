@@ -82,7 +82,7 @@ def _pictures(images: NDArray[np.float64], labels: NDArray[np.int64] | None, sou
 
 
 def _read(path: Path) -> NDArray[np.float64]:
-    """[3, 32, 32] in [0, 1]: the square in the middle, the right way up."""
+    """Returns [3, 32, 32] in [0, 1]: the square in the middle, the right way up."""
     from PIL import Image, ImageOps, UnidentifiedImageError  # the extra `demo`
 
     try:

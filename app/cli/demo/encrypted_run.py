@@ -21,7 +21,8 @@ from cloakwork.models.runtime import shifted_progress
 
 @dataclass(frozen=True, eq=False)
 class EncryptedRun:
-    """What came out and what it cost. Seconds of a sample are the server's, from the bytes of its ciphertext to the bytes of the result."""
+    """Outputs of an encrypted run, and their cost. Seconds of a sample are the server's, from the bytes of its ciphertext to the bytes of the
+    result."""
 
     outputs: NDArray[np.generic]
     seconds_per_sample: float  # in batches, the first sample left out; of the first one where there is no other
@@ -73,7 +74,7 @@ def run_encrypted(model: CompiledModel, samples: NDArray[Any], device: str = "cp
 
 
 def costs(model: CompiledModel, run: EncryptedRun, unit: str) -> dict[str, Any]:
-    """What every demonstration writes of a run, by the names of docs/reference/command-line.md. Args: unit: what a sample is called."""
+    """Returns the costs of a run, by the names of docs/reference/command-line.md. Args: unit: what a sample is called."""
     params = model.program.parameters
     return {
         f"seconds_per_{unit}": run.seconds_per_sample,
@@ -94,7 +95,7 @@ def costs(model: CompiledModel, run: EncryptedRun, unit: str) -> dict[str, Any]:
 
 
 def client_line(run: EncryptedRun, sample: str) -> str:
-    """What the client's part before the server took. Args: sample: what one is called, with its article."""
+    """Says how long the client's part took, before the server's. Args: sample: what one is called, with its article."""
     return (
         f"client  keys made in {run.seconds_keygen:.2f} s, {run.upload_bytes / MIB:.1f} MiB of them go to the server once; {sample} encrypted in "
         f"{run.seconds_encrypt * 1e3:.1f} ms, {run.ciphertext_bytes} bytes"
@@ -114,7 +115,7 @@ class _Client:
     def score(
         self, server: Evaluator, samples: NDArray[Any], update: ProgressCallback
     ) -> tuple[NDArray[np.generic], float]:
-        """The outputs, and the server's seconds."""
+        """Returns the outputs, and the server's seconds."""
         start = time.perf_counter()
         packed = self._specification.encrypt(self._key, samples)
         sent = packed.to_bytes()

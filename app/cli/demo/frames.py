@@ -26,7 +26,7 @@ def write_frame(stream: IO[bytes], fields: dict[str, Any], payload: bytes = b"")
 
 
 def read_frame(stream: IO[bytes]) -> Frame | None:
-    """The next frame; None where the stream ends between frames."""
+    """Returns the next frame; None where the stream ends between frames."""
     start = stream.read(_JSON_LENGTH.size)
     if not start:
         return None

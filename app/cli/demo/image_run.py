@@ -28,7 +28,7 @@ _SEED: Final = 1  # of the simulated noise
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """What is encrypted. Args: shape: (height, width), or (3, height, width) in colour; the height is even."""
+    """Images that are encrypted. Args: shape: (height, width), or (3, height, width) in colour; the height is even."""
 
     images: NDArray[np.float64]  # [count, ..] in [0, 1]
     labels: NDArray[np.int64] | None
@@ -38,7 +38,7 @@ class Pictures:
     names: Sequence[str]  # of the classes
 
     def drawn(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[height, width] or [height, width, 3], of one image or of as many words."""
+        """Draws [height, width] or [height, width, 3], of one image or of as many words."""
         image = numbers.reshape(self.shape)
         return image if image.ndim == 2 else image.transpose(1, 2, 0)
 

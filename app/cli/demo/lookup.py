@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 
 def secret_function(x: int, size: int) -> int:
-    """What the server applies to numbers it cannot read."""
+    """Computes the function that the server applies to numbers it cannot read."""
     return (x * x + 1) % size
 
 
 def server_side(evaluation_keys: bytes, seeded: bytes, threads: int) -> tuple[bytes, float, float]:
-    """Bytes in, bytes out: no secret key in here. Returns the results, and the seconds for the key and for the bootstraps."""
+    """Evaluates without a secret key, bytes in and bytes out."""
     start = time.perf_counter()
     session = Session(EvaluationKeys.from_bytes(evaluation_keys), threads=threads)
     expanded = time.perf_counter()

@@ -35,7 +35,7 @@ def has_pillow() -> bool:
 
 
 def check_picture(path: Path | None) -> None:
-    """WrongCallError, before the work, for a file of another kind than `save_picture` writes."""
+    """Raises WrongCallError, before the work, for a file of another kind than `save_picture` writes."""
     if path is not None and path.suffix.lower() not in _WRITERS:
         raise WrongCallError(f"--picture: expected a name that ends in {' or '.join(_WRITERS)}, got '{path}'")
 
@@ -43,7 +43,7 @@ def check_picture(path: Path | None) -> None:
 def save_picture(
     path: Path, pairs: Sequence[tuple[Pixels, Pixels]], captions: Sequence[tuple[str, bool | None]]
 ) -> None:
-    """A tile for each of the first 32 images: the image above, its ciphertext's words below, then the caption, coloured by whether it is right.
+    """Saves a tile for each of the first 32 images: the image above, its ciphertext's words below, then the caption, coloured by whether it is right.
 
     PNG or SVG, as the name ends.
     """
@@ -53,7 +53,7 @@ def save_picture(
 
 
 def _places(count: int) -> tuple[int, int, list[tuple[int, int]]]:
-    """Width and height of the sheet, and where each tile begins."""
+    """Returns width and height of the sheet, and where each tile begins."""
     columns, rows = min(count, _COLUMNS), -(-count // _COLUMNS)
     width, height = _TILE + _GAP, 2 * _TILE + 2 * _CAPTION
     widest = max(columns * width + _GAP, _GAP + 4 * width)  # for the line above

@@ -39,7 +39,7 @@ ShowOption = Annotated[int, typer.Option("--show", min=0, help="Show N samples i
 
 
 def register(app: typer.Typer) -> None:
-    """One command for each data set."""
+    """Registers one command for each data set."""
     for name, (_, samples) in MODELS.items():
         app.command(name, help=LINES[name])(_command(name, samples))
 
@@ -75,7 +75,7 @@ def demonstrate(name: str, count: int, device: str, threads: int, shown: int, js
 
 
 def _first(found: zoo.HeldOut, count: int) -> zoo.HeldOut:
-    """The first samples, from the start again where there are fewer."""
+    """Returns the first samples, from the start again where there are fewer."""
     index = np.arange(count) % len(found.x)
     return zoo.HeldOut(found.x[index], found.y[index], found.clear[index])
 

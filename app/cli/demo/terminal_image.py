@@ -18,7 +18,7 @@ def has_blocks(console: Console) -> bool:
 
 
 def image_lines(image: NDArray[np.float64], console: Console) -> list[Text]:
-    """[H, W] or in colour [H, W, 3], in [0, 1], H even -> H / 2 lines of W characters, two pixels each."""
+    """Draws an image as lines: [H, W] or in colour [H, W, 3], in [0, 1], H even -> H / 2 lines of W characters, two pixels each."""
     pairs = image.reshape(len(image) // 2, 2, *image.shape[1:])
     if console.color_system is not None and has_blocks(console):
         return [_half_blocks(*pair) for pair in pairs]
@@ -44,6 +44,6 @@ def _colours(pixels: NDArray[np.float64]) -> list[str]:
 
 
 def bar_line(name: str, share: float, width: int, style: str, console: Console) -> Text:
-    """A row of a bar chart; share in [0, 1]."""
+    """Returns a row of a bar chart; share in [0, 1]."""
     line = Text(f"{name} ", style=style)
     return line.append(("█" if has_blocks(console) else "#") * round(share * width), style=style)

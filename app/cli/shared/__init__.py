@@ -1,1 +1,1 @@
-"""What several commands read, check and print alike: options, files, samples, the terminal."""
+"""Code that several commands share: options, files, samples, the terminal."""

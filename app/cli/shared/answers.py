@@ -1,4 +1,4 @@
-"""What models answer, for people and files: an array, or arrays by the names of several outputs."""
+"""Answers of models as text and files: an array, or arrays by the names of several outputs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cloakwork.app.cli.shared.console import FailureError
 
 
 def by_output(answers: Any, shown: Callable[[NDArray[Any]], Any]) -> Any:
-    """`shown` of the array, or of each one by name."""
+    """Returns `shown` of the array, or of each one by name."""
     if isinstance(answers, dict):
         return {name: shown(array) for name, array in answers.items()}
     return shown(answers)
 
 
 def save_answers(path: Path, answers: Any) -> None:
-    """A .npy file; of several outputs a .npz file of arrays by name."""
+    """Saves a .npy file; of several outputs a .npz file of arrays by name."""
     check_answers_path(path, isinstance(answers, dict))
     plain = by_output(answers, lambda array: array if array.dtype.kind != "O" else array.astype(str))
     with path.open("wb") as stream:
@@ -35,7 +35,7 @@ def save_answers(path: Path, answers: Any) -> None:
 
 
 def check_answers_path(path: Path, several: bool) -> None:
-    """FailureError for a suffix that does not fit the number of outputs."""
+    """Raises FailureError for a suffix that does not fit the number of outputs."""
     if several and path.suffix != ".npz":
         raise FailureError(f"{path}: the model has several outputs; expected a .npz file to write them to by name")
     if not several and path.suffix == ".npz":

@@ -61,7 +61,8 @@ RangeOption = Annotated[
 MarginOption = Annotated[
     float | None,
     typer.Option(
-        "--margin", help="Keep this share of the samples' range free on either side (default: as the samples suggest)."
+        "--margin",
+        help="Keep this share of half the samples' range free on either side, 0 to 1 (default: as the samples suggest).",
     ),
 ]
 PFailOption = Annotated[

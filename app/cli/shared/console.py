@@ -1,4 +1,4 @@
-"""Where output goes: results to standard output, progress and errors to standard error."""
+"""Output of commands: results to standard output, progress and errors to standard error."""
 
 from __future__ import annotations
 
@@ -63,25 +63,25 @@ def standard_error() -> Console:
 
 
 def in_one_line(text: str) -> str:
-    """Without commands for the terminal: servers and files choose names and messages too."""
+    """Returns a text in one line without commands for the terminal: servers and files choose names and messages too."""
     return printable(" ".join(text.split()))
 
 
 def report_error(message: str) -> None:
-    """One line on standard error, whatever the message contains."""
+    """Prints one line on standard error, whatever the message contains."""
     print(f"cloakwork: {in_one_line(message)}", file=sys.stderr)  # noqa: T201
 
 
 @contextmanager
 def progress(label: str) -> Iterator[ProgressCallback]:
-    """A progress bar on standard error that leaves nothing behind; silent where standard error is not a terminal."""
+    """Shows a progress bar on standard error that leaves nothing behind; silent where standard error is not a terminal."""
     with progress_of_stages(label) as report:
         yield lambda done, total: report(label, done, total)
 
 
 @contextmanager
 def progress_of_stages(label: str) -> Iterator[Callable[[str, int, int], bool]]:
-    """The same for work in several stages, each with its name."""
+    """Yields the same for work in several stages, each with its name."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = standard_error()

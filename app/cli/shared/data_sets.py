@@ -55,7 +55,7 @@ DATA_SETS: Final[dict[str, Callable[[], Samples]]] = {
 
 
 def load_samples(source: str, labels: Path | None) -> tuple[Any, NDArray[Any] | None]:
-    """A data set by its name, or samples of a .npy file, whose labels may be in another one; of a .npz file arrays by name."""
+    """Loads a data set by its name, or samples of a .npy file, whose labels may be in another one; of a .npz file arrays by name."""
     if source in DATA_SETS:
         if labels is not None:
             raise WrongCallError(f"--labels: the data set '{source}' has its own; leave the option out")
@@ -101,14 +101,14 @@ def count_of(samples: Any) -> int:
 
 
 def some_of(samples: Any, chosen: slice) -> Any:
-    """Some samples of an array, or of several by name."""
+    """Returns some samples of an array, or of several by name."""
     if isinstance(samples, dict):
         return {name: array[chosen] for name, array in samples.items()}
     return samples[chosen]
 
 
 def load_array(path: Path, kinds: str = "biuf") -> NDArray[Any]:
-    """Numbers of a .npy file, or what `kinds` of dtypes say; FailureError for anything else."""
+    """Returns numbers of a .npy file, or what `kinds` of dtypes say; FailureError for anything else."""
     what = "integers or names" if "U" in kinds else "numbers"
     with reading(path, f"a .npy file of {what}", "write one with numpy.save"):
         array = np.load(path, allow_pickle=False)
@@ -117,11 +117,18 @@ def load_array(path: Path, kinds: str = "biuf") -> NDArray[Any]:
     return array
 
 
-def shaped_for(specification: ClientSpecification, samples: Any) -> Any:
-    """Samples in the shape of the model's input, where the numbers of a sample are as many; tables of columns and several tensors stay."""
+def shaped_for(specification: Any, samples: Any, source: Path | str) -> Any:
+    """Returns samples in the shape of the model's input, where the numbers of a sample are as many; tables of columns and several tensors stay.
+
+    Args:
+        specification: of the client, of whichever kind of model.
+        source: of the samples, for errors.
+    """
     if isinstance(samples, dict):
-        if named_inputs(specification.input_steps) is None:
-            raise WrongCallError("the model has one input; expected a .npy file, got several arrays (.npz)")
+        if not isinstance(specification, ClientSpecification) or named_inputs(specification.input_steps) is None:
+            raise WrongCallError(f"{source}: the model has one input; expected a .npy file, got several arrays (.npz)")
+        return samples
+    if not isinstance(specification, ClientSpecification):
         return samples
     shape = specification.input_shape
     same_count = math.prod(samples.shape[1:]) == math.prod(shape)
@@ -129,7 +136,7 @@ def shaped_for(specification: ClientSpecification, samples: Any) -> Any:
 
 
 def classes_of(outputs: NDArray[Any]) -> NDArray[Any]:
-    """The class: that of the largest score, or the number or name that the model says itself."""
+    """Returns the class of each sample: that of the largest score, or the number or name that the model says itself."""
     scores = outputs.reshape(len(outputs), -1)
     if scores.shape[1] > 1:
         return np.asarray(scores.argmax(axis=1))
@@ -138,7 +145,7 @@ def classes_of(outputs: NDArray[Any]) -> NDArray[Any]:
 
 
 def share_right(found: NDArray[Any], labels: NDArray[Any]) -> float:
-    """Of classes that are the labels. WrongCallError where one says numbers and the other names: none would be."""
+    """Returns the share of classes that are the labels. WrongCallError where one says numbers and the other names: none would be."""
     names = [each.dtype.kind in "UO" for each in (found, labels)]
     if names[0] != names[1]:
         kinds = ["names" if each else "numbers" for each in names]

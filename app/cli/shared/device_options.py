@@ -1,4 +1,4 @@
-"""On what the engine computes: the options of every command that runs it here."""
+"""Device options: those of every command that runs it here."""
 
 from __future__ import annotations
 

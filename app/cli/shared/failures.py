@@ -6,8 +6,10 @@ import errno
 import json
 import os
 import re
+import sys
 import tempfile
 import traceback
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -15,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from cloakwork.app.cli.shared.console import FailureError, WrongCallError, report_error
-from cloakwork.fhe_core.errors import FheError
+from cloakwork.app.cli.shared.console import FailureError, WrongCallError, in_one_line, report_error
+from cloakwork.fhe_core.errors import DeviceError, FheError
 
 # What the libraries that parse files raise for damaged ones.
 _DAMAGED: Final = (ValueError, EOFError, KeyError, OverflowError, MemoryError, zipfile.BadZipFile, zlib.error)
@@ -38,12 +40,12 @@ _REASONS: Final = {
 
 @contextmanager
 def reading(path: Path | str, expected: str, remedy: str = "") -> Iterator[None]:
-    """Errors of what reads a file inside name the file and what it should be. Args: expected: "evaluation keys", for example."""
+    """Makes errors of a reader name the file and what it should be. Args: expected: "evaluation keys", for example."""
     advice = f"; {remedy}" if remedy else ""
     try:
         yield
     except (FheError, FailureError, WrongCallError) as error:
-        if str(path) in str(error):
+        if isinstance(error, DeviceError) or str(path) in str(error):
             raise
         raise FailureError(f"{path}: expected {expected}: {error}{advice}") from error
     except UnicodeDecodeError as error:
@@ -59,18 +61,29 @@ def reading(path: Path | str, expected: str, remedy: str = "") -> Iterator[None]
 
 
 @contextmanager
+def warnings_in_words() -> Iterator[None]:
+    """Warnings inside are lines on standard error, without the name of their class and the place in the code."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: print(  # noqa: T201
+            f"warning: {in_one_line(str(message))}", file=sys.stderr
+        )
+        yield
+
+
+@contextmanager
 def of_file(path: Path | str, argument: str = "model") -> Iterator[None]:
-    """Errors about this argument name its file, whose content may be at fault; all others stay as they are."""
+    """Makes errors about this argument name its file, whose content may be at fault; all others stay as they are."""
     try:
         yield
     except FheError as error:
-        if not str(error).startswith(f"{argument}: "):
+        begin = re.match(rf"{re.escape(argument)}(?: '[^']*')?: ", str(error))
+        if begin is None:
             raise
         raise FailureError(f"{path}: {str(error).removeprefix(f'{argument}: ')}") from error
 
 
 def explained(error: BaseException) -> str:
-    """One sentence about an error that ends a command."""
+    """Returns one sentence about an error that ends a command."""
     if isinstance(error, MemoryError):
         return (
             str(error) or "the memory of this machine is used up; close other programs, or take fewer samples at once"
@@ -87,7 +100,7 @@ def explained(error: BaseException) -> str:
 
 
 def explained_usage(error: Any) -> str:
-    """What is wrong with the arguments, and whose help says more."""
+    """Explains what is wrong with the arguments, and whose help says more."""
     text = str(error.format_message()).rstrip(".")
     context = getattr(error, "ctx", None)
     command = "cloakwork" if context is None else context.command_path
@@ -96,7 +109,7 @@ def explained_usage(error: Any) -> str:
 
 
 def report_defect(error: Exception) -> None:
-    """An error that nobody foresaw: one line, and a file with what a developer needs."""
+    """Reports an error that nobody foresaw: one line, and a file with what a developer needs."""
     with tempfile.NamedTemporaryFile(
         "w", prefix="cloakwork-error-", suffix=".txt", delete=False, encoding="utf-8"
     ) as file:

@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def ended_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM and SIGHUP end what is inside as Ctrl-C does, so that it tidies up. Signals that somebody ignores or handles stay so."""
+    """Lets SIGTERM and SIGHUP end what is inside as Ctrl-C does, so that it tidies up. Signals that somebody ignores or handles stay so."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -27,7 +27,7 @@ def ended_like_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def ends_well() -> Iterator[None]:
-    """For commands that run until they are told to end: Ctrl-C, SIGTERM and SIGHUP are no failure."""
+    """Ends commands that run until they are stopped: Ctrl-C, SIGTERM and SIGHUP are no failure."""
     with suppress(KeyboardInterrupt), ended_like_ctrl_c():
         yield
 

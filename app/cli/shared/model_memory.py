@@ -1,4 +1,4 @@
-"""What a run of a model on this machine may hold at once."""
+"""Memory limit of a model's run on this machine."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def check_memory(program: Program, shape: tuple[int, ...], source: Path) -> None
 
 
 def physical_memory_bytes() -> int:
-    """Of this machine, or of the container."""
+    """Returns the memory of this machine, or of the container."""
     return memory_bytes()

@@ -38,7 +38,7 @@ class RefusedError(Exception):
 
 
 class Body:
-    """Of a request, as it comes. `left`: bytes that nobody has read yet."""
+    """The body of a request as it arrives. `left`: bytes not read yet."""
 
     def __init__(self, stream: BufferedIOBase, length: int) -> None:
         self._stream = stream
@@ -56,7 +56,7 @@ class LostError(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """Of the service. Its bytes come with `parts`."""
+    """An answer of the service. Its bytes come with `parts`."""
 
     status: int
     headers: Mapping[str, str]
@@ -64,7 +64,7 @@ class Answer:
     response: http.client.HTTPResponse
 
     def parts(self) -> Iterator[bytes]:
-        """As they come, to the end.
+        """Yields the bytes as they come, to the end.
 
         Raises:
             LostError: the service stopped before it.
@@ -108,7 +108,7 @@ class Service:
 
     @contextmanager
     def ask(self, method: str, target: str, headers: Mapping[str, str], body: Body) -> Iterator[Answer]:
-        """The answer to a request of the page, with names of headers in lower case; the connection ends with the block.
+        """Yields the answer to a request of the page, with names of headers in lower case; the connection ends with the block.
 
         Raises:
             RefusedError: nothing of it is for the service, or the service may not get it; or its answer leads elsewhere.

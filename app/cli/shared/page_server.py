@@ -38,7 +38,7 @@ _NO_SCRIPTS: Final = "default-src 'none'; frame-ancestors 'none'; sandbox"
 
 
 class PageServer(ThreadingHTTPServer):
-    """On loopback alone. `files` by name, `service` what /v2 is passed on to.
+    """A server on loopback only. `files` by name, `service` what /v2 is passed on to.
 
     Raises:
         OSError: the port is taken.
@@ -59,7 +59,7 @@ class PageServer(ThreadingHTTPServer):
         return f"http://{ADDRESS}:{self.server_port}/"
 
     def server_bind(self) -> None:
-        """Without the look-up of this machine's name that HTTPServer does."""
+        """Binds without the look-up of this machine's name that HTTPServer does."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = ADDRESS, self.socket.getsockname()[1]
 
@@ -76,7 +76,7 @@ class PageServer(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away is no news."""
+        """Ignores a browser that goes away."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -14,7 +14,7 @@ from cloakwork.fhe_core.parameters import (
     expanded_keyswitch_key_bytes,
     parameter_set,
     require_common_mask,
-    require_structured_keys,
+    require_structured,
     upload_bytes,
 )
 
@@ -43,14 +43,14 @@ def find_agreed_set(name: str, structured: bool, two_bodies: bool | None = None)
         two_bodies: whether a compiler was asked for two samples in a ciphertext; None: whoever encrypts takes it as it is.
     """
     found = find_set(name)
-    require_structured_keys(found, structured, "--structured")
+    require_structured(found, structured, "--structured")
     if two_bodies is not None:
         require_common_mask(found, two_bodies, "--bodies 2")
     return found
 
 
 def key_sizes(parameters: ParameterSet) -> dict[str, int]:
-    """Bytes of the evaluation keys: expanded in memory (masks included), and as uploaded (seeded, one file)."""
+    """Returns bytes of the evaluation keys: expanded in memory (masks included), and as uploaded (seeded, one file)."""
     return {
         "bootstrap_key_bytes": expanded_bootstrap_key_bytes(parameters),
         "keyswitch_key_bytes": expanded_keyswitch_key_bytes(parameters),

@@ -38,7 +38,7 @@ def has_passphrase(file: Path | None) -> bool:
 
 
 def read_passphrase(file: Path | None, *, confirm: bool, weak: bool = False) -> str:
-    """From the file, else the environment, else a prompt (asked twice for a new key).
+    """Reads a passphrase from the file, else the environment, else a prompt (asked twice for a new key).
 
     Args:
         confirm: it is for a new key.

@@ -99,7 +99,7 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """In the order in which they were added: groups are not last."""
+        """Lists commands in the order in which they were added: groups are not last."""
         return list(self.commands)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -123,13 +123,13 @@ class Program(typer.Typer):
 
 
 def load(place: str) -> Any:
-    """The function or group at `module:name` under `cloakwork.app.cli`."""
+    """Returns the function or group at `module:name` under `cloakwork.app.cli`."""
     module, _, attribute = place.partition(":")
     return getattr(import_module(f"cloakwork.app.cli.{module}"), attribute)
 
 
 def listed_only(line: str) -> Callable[[], None]:
-    """A command that a call names nowhere: it is in the help with its line, and nothing is imported for it."""
+    """Returns a command that a call names nowhere: it is in the help with its line, and nothing is imported for it."""
 
     def command() -> None:
         raise AssertionError(f"a command that was only listed is called: {line}")
@@ -147,7 +147,7 @@ def root(
 
 
 def words_to_complete() -> list[str]:
-    """The words of a command line that a shell wants completed; none in every other call."""
+    """Returns the words of a command line that a shell wants completed; none in every other call."""
     if "_CLOAKWORK_COMPLETE" not in os.environ:
         return []
     return (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or "").split()[1:]
@@ -181,10 +181,10 @@ def shown_first(command: Any) -> frozenset[str]:
 
 
 def help_text(command: Any, context: Any, everything: bool = False) -> str:
-    """What `--help` prints. Args: everything: every option of a command that shows a few first."""
+    """Returns the text that `--help` prints. args: everything: every option of a command that shows a few first."""
     width = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
     blocks = [[f"Usage: {context.command_path} {_usage(command, context)}"]]
-    blocks += [textwrap.wrap(paragraph, width) for paragraph in _paragraphs(command.help or "")]
+    blocks += [textwrap.wrap(paragraph, width, break_on_hyphens=False) for paragraph in _paragraphs(command.help or "")]
     if isinstance(command, TyperGroup):
         blocks += _command_blocks(command, context, width)
     params = [each for each in command.get_params(context) if not getattr(each, "hidden", False)]
@@ -228,7 +228,7 @@ def _command_blocks(command: TyperGroup, context: Any, width: int) -> list[list[
 
 
 def _table(heading: str, rows: Sequence[tuple[str, str]], width: int, column: int | None = None) -> list[list[str]]:
-    """A heading with two columns below; nothing without rows."""
+    """Returns a heading with two columns below; nothing without rows."""
     if not rows:
         return []
     fitting = [len(name) for name, _ in rows if len(name) <= _NAMES_COLUMNS]
@@ -236,7 +236,13 @@ def _table(heading: str, rows: Sequence[tuple[str, str]], width: int, column: in
     indent = " " * (column + 4)
     lines = [_bold(f"{heading}:")]
     for name, words in rows:
-        told = textwrap.wrap(words, max(width, len(indent) + 24), initial_indent=indent, subsequent_indent=indent)
+        told = textwrap.wrap(
+            words,
+            max(width, len(indent) + 24),
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+        )
         if not told or len(name) > column:
             lines += [f"  {name}", *told]
         else:
@@ -285,7 +291,7 @@ def _value(kind: Any) -> str:
 
 
 def _value_types(command: Any) -> dict[str, Any]:
-    """By the parameters of its function: the type of one value."""
+    """Returns the value types by the parameters of its function: the type of one value."""
     if command.callback is None:
         return {}
     hints = typing.get_type_hints(command.callback)
@@ -302,7 +308,7 @@ def _plain_types(hint: Any) -> Iterator[Any]:
 
 
 def _words(param: Any) -> str:
-    """What it does; then whether it is required, its default, and its environment variable."""
+    """Returns what it does; then whether it is required, its default, and its environment variable."""
     notes = ["required"] if param.required and param.param_type_name == "option" else []
     default = _default(param)
     notes += [f"default: {default}"] if default else []

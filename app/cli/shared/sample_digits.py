@@ -34,14 +34,14 @@ HANDS: Final = ((0.0, 1.0), (-0.18, 0.95), (0.12, 1.1))
 
 
 def sample_digits() -> tuple[Reals, NDArray[np.int64]]:
-    """Images [count, 784] in [0, 1] and labels [count]: every digit by every hand."""
+    """Returns images [count, 784] in [0, 1] and labels [count]: every digit by every hand."""
     images = [draw(STROKES[digit], *hand) for hand in HANDS for digit in STROKES]
     labels = [digit for _ in HANDS for digit in STROKES]
     return np.stack(images).reshape(len(images), -1), np.array(labels)
 
 
 def draw(strokes: Sequence[Stroke], slant: float = 0.0, width: float = 1.0) -> Reals:
-    """An image [28, 28] in [0, 1]: scaled to a box of 20 pixels, its centre of mass in the middle, as MNIST has it."""
+    """Returns an image [28, 28] in [0, 1]: scaled to a box of 20 pixels, its centre of mass in the middle, as MNIST has it."""
     lines = [_smooth(np.asarray(stroke, dtype=np.float64)) for stroke in strokes]
     points = np.concatenate(lines)
     low, high = points.min(axis=0), points.max(axis=0)
@@ -51,7 +51,7 @@ def draw(strokes: Sequence[Stroke], slant: float = 0.0, width: float = 1.0) -> R
 
 
 def image_of(lines: Sequence[Reals]) -> Reals:
-    """The same of lines [points, 2] as somebody drew them, wherever and however large."""
+    """Returns the same of lines [points, 2] as somebody drew them, wherever and however large."""
     points = np.concatenate(lines)
     centre = (points.min(axis=0) + points.max(axis=0)) / 2
     return _image([line - centre for line in lines])
@@ -67,7 +67,7 @@ def _image(lines: Sequence[Reals]) -> Reals:
 
 
 def _smooth(points: Reals) -> Reals:
-    """Catmull and Rom's spline through the points."""
+    """Returns Catmull and Rom's spline through the points."""
     padded = np.concatenate([points[:1], points, points[-1:]])
     t = np.linspace(0, 1, _SUBDIVISION, endpoint=False)[:, None]
     parts = []
@@ -85,7 +85,7 @@ def _smooth(points: Reals) -> Reals:
 
 
 def _rasterise(lines: Sequence[Reals]) -> Reals:
-    """Ink by the distance of a pixel's centre to the nearest segment, soft over one pixel."""
+    """Returns ink by the distance of a pixel's centre to the nearest segment, soft over one pixel."""
     rows, columns = np.mgrid[:SIZE, :SIZE]
     pixels = np.stack([columns, rows], axis=-1)[:, :, None, :].astype(np.float64)
     nearest = np.full((SIZE, SIZE), np.inf)

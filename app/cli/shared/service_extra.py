@@ -1,4 +1,4 @@
-"""Whether the service can be started, its libraries being an extra, and whether its folder is there."""
+"""Checks that the service's libraries (an extra) are installed and that its folder exists."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "pydantic_settings", "
 
 
 def require_service() -> None:
-    """Raises:
-    FailureError: a library is missing; the message says how to install it.
+    """Requires the extra `service`.
+
+    Raises:
+        FailureError: a library is missing; the message says how to install it.
     """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -21,10 +23,24 @@ def require_service() -> None:
 
 
 def require_data_folder(folder: Path) -> None:
-    """Raises:
-    FailureError: there is none; a name with a mistake in it makes no new one.
+    """Requires the service's data folder.
+
+    Raises:
+        FailureError: there is none; a name with a mistake in it makes no new one.
     """
+    _refuse_file(folder)
     if not folder.is_dir():
         raise FailureError(
             f"--data: there is no folder '{folder}'; correct the name, or make the folder of a new service with mkdir"
         )
+
+
+def make_data_folder(folder: Path) -> None:
+    """Make the folder of a new service, its owner's alone, as `cloakwork serve` does. FailureError: it is a file."""
+    _refuse_file(folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _refuse_file(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise FailureError(f"--data: expected a folder, got the file '{folder}'")

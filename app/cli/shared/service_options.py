@@ -52,7 +52,7 @@ CaOption = Annotated[
 
 
 def api_key(file: Path | None) -> str | None:
-    """Never an argument: the list of processes would show it."""
+    """Reads the API key, never from an argument: the list of processes would show it."""
     if file is None:
         return os.environ.get(API_KEY_VARIABLE) or None
     with reading(file, "an API key in its first line"), file.open(encoding="utf-8") as stream:
@@ -70,7 +70,7 @@ def connect(
     structured: bool = False,
     **agreed: bool,
 ) -> Any:
-    """A `Client`; imported here, because it needs the extra `client`.
+    """Creates a `Client`; imported here, because it needs the extra `client`.
 
     Args:
         agreed: `share_keys`, `accept_large_keys`, `accept_changes` of it; what was not agreed to is asked on a terminal.

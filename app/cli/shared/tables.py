@@ -41,7 +41,7 @@ class Group:
 
 
 def folded(heading: str) -> Column:
-    """Of words, which may go on in the next line."""
+    """Returns a column of words, which may go on in the next line."""
     return Column(heading, whole=False)
 
 
@@ -56,7 +56,7 @@ def print_rows(
     notes: Sequence[str] = (),
     console: Console | None = None,
 ) -> None:
-    """A row for each, in groups where there are any. `notes` explain it below, on a terminal."""
+    """Prints a row for each, in groups where there are any. `notes` explain it below, on a terminal."""
     out = standard_output() if console is None else console
     found = list(rows)
     groups = [each for each in found if isinstance(each, Group)] or [Group("", found)]  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def print_record(title: str, record: Mapping[str, Any], console: Console | None 
 
 
 def print_text(text: str, console: Console | None = None) -> None:
-    """Lines of words: on a terminal broken between words, what goes on indented; in a pipe as they are."""
+    """Prints lines of words: on a terminal broken between words, what goes on indented; in a pipe as they are."""
     out = standard_output() if console is None else console
     for line in map(printable, text.splitlines()):
         indent = " " * (len(line) - len(line.lstrip()) + 2 * _GAP)
@@ -105,13 +105,13 @@ def print_text(text: str, console: Console | None = None) -> None:
 
 
 def _broken(line: str, width: int, indent: str = "") -> list[str]:
-    """In lines of at most so many characters, but for words that are longer."""
+    """Breaks a text into lines of at most `width` characters, but for words that are longer."""
     found = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return found or [""]
 
 
 def emit(record: Mapping[str, Any], destination: str | None, title: str) -> None:
-    """A result as a table for people, and as one JSON object where --json asks for it."""
+    """Prints a result as a table for people, and as one JSON object where --json asks for it."""
     if destination != "-":
         print_record(title, record)
     if destination is not None:
@@ -119,7 +119,7 @@ def emit(record: Mapping[str, Any], destination: str | None, title: str) -> None
 
 
 def _text(cell: object) -> str:
-    """One line, whatever came from outside."""
+    """Returns one line, whatever came from outside."""
     if cell is None:
         return ""
     if isinstance(cell, bool):

@@ -1,4 +1,4 @@
-"""What carries out a schedule (models/graph/schedule.py), a file for each kind of machine; another kind is one file more.
+"""Machines that execute a schedule (models/graph/schedule.py), a file for each kind of machine; another kind is one file more.
 
 machine      the protocol, and the loop that walks a schedule
 clear        real numbers: the oracle of the compiler, for graphs in the making too

@@ -16,7 +16,7 @@ from cloakwork.models.graph.steps import apply_steps
 
 
 class AllWires(ABC):
-    """Every wire of some samples in one array, in the order of the graph; what is dropped stays, for those who look at every wire."""
+    """All wires of some samples in one array, in the order of the graph; what is dropped stays, for those who look at every wire."""
 
     def __init__(self, wires: Reals) -> None:
         """Args: wires: zeros [samples, wires + 1], or what a machine of the same graph has left; the last is the zero wire."""
@@ -38,19 +38,19 @@ class AllWires(ABC):
         self.wires[:, wires(node)] = out.reshape(samples, -1)
 
     def _read(self, numbers: Indices) -> Reals:
-        """[samples, wires] that weights act on."""
+        """Returns [samples, wires] that weights act on."""
         return self.wires[:, numbers]
 
     def _weighted(self, step: Multiply, block: Block, sums: Reals) -> Reals:
-        """Sums [samples, p, R] of weights times what `_read` gave, in the machine's own numbers."""
+        """Returns sums [samples, p, R] of weights times what `_read` gave, in the machine's own numbers."""
         return sums
 
     @abstractmethod
     def _bias(self, step: Multiply) -> Reals:
-        """[G, R]"""
+        """Returns [G, R]"""
 
     def drop(self, step: Drop) -> None:  # noqa: B027 (all wires stay)
-        """Nothing."""
+        """Does nothing."""
 
 
 class Clear(AllWires):
@@ -91,12 +91,12 @@ class Clear(AllWires):
             self.wires[:, wires(node)] = FUNCTIONS[node.operator](*operands)
 
     def output(self, reads: Gather) -> Reals:
-        """[samples, ..]"""
+        """Returns [samples, ..]"""
         return self.wires[:, reads.wires]
 
 
 def input_rows(node: Input, x: ArrayLike) -> Reals:
-    """Samples as [samples, wires of the input]."""
+    """Returns samples as [samples, wires of the input]."""
     array = np.asarray(x, dtype=np.float64)
     if array.shape[1:] != node.shape:
         expected = ["samples", *node.shape]
@@ -115,7 +115,7 @@ def value_limits(graph: Graph, node: Lookup) -> tuple[Reals, Reals]:
 
 
 def _shifted(node: Lookup, x: Reals) -> tuple[Reals, Indices]:
-    """Arguments [samples, outputs] and functions [outputs] of every output."""
+    """Returns arguments [samples, outputs] and functions [outputs] of every output."""
     if node.shifts is None:
         return x, node.function
     outputs = len(node.shifts)

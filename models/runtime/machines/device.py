@@ -49,7 +49,7 @@ class DeviceProgram:
         self._lock = threading.Lock()
 
     def run(self, inputs: Sequence[Packed], progress: Progress = None) -> Ciphertexts:
-        """Each [samples, numbers] -> [samples of all, outputs] in host memory; as many after each other as a device's memory asks for."""
+        """Runs each [samples, numbers] -> [samples of all, outputs] in host memory; as many after each other as a device's memory asks for."""
         samples, devices = sum(x.shape[0] for x in inputs), len(self.session.device_sessions)
         parameters = inputs[0].parameters
         bounds = [samples * i // devices for i in range(devices + 1)]
@@ -78,7 +78,7 @@ class DeviceProgram:
         )
 
     def weights(self, number: int, step: Multiply, block: Block) -> DeviceWeights:
-        """On a device; tiles of a node share them."""
+        """Returns weights on a device; tiles of a node share them."""
         key = (number, id(step.node.weights), block.number)
         with self._lock:
             if key not in self._weights:
@@ -143,16 +143,16 @@ class Device:
             del self._values[value]
 
     def output(self, reads: Gather) -> DeviceArray:
-        """[samples, numbers, kN + 1]"""
+        """Returns [samples, numbers, kN + 1]"""
         return self._read(reads.flat)
 
     def _read(self, reads: Gather) -> DeviceArray:
-        """[samples, wires, kN + 1] of a vector of wires; values as they are when they hold just these."""
+        """Returns [samples, wires, kN + 1] of a vector of wires; values as they are when they hold just these."""
         store = self._side_by_side(reads)
         return store if reads.is_everything else self._session.take(store, reads.columns)
 
     def _side_by_side(self, reads: Gather) -> DeviceArray:
-        """One array that holds all values of a gather."""
+        """Returns one array that holds all values of a gather."""
         arrays = [self._values[value] for value in reads.values]
         if len(arrays) == 1:
             return arrays[0]
@@ -164,7 +164,7 @@ class Device:
 
 
 def _shares(inputs: Sequence[Packed], part: slice) -> Iterator[tuple[Packed, int, int]]:
-    """Of which inputs, and there from where to where, samples are that are counted through all of them."""
+    """Yields the shares of inputs, and the first and last of their samples, for samples that are counted through all of them."""
     before = 0
     for x in inputs:
         first, last = max(part.start - before, 0), min(part.stop - before, x.shape[0])
@@ -174,13 +174,13 @@ def _shares(inputs: Sequence[Packed], part: slice) -> Iterator[tuple[Packed, int
 
 
 def device_samples(program: Program, session: Session) -> int:
-    """Samples whose values take at most a part of the free memory of each device."""
+    """Returns samples whose values take at most a part of the free memory of each device."""
     held = program.ciphertext_bytes * fitting_schedule(program, session).most_columns
     return max(1, _room(session) // held) * len(session.device_sessions)
 
 
 def fitting_schedule(program: Program, session: Session) -> Schedule:
-    """Levels as they are, or in tiles as large as one sample's values leave room for, of which the smallest have LEAST_LOOKUPS."""
+    """Returns levels as they are, or in tiles as large as one sample's values leave room for, of which the smallest have LEAST_LOOKUPS."""
     found, most = program.schedule, max(program.schedule.bootstraps_per_level, default=0)
     room = _room(session) // program.ciphertext_bytes
     while found.most_columns > room and most > LEAST_LOOKUPS:
@@ -191,7 +191,7 @@ def fitting_schedule(program: Program, session: Session) -> Schedule:
 
 
 def _room(session: Session) -> int:
-    """Bytes that values may take on each device."""
+    """Returns bytes that values may take on each device."""
     return min(engine.free_bytes(each.device) for each in session.device_sessions) // MEMORY_SHARE
 
 

@@ -28,7 +28,7 @@ GATHERED_BYTES = 1 << 28
 
 
 class _Prepared:
-    """What is made once of a program, for all keys; it does not keep the program."""
+    """Data of a program that all keys share; it does not keep the program."""
 
     def __init__(self, program: Program) -> None:
         self.tables = batch_tables(program.graph, program.schedule, program.parameters)
@@ -57,7 +57,7 @@ class HostProgram:
         self.tables, self.bias, self.packed_weights = prepared.tables, prepared.bias, prepared.packed_weights
 
     def run(self, inputs: Sequence[Packed], progress: Progress = None) -> Ciphertexts:
-        """Each [samples, numbers] -> [samples of all, outputs]"""
+        """Runs each [samples, numbers] -> [samples of all, outputs]"""
         packed = [x.expand() if isinstance(x, SeededPackedCiphertexts) else x for x in inputs]
         count = BootstrapCount(progress, self.bootstraps * sum(x.shape[0] for x in packed))
         return execute(self.schedule, Host(self, packed, count))
@@ -83,7 +83,7 @@ def _packed_bytes(step: Multiply) -> int:
 
 
 def packed_weights(step: Multiply) -> NDArray[np.int32]:
-    """A row of weights [P R, C] over the whole input for each output of a node that reads nothing else."""
+    """Returns a row of weights [P R, C] over the whole input for each output of a node that reads nothing else."""
     node, (positions, columns) = step.node, step.reads.columns.shape
     weights = np.zeros((positions, step.rows, step.reads.width + 1), dtype=np.int64)  # the last takes the zero wire
     spread = np.broadcast_to(step.reads.columns[:, None, :], (positions, step.rows, columns))
@@ -119,7 +119,7 @@ class Host:
             self._values[step.writes] = _following(found)
 
     def _multiplied(self, step: Multiply, bias: Reals) -> Words:
-        """[samples, P R, kN + 1]"""
+        """Returns [samples, P R, kN + 1]"""
         out: Words | None = None
         for block in step.blocks:
             weights, parts = step.node.weights[block.number], self._parts(block)
@@ -158,11 +158,11 @@ class Host:
             self._values.pop(value, None)  # an input that stays packed is no value of its own
 
     def output(self, reads: Gather) -> Ciphertexts:
-        """[samples, numbers]"""
+        """Returns [samples, numbers]"""
         return self._wrapped(self._read(reads.values, reads.columns.reshape(-1)))
 
     def _read(self, values: tuple[int, ...], columns: NDArray[np.int32]) -> Words:
-        """[samples, .., kN + 1] of columns of values side by side; the zero wire (-1) is the trivial ciphertext of zero."""
+        """Returns [samples, .., kN + 1] of columns of values side by side; the zero wire (-1) is the trivial ciphertext of zero."""
         if len(values) == 1 and int(columns.min()) >= 0:
             return self._values[values[0]][:, columns]
         params = self._parameters
@@ -181,5 +181,5 @@ class Host:
 
 
 def _following(words: Sequence[Words]) -> Words:
-    """Samples of several inputs, one after the other."""
+    """Returns samples of several inputs, one after the other."""
     return words[0] if len(words) == 1 else np.concatenate(words)

@@ -36,7 +36,7 @@ class GraphMachine(Machine[Result_co], Protocol):
 
 
 def execute(schedule: Schedule, machine: Machine[Result]) -> Result:
-    """The output of a program."""
+    """Returns the output of a program."""
     for step in schedule.steps:
         assert not isinstance(step, Operate), "programs have no products left"
         _perform(step, machine)
@@ -44,7 +44,7 @@ def execute(schedule: Schedule, machine: Machine[Result]) -> Result:
 
 
 def execute_graph(schedule: Schedule, machine: GraphMachine[Result]) -> Result:
-    """The same of any graph."""
+    """Returns the same of any graph."""
     for step in schedule.steps:
         if isinstance(step, Operate):
             machine.operate(step)

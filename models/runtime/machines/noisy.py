@@ -37,8 +37,8 @@ class Noise:
         return self._random.normal(0.0, deviation, (samples, self._inputs))
 
     def switching(self, read: Indices, samples: int) -> Reals:
-        """[samples, E] for the wires that the look-ups of a level read: one draw of the keyswitch for each combination, with its sign, one of the
-        modulus switch for each combination and sign."""
+        """Returns [samples, E] for the wires that the look-ups of a level read: one draw of the keyswitch for each combination, with its sign, one
+        of the modulus switch for each combination and sign."""
         own, params = self._sources, self._params
         combination, turn = own.combination[read], own.turn[read]
         key = noise.keyswitch_variance(params) - noise.keyswitch_constant_variance(params)
@@ -59,7 +59,7 @@ class Noise:
         return drawn
 
     def rotation(self, node: Lookup, coefficients: Indices | None, samples: int) -> Reals:
-        """[samples, wires of the node]; outputs of one rotation are correlated as the model says."""
+        """Returns [samples, wires of the node]; outputs of one rotation are correlated as the model says."""
         drawn = self._random.normal(0.0, self._rotation, (samples, len(node.gather), node.size // len(node.gather)))
         if coefficients is not None:
             lags = np.abs(coefficients[:, None] - coefficients[None, :])
@@ -75,7 +75,7 @@ class Noise:
 
 
 class PhaseTables:
-    """Those of a batch over all 2N phases, as fractions of the torus."""
+    """Tables of a batch over all 2N phases, as fractions of the torus."""
 
     def __init__(self, batch: BatchTables, values: Reals) -> None:
         """Args: values: of the batch's tables (`table_values`), which those of its level share."""
@@ -84,7 +84,7 @@ class PhaseTables:
         self._shifts = np.zeros(1, dtype=np.int64) if batch.coefficients is None else batch.coefficients
 
     def __call__(self, phases: Reals) -> Reals:
-        """Phases [samples, E] -> [samples, E J], J the number of coefficients, 1 without."""
+        """Returns phases [samples, E] -> [samples, E J], J the number of coefficients, 1 without."""
         turn = self._values.shape[1]
         step = (np.rint(phases * turn).astype(np.int64)[..., None] + self._shifts) % turn
         looked_up: Reals = self._values[self._index[:, None], step]
@@ -92,21 +92,21 @@ class PhaseTables:
 
 
 def table_values(tables: LookupTables) -> Reals:
-    """[tables, 2N]"""
+    """Returns [tables, 2N]"""
     half = centre(tables.parameters, tables.polynomials.astype(np.uint64)) / tables.parameters.modulus
     return np.concatenate([half, -half], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
-    """What of a program is the same for all its simulations, by the value that an instruction writes."""
+class NoisyProgram:
+    """Data of a program that all its simulations share, by the value that an instruction writes."""
 
     bias: dict[int, Reals]
     tables: dict[int, PhaseTables]
 
     @classmethod
-    def of(cls, program: Program) -> Prepared:
-        """Made once for a program."""
+    def of(cls, program: Program) -> NoisyProgram:
+        """Prepares a program, once."""
         if program not in _PREPARED:
             tables: dict[int, PhaseTables] = {}
             batches = batch_tables(program.graph, program.schedule, program.parameters)
@@ -118,7 +118,7 @@ class Prepared:
         return _PREPARED[program]
 
 
-_PREPARED: Final[WeakKeyDictionary[Program, Prepared]] = WeakKeyDictionary()
+_PREPARED: Final[WeakKeyDictionary[Program, NoisyProgram]] = WeakKeyDictionary()
 
 
 class Simulation:
@@ -127,7 +127,7 @@ class Simulation:
     def __init__(self, program: Program, random: Noise | None) -> None:
         """Args: random: None: tables and rounding still act."""
         self.program, self.random = program, random
-        prepared = Prepared.of(program)
+        prepared = NoisyProgram.of(program)
         self.bias, self.tables = prepared.bias, prepared.tables
 
 
@@ -163,7 +163,8 @@ class Noisy(AllWires):
             first += node.size
 
     def _switched(self, step: LookUp, random: Noise) -> Reals:
-        """[samples, E] of the whole level, drawn at its first batch: equal combinations are read in one level, by whichever of its batches."""
+        """Returns [samples, E] of the whole level, drawn at its first batch: equal combinations are read in one level, by whichever of its
+        batches."""
         if step.level not in self._switching:
             (level,) = (level for level in self._held.program.schedule.levels if level[0].level == step.level)
             read = np.concatenate([batch.reads.wires for batch in level])
@@ -171,5 +172,5 @@ class Noisy(AllWires):
         return self._switching[step.level]
 
     def output(self, reads: Gather) -> Reals:
-        """[samples, numbers]"""
+        """Returns [samples, numbers]"""
         return self.wires[:, reads.flat.wires]

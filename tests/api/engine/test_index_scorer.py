@@ -11,7 +11,7 @@ import pytest
 from neighbour_user import small_index
 
 from cloakwork.api.engine.options import EngineOptions
-from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, Request
+from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, RunRequest
 from cloakwork.api.engine.residency import KeyPlace
 from cloakwork.api.engine.runner import Runner
 from cloakwork.api.errors import DamagedKeyError, UnavailableError
@@ -32,8 +32,8 @@ class Owner:
         self.place = KeyPlace(name, folder / name)
         self.place.path.write_bytes(index.client.evaluation_keys(self.key).to_bytes())
 
-    def request(self, model: ModelPlace, body: bytes | None = None) -> Request:
-        return Request(model, self.place, 1, body or self.client.encrypt(self.key, QUERY).to_bytes())
+    def request(self, model: ModelPlace, body: bytes | None = None) -> RunRequest:
+        return RunRequest(model, self.place, 1, body or self.client.encrypt(self.key, QUERY).to_bytes())
 
     def scores(self, answer: bytes) -> np.ndarray:
         return self.client.scores(self.key, LevelledCiphertexts.from_bytes(answer))
@@ -55,7 +55,7 @@ def runner(**options: int) -> Runner:
     return Runner(EngineOptions("cpu", threads=2, **options))
 
 
-def scored(engine: Runner, request: Request, progress: Progress | None = None) -> Outcome:
+def scored(engine: Runner, request: RunRequest, progress: Progress | None = None) -> Outcome:
     (outcome,) = engine.run([request], [engine.read(request)], progress)
     return outcome
 

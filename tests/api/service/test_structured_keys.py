@@ -32,9 +32,9 @@ def test_they_are_refused_by_default(data: Path) -> None:
         assert states == {"plain": "READY", "block": "UNAVAILABLE"}
         for path in ("/v2/models/block/client", "/v2/models/block/versions/1/client"):
             answer = http.get(path)
-            assert (answer.status_code, answer.json()["code"]) == (409, "structured_keys_refused")
-            assert "'toy_block_two_limb'" in answer.json()["error"] and "structured_keys" in answer.json()["error"]
-        assert http.post("/v2/repository/models/block/load").json()["code"] == "structured_keys_refused"
+            assert (answer.status_code, answer.json()["code"]) == (409, "structured_refused")
+            assert "'toy_block_two_limb'" in answer.json()["error"] and "structured" in answer.json()["error"]
+        assert http.post("/v2/repository/models/block/load").json()["code"] == "structured_refused"
         key = ClientKey.generate("toy_block_two_limb")
         keys = key.evaluation_keys().to_bytes()
         announced = {
@@ -43,7 +43,7 @@ def test_they_are_refused_by_default(data: Path) -> None:
             "sha256": "00" * 32,
         }
         refused = http.post("/v2/keys", json=announced)
-        assert (refused.status_code, refused.json()["code"]) == (409, "structured_keys_refused")
+        assert (refused.status_code, refused.json()["code"]) == (409, "structured_refused")
         user = User.of(http, "plain")  # others are served as ever
         user.upload()
         assert user.infer(user.encrypt()[1]).status_code == 200
@@ -51,7 +51,7 @@ def test_they_are_refused_by_default(data: Path) -> None:
 
 def test_they_are_taken_where_both_sides_agree(data: Path, tmp_path: Path) -> None:
     x = np.random.default_rng(0).uniform(-0.7, 0.7, (2, 4))
-    with serving(data, environment={"STRUCTURED_KEYS": "true"}) as server:
+    with serving(data, environment={"STRUCTURED": "true"}) as server:
         with Client(server.url, keyring=TemporaryKeyring(tmp_path)) as client:
             assert client.model("block").facts["structured_secret"] is True
             with pytest.raises(ParameterError, match="structured=True"):

@@ -13,7 +13,7 @@ from cloakwork.app.batch.crew import Event, News
 from cloakwork.app.batch.dispatch import IN_FLIGHT, MOST_ATTEMPTS, Dispatcher
 from cloakwork.app.batch.errors import BatchError
 from cloakwork.app.batch.ledger import Ledger
-from cloakwork.app.batch.pieces import Kind, Piece
+from cloakwork.app.batch.pieces import Piece, PieceKind
 from cloakwork.app.batch.plan import Planned
 from cloakwork.app.batch.work import AGAIN, DONE, FAILED, UNWRITTEN
 from cloakwork.fhe_core.errors import CancelledError
@@ -70,7 +70,7 @@ def done(piece: Piece) -> dict[str, Any]:
 
 
 def files(count: int) -> list[Planned]:
-    return [Planned(f"{i:02d}", [Piece(Kind.FILE, f"{i:02d}", 1 + i % 3, 10)]) for i in range(count)]
+    return [Planned(f"{i:02d}", [Piece(PieceKind.FILE, f"{i:02d}", 1 + i % 3, 10)]) for i in range(count)]
 
 
 def run(crew: FakeCrew, inputs: list[Planned], workers: int = 2, wait: float = 60.0, progress: Any = None) -> Ledger:
@@ -164,11 +164,15 @@ def test_a_table_is_finished_after_its_parts():
 
     def behaviour(worker: int, piece: Piece) -> dict[str, Any]:
         order.append(piece.kind)
-        return done(piece) if piece.kind is Kind.ROWS else done(piece) | {"samples": 30, "failures": [(2, "damaged")]}
+        return (
+            done(piece) if piece.kind is PieceKind.ROWS else done(piece) | {"samples": 30, "failures": [(2, "damaged")]}
+        )
 
-    pieces = [Piece(Kind.ROWS, "t.parquet", 10, 1, 0, 10 * i, 10) for i in range(3)]
+    pieces = [Piece(PieceKind.ROWS, "t.parquet", 10, 1, 0, 10 * i, 10) for i in range(3)]
     ledger = run(FakeCrew(behaviour), [Planned("t.parquet", pieces, 10), Planned("e.parquet", [], 10)])
-    assert order[-1] == Kind.FINISH and order.count(Kind.FINISH) == 2 and order.index(Kind.FINISH) in (0, 3)
+    assert (
+        order[-1] == PieceKind.FINISH and order.count(PieceKind.FINISH) == 2 and order.index(PieceKind.FINISH) in (0, 3)
+    )
     assert ledger.files == 2 and {"input": "t.parquet", "row": 2, "reason": "damaged"} in ledger.failures
 
 

@@ -63,7 +63,7 @@ def test_inputs_that_cannot_be_scored_say_why_and_others_stay(data, tmp_path: Pa
 
 
 def test_nothing_to_score(data, tmp_path: Path):
-    with pytest.raises(BatchError, match="it is empty or not there"):
+    with pytest.raises(BatchError, match="the place is empty or missing"):
         plan(tmp_path, data)
 
 

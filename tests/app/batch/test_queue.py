@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cloakwork.app.batch.pieces import Kind, Piece, result_name
+from cloakwork.app.batch.pieces import Piece, PieceKind, result_name
 from cloakwork.app.batch.queue import LEAST_SECONDS, MOST_BYTES, MOST_SECONDS, SHARE, WorkQueue
 
 
 def piece(name: str, samples: int, byte_count: int = 1) -> Piece:
-    return Piece(Kind.FILE, name, samples, byte_count)
+    return Piece(PieceKind.FILE, name, samples, byte_count)
 
 
 def test_the_largest_goes_first_whatever_the_number_of_files():

@@ -138,7 +138,7 @@ def test_what_is_refused_before_ray_is_started(data, tmp_path: Path):
     with pytest.raises(ParameterError, match="expected a place apart from the input"):
         score_batch(program, data.keys, source, source / "results")
     (tmp_path / "none").mkdir()
-    with pytest.raises(BatchError, match="it is empty or not there"):
+    with pytest.raises(BatchError, match="the place is empty or missing"):
         score_batch(program, data.keys, tmp_path / "none", target)
     with pytest.raises(ParameterError, match="expected cpu or cuda"):
         BatchOptions(device="cuda:1")
@@ -154,11 +154,11 @@ def test_a_wrong_call_ends_with_status_2(data, tmp_path: Path, monkeypatch: pyte
     target.mkdir()
     (target / "of-somebody-else").write_text("x")
     monkeypatch.setattr(batch_command, "find_model", lambda _: data.model)
-    options = {"--keys": str(data.keys), "--input": str(source), "--output": str(tmp_path / "new")}
+    options = {"--keys": str(data.keys), "--input": str(source), "--out": str(tmp_path / "new")}
     options |= {
         "keys": {"--keys": str(tmp_path / "none")},
         "input": {"--input": str(tmp_path / "empty")},
-        "output": {"--output": str(target)},
+        "output": {"--out": str(target)},
         "ray": {"--ray": "ray://head:10001"},
         "place": {"--input": "nothing://place"},
     }[wrong]
@@ -324,7 +324,7 @@ def test_a_node_that_is_removed_in_the_middle_changes_no_byte(
 def command(data, source: Path, target: Path, *more: str) -> list[str]:
     return [
         sys.executable, "-m", "cloakwork.app.cli", "batch", "score", "--model", "iris-tree", "--keys", str(data.keys),
-        "--input", str(source), "--output", str(target), "--deterministic", "--json", "-", *more,
+        "--input", str(source), "--out", str(target), "--deterministic", "--json", "-", *more,
     ]  # fmt: skip
 
 

@@ -20,14 +20,14 @@ from cloakwork.app.client.errors import (
     error_of,
 )
 from cloakwork.app.client.event_stream import EventParser
-from cloakwork.app.client.exchange import Conversation, Request, Response, T
+from cloakwork.app.client.exchange import ClientRequest, Conversation, Response, T
 from cloakwork.app.client.transport import checked_url
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError
 
 DIGEST = "cd" * 32
 
 
-def drive(conversation: Conversation[T], answer: Callable[[Request], Response]) -> T:
+def drive(conversation: Conversation[T], answer: Callable[[ClientRequest], Response]) -> T:
     """What a transport does, without a network; errors of `answer` are raised inside the conversation."""
     try:
         request = next(conversation)
@@ -56,7 +56,7 @@ class KeyServer:
         self.parts = 0
         self.size = 0
 
-    def __call__(self, request: Request) -> Response:
+    def __call__(self, request: ClientRequest) -> Response:
         match request.method:
             case "POST":
                 self.size = request.json["bytes"]
@@ -112,7 +112,7 @@ def test_a_connection_that_is_always_lost_ends_the_upload(key_file: Path) -> Non
 
 @pytest.mark.parametrize("offset", ["-1", "3501", "1e3", "", "٣", "9" * 400])
 def test_a_server_that_stands_nowhere_is_refused(key_file: Path, offset: str) -> None:
-    def answer(request: Request) -> Response:
+    def answer(request: ClientRequest) -> Response:
         return answer_json(201, {"id": "k", "state": "open"}, **{"upload-offset": offset})
 
     with pytest.raises(MisbehavingServerError, match="Upload-Offset of 0 to 3500"):
@@ -123,14 +123,14 @@ def test_a_server_that_stands_nowhere_is_refused(key_file: Path, offset: str) ->
 def test_an_upload_without_progress_ends(key_file: Path, step: int) -> None:
     sent: list[int] = []
 
-    def answer(request: Request) -> Response:
+    def answer(request: ClientRequest) -> Response:
         if request.method == "PATCH":
             assert isinstance(request.content, bytes)
             sent.append(len(request.content))
         offset = max(0, 1000 + step * len(sent)) if sent else 1000
         return answer_json(201, {"id": "k", "state": "open"}, **{"upload-offset": str(offset)})
 
-    with pytest.raises(MisbehavingServerError, match="no further than byte 10"):
+    with pytest.raises(MisbehavingServerError, match="the server has at most 10"):
         drive(upload_keys(key_file, DIGEST, lambda *_: None), answer)
     assert len(sent) == 9
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cloakwork.app.client.errors import ServiceError
-from cloakwork.app.client.exchange import Conversation, FileBody, Request, Response, T
+from cloakwork.app.client.exchange import ClientRequest, Conversation, FileBody, Response, T
 from cloakwork.app.client.model_uploads import add_model
 from cloakwork.fhe_core.errors import ParameterError
 
@@ -27,7 +27,7 @@ class Repository:
         self.asked: list[str] = []
         self.body = b""
 
-    def __call__(self, request: Request) -> Response:
+    def __call__(self, request: ClientRequest) -> Response:
         if request.method == "POST":
             entries = [{"name": "m", "version": version, "state": "UNAVAILABLE"} for version in self.has]
             return Response(200, {}, json.dumps([*entries, {"name": "other", "version": "99"}]).encode())
@@ -43,7 +43,7 @@ class Repository:
         return Response(201, {}, json.dumps({"version": version}).encode())
 
 
-def drive(conversation: Conversation[T], answer: Callable[[Request], Response]) -> T:
+def drive(conversation: Conversation[T], answer: Callable[[ClientRequest], Response]) -> T:
     try:
         request = next(conversation)
         while True:

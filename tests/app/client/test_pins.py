@@ -143,7 +143,7 @@ def test_a_damaged_file_of_pins_is_named(model: Changing, tmp_path: Path) -> Non
         assert path.stat().st_mode & 0o777 == 0o600
         for damaged in (whole[:-20], b"", b"[]", b"[" * 10**5, whole.replace(b"ab", b"cd", 1)):
             path.write_bytes(damaged)
-            with pytest.raises(SerializationError, match=f"{path}: .*damaged; restore it, or remove it"):
+            with pytest.raises(SerializationError, match=f"{path}: .*damaged file; restore it, or remove it"):
                 predict(server, Keyring(tmp_path, "word"))
         path.unlink()
         predict(server, Keyring(tmp_path, "word"))
@@ -159,7 +159,7 @@ def test_nobody_without_the_key_writes_a_pin(model: Changing, tmp_path: Path) ->
         forged = Client(server.url, keyring=TemporaryKeyring(tmp_path))
         shown = forged.model("m").specification_digest
         PinFile(tmp_path).put(Pin(**{**asdict(pin), "specification": shown}).signed(ClientKey.generate("toy")))
-        with pytest.raises(SerializationError, match="was not written with the key that it uses"):
+        with pytest.raises(SerializationError, match="was not written with the model.s key"):
             predict(server, Keyring(tmp_path, "word"))
         forged.close()
 

@@ -12,11 +12,11 @@ import pytest
 
 from cloakwork.app.client import transport
 from cloakwork.app.client.errors import ConnectionLostError, ServiceError
-from cloakwork.app.client.exchange import Conversation, Request, Response
+from cloakwork.app.client.exchange import ClientRequest, Conversation, Response
 from cloakwork.app.client.transport import ATTEMPTS, AsyncTransport, SyncTransport
 
 CUT = 0  # in a script: the connection ends without an answer
-Send = Callable[[str, Request], Response]
+Send = Callable[[str, ClientRequest], Response]
 
 
 @contextmanager
@@ -47,11 +47,11 @@ def scripted(*script: int) -> Iterator[tuple[str, list[bytes]]]:
             thread.join()
 
 
-def asked(request: Request) -> Conversation[Response]:
+def asked(request: ClientRequest) -> Conversation[Response]:
     return (yield request)
 
 
-def send(url: str, request: Request) -> Response:
+def send(url: str, request: ClientRequest) -> Response:
     client = SyncTransport(url, None, 30.0, True)
     try:
         return client.carry_out(asked(request))
@@ -59,7 +59,7 @@ def send(url: str, request: Request) -> Response:
         client.close()
 
 
-async def _send_async(url: str, request: Request) -> Response:
+async def _send_async(url: str, request: ClientRequest) -> Response:
     client = AsyncTransport(url, None, 30.0, True)
     try:
         return await client.carry_out(asked(request))
@@ -67,7 +67,7 @@ async def _send_async(url: str, request: Request) -> Response:
         await client.close()
 
 
-def send_async(url: str, request: Request) -> Response:
+def send_async(url: str, request: ClientRequest) -> Response:
     return asyncio.run(_send_async(url, request))
 
 
@@ -81,7 +81,7 @@ def carry_out(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("passing", [(CUT,), (CUT, CUT), (429,), (502, 504), (503, CUT, 503)])
 def test_what_may_be_sent_twice_is_sent_until_it_is_answered(carry_out: Send, passing: tuple[int, ...]) -> None:
     with scripted(*passing, 200) as (url, got):
-        assert carry_out(url, Request("PUT", "/here")).status == 200
+        assert carry_out(url, ClientRequest("PUT", "/here")).status == 200
     assert [head.split(b"\r\n")[0] for head in got] == [b"PUT /here HTTP/1.1"] * (len(passing) + 1)
 
 
@@ -89,7 +89,7 @@ def test_what_may_be_sent_twice_is_sent_until_it_is_answered(carry_out: Send, pa
 def test_what_must_be_sent_once_is_sent_once(carry_out: Send, status: int, error: type[Exception]) -> None:
     with scripted(status, 200) as (url, got):
         with pytest.raises(error):
-            carry_out(url, Request("POST", "/here", repeatable=False))
+            carry_out(url, ClientRequest("POST", "/here", repeatable=False))
         assert len(got) == 1
 
 
@@ -97,7 +97,7 @@ def test_what_must_be_sent_once_is_sent_once(carry_out: Send, status: int, error
 def test_it_ends_after_some_attempts(carry_out: Send, status: int, error: type[Exception]) -> None:
     with scripted(*[status] * ATTEMPTS, 200) as (url, got):
         with pytest.raises(error):
-            carry_out(url, Request("GET", "/here"))
+            carry_out(url, ClientRequest("GET", "/here"))
         assert len(got) == ATTEMPTS
 
 
@@ -106,8 +106,8 @@ def test_answers_are_answers(carry_out: Send, status: int, accepted: tuple[int, 
     """A status that stays, and one that the conversation asked for."""
     with scripted(status, 200) as (url, got):
         if accepted:
-            assert carry_out(url, Request("GET", "/here", accepted=accepted)).status == status
+            assert carry_out(url, ClientRequest("GET", "/here", accepted=accepted)).status == status
         else:
             with pytest.raises(ServiceError):
-                carry_out(url, Request("GET", "/here"))
+                carry_out(url, ClientRequest("GET", "/here"))
         assert len(got) == 1

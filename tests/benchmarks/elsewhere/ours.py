@@ -16,7 +16,6 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import upload_bytes
 from cloakwork.fhe_core.server import Session
-from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
@@ -57,7 +56,7 @@ def main() -> None:
     stage: Literal["scores", "labels"] = "scores" if sys.argv[1] == "linear" else "labels"
 
     def decrypt(answer: bytes) -> float:
-        return float(np.ravel(model.client.decrypt(key, load_results(answer), stage))[-1])
+        return float(np.ravel(model.client.decrypt(key, answer, output=stage))[-1])
 
     times, scores = scored(encrypt, evaluate, decrypt, task["test"])
     found = np.array(scores) > 0 if stage == "scores" else np.array(scores)

@@ -12,16 +12,18 @@ import pytest
 from json_mutations import mutated
 
 from cloakwork.fhe_core.errors import FheError, SerializationError
-from cloakwork.models.audit.audit_file import AuditFile, Manifest, Part, write_audit_file
+from cloakwork.models.audit.audit_file import AuditFile, AuditObject, Manifest, write_audit_file
 
 KEYS, EXCHANGES = b"k" * 50, [(b"first request", b"first answer"), (b"second request", b"2")]
 PREFIX = struct.Struct("<4sHHQ")
 
 
 def manifest(has_keys: bool = True) -> Manifest:
-    parts = tuple((Part.of(request), Part.of(answer)) for request, answer in EXCHANGES)
+    parts = tuple((AuditObject.of(request), AuditObject.of(answer)) for request, answer in EXCHANGES)
     times = "2026-11-24T01:02:03Z"
-    return Manifest("toy", "1", "ab" * 32, "cd" * 8, "http://127.0.0.1:8123", times, Part.of(KEYS), has_keys, parts)
+    return Manifest(
+        "toy", "1", "ab" * 32, "cd" * 8, "http://127.0.0.1:8123", times, AuditObject.of(KEYS), has_keys, parts
+    )
 
 
 def write(path: Path, has_keys: bool = True) -> bytes:

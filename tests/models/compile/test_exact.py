@@ -134,15 +134,15 @@ def test_shipped_sets_are_chosen_by_cost_and_failure() -> None:
 
 
 @pytest.mark.tier("all")
-@pytest.mark.parametrize("structured_keys", [False, True])
-def test_accumulators_of_seven_and_eight_bits(structured_keys: bool) -> None:
+@pytest.mark.parametrize("structured", [False, True])
+def test_accumulators_of_seven_and_eight_bits(structured: bool) -> None:
     """More values than one accumulator resolves: tables over several, encrypted as in clear."""
     x = RNG.uniform(-1, 1, (100, 8))
     exact = {"input_bits": 4, "activation_bits": 4}
-    network, options = mlp(np.random.default_rng(0), [8, 6, 4, 3]), {**exact, "structured": structured_keys}
+    network, options = mlp(np.random.default_rng(0), [8, 6, 4, 3]), {**exact, "structured": structured}
     made = cw.compile(network, x, precision="exact_64", weight_bits=3, accuracy=0, **options)
     params = made.program.parameters
-    assert params.structured_secret is structured_keys
+    assert params.structured_secret is structured
     assert 128 < made.program.facts.exact.values["layer0"] <= 256
     assert params.name.startswith(("lut7", "lut8")) and params.extension_factor > 1
     key = ClientKey.generate(params)

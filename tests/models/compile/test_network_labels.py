@@ -85,7 +85,7 @@ def test_whatever_leaves_the_largest_score_the_largest(ending: str | None) -> No
     x = random.uniform(0, 1, (80, 4))
     made = labels(proto if ending is None else with_last(proto, ending, axis=1), x)
     report = made.report()
-    assert report["encrypted_argmax"] and report["client_steps"] == [] and report["failure_log2"] <= -128
+    assert report["tell"] == "labels" and report["client_steps"] == [] and report["failure_log2"] <= -128
     scores = cw.compile(proto, x, precision="exact", **SMALL, weight_bits=5, accuracy=0).predict(x)
     # The scores' layer is rounded to one step for all rows there, and to one for each here.
     assert (made.predict(x) == scores.argmax(axis=1)).mean() > 0.9

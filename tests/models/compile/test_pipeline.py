@@ -14,7 +14,7 @@ from onnx_models import mlp, runtime
 import cloakwork as cw
 from cloakwork import models
 from cloakwork.models.client_steps import run_output_steps
-from cloakwork.models.compile.compilation import Compilation, Step
+from cloakwork.models.compile.compilation import Compilation, CompilerStep
 from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.pipeline import APPROXIMATE, EXACT, begin, compiled, stages, table
 from cloakwork.models.compiler import compile_file
@@ -53,7 +53,7 @@ def test_after_every_real_valued_step_it_is_the_model(every_kind: dict[str, Kind
         agree(in_clear(found, kind.x), wanted, kind, step)
 
 
-def agree(found: Any, wanted: dict[str, np.ndarray], kind: Kind, step: Step) -> None:
+def agree(found: Any, wanted: dict[str, np.ndarray], kind: Kind, step: CompilerStep) -> None:
     by_name = found if isinstance(found, dict) else {next(iter(wanted)): found}
     assert by_name.keys() == wanted.keys()
     for output, expected in wanted.items():

@@ -13,7 +13,7 @@ from onnx_models import mlp, model
 import cloakwork as cw
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.graph.ir import Lookup
-from cloakwork.models.graph.lookup_parts import DIRECT, Part, lookups_by_part, part_origin
+from cloakwork.models.graph.lookup_parts import DIRECT, LookupRole, lookups_by_part, part_origin
 from cloakwork.models.program.artefact import program_from_bytes, program_to_bytes
 
 RNG = np.random.default_rng(15)
@@ -52,10 +52,10 @@ def test_chains_are_named_by_their_look_up() -> None:
     )
     found = parts(made)
     whole = Counter(part for each in found.values() for part in each)
-    assert {Part.LOWER.value, Part.HIGHEST.value, Part.PIECE.value} == set(whole)
+    assert {LookupRole.LOWER.value, LookupRole.HIGHEST.value, LookupRole.PIECE.value} == set(whole)
     largest = next(each for name, each in found.items() if "largest" in name)
-    assert largest[Part.PIECE.value] >= 2
-    assert f"{largest[Part.PIECE.value]} piece" in made.details
+    assert largest[LookupRole.PIECE.value] >= 2
+    assert f"{largest[LookupRole.PIECE.value]} piece" in made.details
 
 
 @pytest.mark.parametrize("name", ["conv", "a, clamp", "of (two), fine digit", "line\nbreak", ""])
@@ -63,6 +63,6 @@ def test_names_of_layers_are_kept(name: str) -> None:
     """Whatever they are, unless they end as origins of parts do."""
     made = cw.compile(mlp(RNG, [3, 2, 2]), RNG.uniform(-1, 1, (50, 3)), precision="fast", accuracy=0)
     graph = made.program.graph
-    for origin, part in ((name, DIRECT), (part_origin(name, Part.FINE, "reading 2"), Part.FINE.value)):
+    for origin, part in ((name, DIRECT), (part_origin(name, LookupRole.FINE, "reading 2"), LookupRole.FINE.value)):
         named = [replace(node, origin=origin) if isinstance(node, Lookup) else node for node in graph.nodes]
         assert lookups_by_part(replace(graph, nodes=tuple(named))) == {name: {part: 2}}

@@ -15,7 +15,7 @@ import cloakwork as cw
 from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.graph.equal_sources import find_sources
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
 from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, check_levelled, wires
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.graph.steps import Step
@@ -32,7 +32,7 @@ def random_graph(seed: int, copies: int) -> tuple[Graph, int]:
     """Integer look-ups on sums of bits, some of them the same as others: turned, mirrored, negated, in another order. And how many differ."""
     rng = np.random.default_rng(seed)
     builder = GraphBuilder()
-    bits = builder.input(6, Facts(1 / (2 * SLOTS), 0.0, 1.0), "bits")
+    bits = builder.input(6, WireEncoding(1 / (2 * SLOTS), 0.0, 1.0), "bits")
     rows: list[Row] = []
     tables = []
     for _ in range(4):
@@ -48,11 +48,11 @@ def random_graph(seed: int, copies: int) -> tuple[Graph, int]:
         weights = {wire: turn * weight for wire, weight in reversed(row.weights.items())}
         rows.append(Row(weights, float((turn * row.constant + shift) % (2 * SLOTS))))
         tables.append(sign * table[(turn * (places - shift)) % (2 * SLOTS)])
-    circle = Facts(1 / (2 * SLOTS), 0.0, 2.0 * SLOTS - 1, (SLOTS - 1) / 2)
+    circle = WireEncoding(1 / (2 * SLOTS), 0.0, 2.0 * SLOTS - 1, (SLOTS - 1) / 2)
     indices = builder.linear(rows, circle, "indices")
-    out = builder.lookup(indices, np.array(tables), Facts(1 / 32, -8.0, 8.0), "tables")
+    out = builder.lookup(indices, np.array(tables), WireEncoding(1 / 32, -8.0, 8.0), "tables")
     sums = [Row({int(wire): int(rng.integers(1, 3)) for wire in part}, 0.0) for part in np.array_split(out, 2)]
-    return builder.graph(builder.linear(sums, Facts(1 / 32, -100.0, 100.0), "sums")), 4
+    return builder.graph(builder.linear(sums, WireEncoding(1 / 32, -100.0, 100.0), "sums")), 4
 
 
 def torus(values: np.ndarray) -> np.ndarray:
@@ -79,15 +79,15 @@ def test_a_graph_without_equal_lookups_stays_the_same_object() -> None:
 @pytest.mark.parametrize("difference", ["table", "weight", "constant"])
 def test_nearly_equal_is_not_equal(difference: str) -> None:
     builder = GraphBuilder()
-    builder.input(2, Facts(1 / 16, 0.0, 1.0), "bits")
+    builder.input(2, WireEncoding(1 / 16, 0.0, 1.0), "bits")
     first = Row({0: 1, 1: 2}, 0.0)
     second = Row({0: 1, 1: 3 if difference == "weight" else 2}, 1.0 if difference == "constant" else 0.0)
     table = np.array([0, 1, 2, 3, 4, 5, 6, 7.5])
     other = table + (0.001 if difference == "table" else 0.0)
     tables = np.array([np.concatenate([t, -t]) for t in (table, other)])
-    indices = builder.linear([first, second], Facts(1 / 16, 0.0, 15.0, 3.5), "indices")
-    out = builder.lookup(indices, tables, Facts(1 / 32, -8.0, 8.0), "tables")
-    graph = builder.graph(builder.linear([Row({int(w): 1 for w in out}, 0.0)], Facts(1 / 32, -20, 20), "sum"))
+    indices = builder.linear([first, second], WireEncoding(1 / 16, 0.0, 15.0, 3.5), "indices")
+    out = builder.lookup(indices, tables, WireEncoding(1 / 32, -8.0, 8.0), "tables")
+    graph = builder.graph(builder.linear([Row({int(w): 1 for w in out}, 0.0)], WireEncoding(1 / 32, -20, 20), "sum"))
     assert merge_equal(graph) is graph
     assert merge_equal(graph).bootstraps == 2
 

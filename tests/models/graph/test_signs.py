@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
 from cloakwork.models.graph.signs import SignPlan, chosen_parts, excess_parts, highest_bits, plan_signs
 from cloakwork.models.runtime.interpreter import interpret
 
@@ -20,7 +20,7 @@ def every_integer(bits: int) -> np.ndarray:
 def started(plan: SignPlan) -> tuple[GraphBuilder, int]:
     """With one encrypted integer in units of 2^-bits."""
     builder, most = GraphBuilder(), 2.0 ** (plan.bits - 1)
-    return builder, int(builder.input(1, Facts(2.0**-plan.bits, -most, most), "integer")[0])
+    return builder, int(builder.input(1, WireEncoding(2.0**-plan.bits, -most, most), "integer")[0])
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
@@ -32,7 +32,7 @@ def test_excess_of_every_integer(windows: tuple[int, ...]) -> None:
     parts, constant = excess_parts(builder, [Row({wire: 1}, 0.0)], plan, unit, "excess")
     # Of an integer in half units, so that half of it is one.
     twice = Row({wire: 1, **{int(part[0]): 2 for part in parts}}, 0.0)
-    row = builder.linear([twice], Facts(2 * unit, 0.0, 2.0**plan.bits), "sum")
+    row = builder.linear([twice], WireEncoding(2 * unit, 0.0, 2.0**plan.bits), "sum")
     d = every_integer(plan.bits)
     found = interpret(builder.graph(row), d) + constant / unit
     np.testing.assert_allclose(found, np.maximum(d, 0), atol=1e-9)
@@ -40,7 +40,7 @@ def test_excess_of_every_integer(windows: tuple[int, ...]) -> None:
 
 def added(builder: GraphBuilder, parts: list[np.ndarray], unit: float, x: np.ndarray) -> np.ndarray:
     """The sum of wires whose results have their own unit, for inputs [samples, ..]."""
-    row = builder.linear([Row({int(part[0]): 1 for part in parts}, 0.0)], Facts(1.0, -1.0, 1.0), "sum")
+    row = builder.linear([Row({int(part[0]): 1 for part in parts}, 0.0)], WireEncoding(1.0, -1.0, 1.0), "sum")
     return interpret(builder.graph(row), x)[:, 0] / unit
 
 
@@ -61,7 +61,7 @@ def test_excess_of_every_integer_apart(windows: tuple[int, ...]) -> None:
 def test_every_integer_chosen_by_a_bit(windows: tuple[int, ...], low: int) -> None:
     plan = SignPlan(sum(windows), windows)
     builder, unit = GraphBuilder(), 0.3 * 2.0**-plan.bits
-    integer, bit = builder.input(2, Facts(2.0**-plan.bits, 0.0, 2.0 ** (plan.bits - 1)), "both").tolist()
+    integer, bit = builder.input(2, WireEncoding(2.0**-plan.bits, 0.0, 2.0 ** (plan.bits - 1)), "both").tolist()
     rows, bits = [Row({integer: 1}, 0.0)], [Row({bit: 1}, 0.0)]
     parts = chosen_parts(builder, rows, bits, plan, (low, unit), "choice")
     d = np.repeat(np.arange(1 << (plan.bits - 1), dtype=np.float64), 2)
@@ -76,7 +76,7 @@ def test_any_function_of_the_highest_bits(windows: tuple[int, ...]) -> None:
     plan = SignPlan(sum(windows), windows)
     builder, wire = started(plan)
     values = np.random.default_rng(1).integers(-5, 6, 1 << (windows[-1] - 1)).astype(float)
-    facts = Facts(1 / 64, -5.0, 5.0)
+    facts = WireEncoding(1 / 64, -5.0, 5.0)
     found = highest_bits(builder, [Row({wire: 1}, 0.0)], plan, np.concatenate([values, -values]), facts)
     row = builder.linear([Row({int(found[0]): 1}, 0.0)], facts, "output")
     d = np.arange(1 << (plan.bits - 1), dtype=np.float64)[:, None]

@@ -11,7 +11,7 @@ from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Indices
 from cloakwork.models.client_steps import Integers
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
 from cloakwork.models.graph.ir import wires
 from cloakwork.models.graph.signs import SIGNS, SignPlan, plan_signs
 from cloakwork.models.graph.winner import Contest
@@ -27,7 +27,7 @@ def program(windows: tuple[int, ...], leads: Indices) -> Program:
     plan, classes = SignPlan(sum(windows), windows), len(leads)
     contest, builder = Contest(plan, 16, leads), GraphBuilder()
     most = 2.0 ** (plan.bits - 1)
-    inputs = builder.input(classes, Facts(2.0**-plan.bits, -most, most), "integers")
+    inputs = builder.input(classes, WireEncoding(2.0**-plan.bits, -most, most), "integers")
     output = contest.output(builder, [Row({int(wire): 1}, 0.0) for wire in inputs])
     return Program(
         builder.graph(output), parameter_set(TOY), 1.0, output_steps=(Integers(),), output_unit=contest.output_unit

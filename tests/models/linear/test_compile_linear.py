@@ -128,7 +128,7 @@ def test_client_and_file_do_what_the_model_does(keys: tuple[ClientKey, Session],
     client = ClientSpecification.from_json(compiled.client.to_json())
     result = Runtime(loaded.program, session).run(client.encrypt(key, x))
     assert (client.decrypt(key, result) == compiled.predict(x)).all()
-    assert (client.decrypt(key, result, "probabilities") == compiled.predict(x, output="probabilities")).all()
+    assert (client.decrypt(key, result, output="probabilities") == compiled.predict(x, output="probabilities")).all()
     assert set(compiled.predict(x)) <= {"x", "y", "z"}
 
 
@@ -137,7 +137,7 @@ def test_bad_calls_say_what_to_do() -> None:
     x = np.eye(3)
     with pytest.raises(ShapeError, match="expected samples of 3 features, got an array of shape \\[0, 3\\]"):
         compile_linear(model, x[:0])
-    with pytest.raises(CompileError, match="margin: expected a share of the range, 0 or more, got -1"):
+    with pytest.raises(CompileError, match="margin: expected a share from 0 to 1, got -1"):
         compile_linear(model, x, margin=-1)
     with pytest.raises(NoParameterSetError, match="'lut2' leaves room for fewer than 4 bits; use a set of two limbs"):
         compile_linear(LinearModel(np.ones((1, 900)), np.zeros(1)), np.eye(900), sets="lut2")

@@ -99,7 +99,7 @@ def test_raw_features_get_more_bits_or_a_warning() -> None:
     """A table whose nearest rows differ in features that one step for all rounds away."""
     x, y = load_wine(return_X_y=True)
     fine = NeighbourIndex.build(x, y)
-    assert fine.bits > 8 and fine.agreement >= 0.97
+    assert fine.input_bits > 8 and fine.agreement >= 0.97
     theirs = KNeighborsClassifier().fit(x, y)
     assert (fine.predict(x) == theirs.predict(x)).mean() >= 0.97
     with pytest.warns(AccuracyWarning, match="4 bits a feature decide as unrounded ones in .* scale them"):
@@ -165,8 +165,6 @@ def test_wrong_queries_and_keys() -> None:
             index.predict(wrong)
     with pytest.raises(CompileError, match="how"):
         index.predict(np.zeros((1, 3)), "execute")  # type: ignore[arg-type]
-    with pytest.raises(CompileError, match="key: expected one for how='encrypted'"):
-        index.predict(np.zeros((1, 3)), "encrypted")
     key, stranger = (LevelledClientKey.generate(index.client.parameters) for _ in range(2))
     scorer = index.scorer(index.client.evaluation_keys(key))
     with pytest.raises(KeyMismatchError):
@@ -252,7 +250,7 @@ def test_units_change_nothing(metric: Metric, scale: float) -> None:
     options: dict[str, Any] = {"n_neighbors": 4, "metric": metric, "weights": "distance"}
     plain, other = (NeighbourIndex.build(table * factor, target, **options) for factor in (1.0, scale))
     np.testing.assert_array_equal(other.integers, plain.integers)
-    assert (other.bits, other.agreement) == (plain.bits, plain.agreement)
+    assert (other.input_bits, other.agreement) == (plain.input_bits, plain.agreement)
     np.testing.assert_array_equal(other.predict(table[:20] * scale), plain.predict(table[:20]))
 
 

@@ -281,7 +281,7 @@ def test_labels_alone(kind):
     )
     compiled = cw.compile(model, x, tell="labels")
     facts = compiled.report()
-    assert facts["encrypted_argmax"] and facts["parameter_set"] == "large16"
+    assert facts["tell"] == "labels" and facts["parameter_set"] == "large16"
     assert (compiled.predict(x) == fitted.predict(x)).mean() >= 0.97
     assert not {"units of scores", "constants of scores"} & {each["what"] for each in facts["discloses"]}
 
@@ -299,7 +299,7 @@ def test_labels_of_a_network(classes):
     model = skl2onnx.to_onnx(fitted, x[:1], target_opset={"": 17, "ai.onnx.ml": 3})
     compiled = cw.compile(model, x, tell="labels", accuracy=0.95)
     found = compiled.predict(x)
-    assert compiled.report()["encrypted_argmax"] and set(found) == set(wanted)
+    assert compiled.report()["tell"] == "labels" and set(found) == set(wanted)
     assert (found == fitted.predict(x)).mean() >= 0.95
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
 from cloakwork.models.passes.digit_lookups import search_digits
 from cloakwork.models.passes.digit_search import SLOTS, DigitTables, Noise, digit_tables
 from cloakwork.models.passes.step_functions import StepFunction, around_changes
@@ -87,11 +87,13 @@ def test_the_graph_counts_thresholds(low: int, high: int, count: int, step: floa
     found = digit_tables(steps, high, BITS, room)
     assert found is not None
     builder = GraphBuilder()
-    wires = builder.input(2, Facts(2.0**-BITS, low, high), "integers").tolist()
+    wires = builder.input(2, WireEncoding(2.0**-BITS, low, high), "integers").tolist()
     rows, heights = [Row({wire: 1}, 0.0) for wire in wires], np.array([0.5, -3.0])
-    parts, constant = search_digits(builder, rows, [found, found], heights, Facts(2.0**-12, -800.0, 800.0), "counted")
+    parts, constant = search_digits(
+        builder, rows, [found, found], heights, WireEncoding(2.0**-12, -800.0, 800.0), "counted"
+    )
     sums = [Row({int(part[i]): 1 for part in parts}, float(constant[i])) for i in (0, 1)]
-    graph = builder.graph(builder.linear(sums, Facts(2.0**-12, -800.0, 800.0), "sum"))
+    graph = builder.graph(builder.linear(sums, WireEncoding(2.0**-12, -800.0, 800.0), "sum"))
     x = np.random.default_rng(15).integers(low, high + 1, (5_000, 2))
     wanted = np.searchsorted(steps.thresholds, x, "right") * heights
     np.testing.assert_allclose(interpret(graph, x.astype(np.float64)), wanted, atol=1e-9)

@@ -54,7 +54,7 @@ SEVERAL = replace(
 EARLIER = replace(CHECK, outputs={"y": VerdictFacts("determination", 0.9), "a": VerdictFacts("agreement", 1.0)})
 KNOWN: dict[str, Facts] = {
     "nothing": Facts(),
-    "trees": Facts(trees=TREES, encrypted_argmax=True),
+    "trees": Facts(trees=TREES, tell="labels"),
     "trees of an earlier release": Facts(trees=replace(TREES, bootstraps_of_flags=None, bootstraps_of_leaves=None)),
     "bins of an earlier release": Facts(trees=TREES, estimator="IsolationForest", offset=-0.5, others={"bin_bits": 3}),
     "grid": Facts(trees=TREES, grid=GridFacts(6, 100, 100, {"uniform": 2}, "agreement", 1.0, 50)),
@@ -91,7 +91,7 @@ def test_names_of_files() -> None:
         "kind": "linear", "features": 4, "outputs": 1, "feature_bits": 12, "weight_bits": 11, "p_fail_log2": -128.2,
     }  # fmt: skip
     trees = KNOWN["trees"].to_fields()
-    assert trees["kind"] == "trees" and trees["encrypted_argmax"] is True
+    assert trees["kind"] == "trees" and trees["tell"] == "labels"
     assert {"p_fail_log2", "lookup_p_fail_log2", "output_p_fail_log2"} <= trees.keys()
     assert "bootstraps_of_flags" not in KNOWN["trees of an earlier release"].to_fields()
     outputs = KNOWN["network"].to_fields()["check"]["outputs"]
@@ -136,7 +136,7 @@ HOSTILE: list[Any] = [
     *({key: value for key, value in _EXACT.items() if key != name} for name in _EXACT),
     *({**_TREES, **changed} for changed in (
         {"outputs": 0}, {"outputs": True}, {"depth": "4"}, {"comparisons_by": 1}, {"leaf_rounding_error": None},
-        {"leaf_rounding_error": float("nan")}, {"p_fail_log2": float("inf")}, {"encrypted_argmax": "yes"}, {"encrypted_argmax": 1},
+        {"leaf_rounding_error": float("nan")}, {"p_fail_log2": float("inf")}, {"tell": "yes"}, {"tell": 1}, {"encrypted_argmax": 1},
         {"bootstraps_of_flags": []}, {"grid": {**KNOWN["positions"].to_fields()["grid"], "digit_bits": "3"}},
     )),
     *({**_LINEAR, **changed} for changed in ({"outputs": -1}, {"p_fail_log2": "-128"}, {"p_fail_log2": True}, {"features": None})),
@@ -158,7 +158,7 @@ HOSTILE: list[Any] = [
 
 @pytest.mark.parametrize("facts", HOSTILE, ids=range(len(HOSTILE)))
 def test_made_up_facts_are_refused(program: Program, facts: Any) -> None:
-    with pytest.raises(SerializationError, match="made up"):
+    with pytest.raises(SerializationError, match="not a valid program"):
         program_from_bytes(with_facts(program_to_bytes(program), facts))
 
 
@@ -168,3 +168,12 @@ def test_files_without_facts_and_with_unknown_ones_are_read(program: Program) ->
     later = {"kind": "clouds", "p_rain_log2": -3, "check": {**_CHECK["check"], "place": "here"}}
     found = program_from_bytes(with_facts(data, later)).facts
     assert found.others == {"kind": "clouds", "p_rain_log2": -3} and found.check == SEVERAL
+
+
+@pytest.mark.parametrize(("flag", "tell"), [(True, "labels"), (False, "scores")])
+def test_files_that_say_by_a_flag_what_clients_decrypt_are_read(program: Program, flag: bool, tell: str) -> None:
+    """As release 0.2 wrote them; the file keeps its bytes, so the program keeps its digest."""
+    data = with_facts(program_to_bytes(program), {"encrypted_argmax": flag})
+    found = program_from_bytes(data)
+    assert found.facts == Facts(tell=tell) and program_to_bytes(found) == data
+    assert "encrypted_argmax" not in found.facts.to_fields()

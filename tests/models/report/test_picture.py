@@ -21,7 +21,7 @@ import cloakwork as cw
 from cloakwork.models import zoo
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.report import Report, picture_svg
-from cloakwork.models.report.picture_layout import BOX_HEIGHT, BOX_WIDTH, Band, Layout
+from cloakwork.models.report.picture_layout import BOX_HEIGHT, BOX_WIDTH, Band, PictureLayout
 
 RNG = np.random.default_rng(29)
 X = RNG.uniform(-1, 1, (300, 8))
@@ -142,7 +142,7 @@ def test_no_line_crosses_a_box() -> None:
         (8, 9),
     ]
     edges += [(9, 10), (2, 11), (4, 11), (10, 11), (5, 10)]
-    layout = Layout(bands, edges, 50)
+    layout = PictureLayout(bands, edges, 50)
     for source, target in edges:
         points = [(float(x), float(y)) for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)", layout.line(source, target))]
         for (x0, y0), (x1, y1) in pairwise(points):

@@ -67,7 +67,7 @@ def test_a_forest_of_class_shares_on_a_real_set(tmp_path):
     fitted = forests.RandomForestClassifier(15, max_depth=5, random_state=0).fit(x, x[:, 0] + x[:, 1] > 0)
     model = compile_ensemble(of_sklearn_forest(fitted), tell="labels", thresholds="client", samples=x)
     facts = model.report()
-    assert facts["encrypted_argmax"]
+    assert facts["tell"] == "labels"
     assert facts["outputs"] == 1
     assert facts["output_p_fail_log2"] <= -128
     assert facts["parameter_set"] == "large16"  # shares are no votes: nothing is rounded to fit one look-up
@@ -111,15 +111,13 @@ def test_votes_take_one_look_up():
 
 
 @pytest.mark.parametrize("p_fail_log2", [0, 1.0, -0.5, float("nan"), float("-inf")])
-@pytest.mark.parametrize("encrypted_argmax", [False, True])
-def test_what_is_no_probability_is_refused(p_fail_log2, encrypted_argmax):
+@pytest.mark.parametrize("tell", ["scores", "labels"])
+def test_what_is_no_probability_is_refused(p_fail_log2, tell):
     """It was searched for without end."""
     tree = random_tree(np.random.default_rng(0), 3, 3, 2, 5)
     ensemble = TreeEnsemble((tree, tree), 3, labels=np.arange(2))
     with pytest.raises(CompileError, match="p_fail_log2: expected log2 of a probability, at most -1"):
-        compile_ensemble(
-            ensemble, thresholds="client", p_fail_log2=p_fail_log2, tell="labels" if encrypted_argmax else "scores"
-        )
+        compile_ensemble(ensemble, thresholds="client", p_fail_log2=p_fail_log2, tell=tell)
 
 
 def boosted(rounds):

@@ -45,16 +45,17 @@ def told(model):
 
 
 WAYS = (("grid", 6), ("grid", 8), ("grid", 12), ("grid", 16), ("server", 6), ("server", 12))
-QUICK = ((iris_tree, "grid", 8, True), (boosting, "grid", 12, False), (boosting, "server", 12, False))
+QUICK = ((iris_tree, "grid", 8, "labels"), (boosting, "grid", 12, "scores"), (boosting, "server", 12, "scores"))
 
 
 EVERY = [
-    (kind, *way, argmax) for kind, way, argmax in itertools.product((iris_tree, forest, boosting), WAYS, (False, True))
+    (kind, *way, tell)
+    for kind, way, tell in itertools.product((iris_tree, forest, boosting), WAYS, ("scores", "labels"))
 ]
 
 
-@pytest.mark.parametrize(("kind", "comparisons", "bits", "encrypted_argmax"), in_tiers(EVERY, QUICK))
-def test_nothing_that_is_told_depends_on_the_thresholds(kind, comparisons, bits, encrypted_argmax):
+@pytest.mark.parametrize(("kind", "comparisons", "bits", "tell"), in_tiers(EVERY, QUICK))
+def test_nothing_that_is_told_depends_on_the_thresholds(kind, comparisons, bits, tell):
     """The same trees, all thresholds moved in the same order: specification, sizes, counts, failure probabilities, forecasts of time.
 
     The grid is one of whole numbers, of which 6 and 8 bits have too few points: there it is uniform, and thresholds are on its points.
@@ -63,8 +64,7 @@ def test_nothing_that_is_told_depends_on_the_thresholds(kind, comparisons, bits,
     ensemble = kind(random)
     x = random.integers(0, MOST, (150, FEATURES)).astype(float)
     x[:2] = [[0] * FEATURES, [MOST - 1] * FEATURES]
-    options = {"thresholds": comparisons, "samples": x, "grid_bits": bits, "accuracy": 0.0}
-    options["tell"] = "labels" if encrypted_argmax else "scores"
+    options = {"thresholds": comparisons, "samples": x, "grid_bits": bits, "accuracy": 0.0, "tell": tell}
     points = _points(ensemble, options)
     digit = 1 << bits // 2
     ends = points[
@@ -72,7 +72,7 @@ def test_nothing_that_is_told_depends_on_the_thresholds(kind, comparisons, bits,
     ]  # of digits, where bits need fewer of a threshold
     choices = [points[5 : len(points) // 2], points[len(points) // 3 :], ends]
     models = [compile_ensemble(moved(ensemble, random, MOST, own), **options) for own in choices]
-    if not encrypted_argmax:
+    if tell == "scores":
         answers = {model.predict(x, output="scores").tobytes() for model in models}
         assert len(answers) == len(models), "they are other models"
     facts = [told(model) for model in models]

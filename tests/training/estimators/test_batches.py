@@ -68,7 +68,7 @@ def raw(features: int = 6, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
 def test_digits(model: Any) -> None:
     x, y = load_digits(return_X_y=True)
     made = same(model, x, y)
-    assert made.way == "slots" and made.client.parameters[0].set.name == "bgv12"
+    assert made.packing == "slots" and made.client.parameters[0].set.name == "bgv12"
     assert not made.client.products  # no evaluation keys, and no projection at the client
     assert [type(step).__name__ for step in made.client.input_steps] == ["Columns", "Rescale", "Round"]
 
@@ -167,7 +167,7 @@ def test_linear_estimators() -> None:
     last, scaled = ours[-1], ours[:-1].transform(x)
     theirs = linear_model.LogisticRegression().fit(scaled, y)
     made = last.compile(scaled, batch=SAMPLES)
-    assert made.way == "slots" and last.batch_ is made
+    assert made.packing == "slots" and last.batch_ is made
     np.testing.assert_array_equal(last.predict(scaled[:50], how="encrypted", threads=2), theirs.predict(scaled[:50]))
     np.testing.assert_allclose(last.predict_proba(scaled, how="encrypted"), theirs.predict_proba(scaled), atol=0.01)
     np.testing.assert_allclose(last.decision_function(scaled), theirs.decision_function(scaled), atol=0.05)
@@ -184,7 +184,7 @@ def test_few_samples_are_a_program() -> None:
     x, y = load_iris(return_X_y=True)
     ours = estimators.LogisticRegression(max_iter=500).fit(x, y)
     made = ours.compile(x, batch=1)
-    assert made.way == "ciphertexts" and made.single is not None
+    assert made.packing == "ciphertexts" and made.single is not None
     np.testing.assert_array_equal(ours.predict(x[::30], how="encrypted"), ours.predict(x[::30]))
     np.testing.assert_allclose(
         ours.predict_proba(x), linear_model.LogisticRegression(max_iter=500).fit(x, y).predict_proba(x), atol=0.01

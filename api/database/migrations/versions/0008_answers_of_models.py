@@ -1,4 +1,4 @@
-"""How many answers of each model a tenant may get on a day, and got."""
+"""Limits and counts of the answers of each model that a tenant gets on a day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which storage a database belongs to."""
+"""Identity of the storage that a database belongs to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of turns stood when work was queued, and how far it has to move yet."""
+"""Columns for the time of turns when work was queued, and for how far it has to move yet."""
 
 from __future__ import annotations
 

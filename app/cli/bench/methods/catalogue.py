@@ -1,4 +1,4 @@
-"""Which rows `cloakwork bench methods` has: every method on the sets of the table that show it, large precision, and the papers' own rows."""
+"""The rows of `cloakwork bench methods`: every method on the sets of the table that show it, large precision, and the papers' own rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What --only looks in."""
+        """The name that --only searches."""
         bits = f" {self.bits} bits" if self.bits else ""
         row = f" {self.published.row}" if self.published else ""
         return f"{self.method} {self.parameters.name} {self.operation}{bits}{row}"
@@ -54,7 +54,7 @@ STEPS: Final = {
 
 
 def method_of(params: ParameterSet) -> str:
-    """What tells a set from the plain one, from its row."""
+    """Names the method of a set, from its row."""
     for suffix, method in OPT_IN_METHODS.items():
         if params.name.endswith(suffix):
             return method
@@ -75,7 +75,7 @@ def method_of(params: ParameterSet) -> str:
 
 
 def all_cases() -> list[Case]:
-    """By the sets that this build has."""
+    """Lists all cases by the sets that this build has."""
     shipped = {params.name: params for params in parameter_sets() if not is_insecure(params)}
     names = [base + suffix for base in BASES for suffix in SUFFIXES]
     names += [name for name in shipped if name.endswith(tuple(OPT_IN_METHODS))]
@@ -110,7 +110,7 @@ def _paper_cases(sets: Mapping[str, ParameterSet]) -> list[Case]:
 
 
 def chosen_cases(only: list[str], quick: bool) -> list[Case]:
-    """Those whose name holds one of `only` (all where there are none), and with `quick` a short list of look-ups and gates."""
+    """Returns those whose name holds one of `only` (all where there are none), and with `quick` a short list of look-ups and gates."""
     cases = all_cases()
     if only:
         return [case for case in cases if any(text.lower() in case.name.lower() for text in only)]

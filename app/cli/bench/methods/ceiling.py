@@ -1,4 +1,4 @@
-"""What a GPU's integer-multiply pipe allows at most: the count of docs/explanation/cuda.md ("Operations and floor"), from a set's shape.
+"""Upper limit that a GPU's integer-multiply pipe sets: the count of docs/explanation/cuda.md ("Operations and floor"), from a set's shape.
 
 64 slots a clock and multiprocessor; a butterfly takes four, a wide product two, a Montgomery reduction three. None where that page has no
 such count: products in double precision, extended tables, and steps whose factor multiplies the accumulator.
@@ -20,7 +20,8 @@ _FOLDED_SLOTS: Final = {2048: 1, 4096: 7}  # of a point of many digits: first st
 
 
 def clocks_of_step(params: ParameterSet) -> float | None:
-    """Of one ciphertext with all its lanes, on one multiprocessor; on average where a digit of 0 skips the step."""
+    """Returns the clock cycles of a step of one ciphertext with all its lanes, on one multiprocessor; on average where a digit of 0 skips the
+    step."""
     if params.rounded_products or params.extension_factor > 1 or not params.cmux.startswith(_COUNTED_STEPS):
         return None
     size, limbs, keys = params.polynomial_size, params.key_limb_count, params.keys_per_step
@@ -41,7 +42,7 @@ def clocks_of_step(params: ParameterSet) -> float | None:
 
 
 def _plain_stages(params: ParameterSet) -> float:
-    """Slots that small digits save in the first stages of forward transforms."""
+    """Returns slots that small digits save in the first stages of forward transforms."""
     size, rows = params.polynomial_size, params.row_count
     if params.mask_gadget[0] >= LARGE_DIGIT_LOG2:
         return 0.0
@@ -52,7 +53,7 @@ def _plain_stages(params: ParameterSet) -> float:
 
 
 def ceiling_per_second(params: ParameterSet, device: dict[str, Any] | None) -> float | None:
-    """Rotations of values a second on a device of `cuda_devices()`; None on a CPU, an unknown card, or without a count."""
+    """Returns rotations of values a second on a device of `cuda_devices()`; None on a CPU, an unknown card, or without a count."""
     clocks = clocks_of_step(params)
     clock = next((hertz for part, hertz in CLOCK_HZ.items() if device is not None and part in device["name"]), None)
     if clocks is None or clock is None or device is None:

@@ -109,7 +109,7 @@ def numbered(stage: Stage, place: str, text: str, done: int, total: int) -> bool
 
 
 def require_device(device: str) -> None:
-    """A machine without the device fails once, not in every row."""
+    """Requires the device, so that a machine without it fails once, not in every row."""
     if device == "cpu":
         return
     if not has_cuda():
@@ -127,13 +127,13 @@ def effort_for(device: str, batch: int | None, threads: int, quick: bool) -> Eff
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:
-    """In Markdown, a line for each row: wide, and ready for a page."""
+    """Formats the table in Markdown, a line for each row: wide, and ready for a page."""
     lines = [HEADINGS, ("---",) * len(HEADINGS), *(cells(row) for row in rows)]
     return "\n".join("| " + " | ".join(cell.replace("|", "/") for cell in line) + " |" for line in lines)
 
 
 def cells(row: Mapping[str, Any]) -> list[str]:
-    """One row of the table for people; n/a: unknown, or what this device has no count of."""
+    """Returns one row of the table for people; n/a: unknown, or what this device has no count of."""
     published = row["published"] or {}
     name = f"{row['operation']}, {row['bits']} bits" if row["bits"] else row["operation"]
     figures = [

@@ -18,7 +18,7 @@ _SCRIPT = Path(__file__).with_name("openfhe_gates.py")
 
 
 def openfhe_rows(python: str, quick: bool, stage: Callable[[str, int, int], bool]) -> list[dict[str, Any]]:
-    """A row for each of its methods; one that fails says so in its place. Bits of security are none of ours to state."""
+    """Returns a row for each of its methods; one that fails says so in its place. Bits of security are none of ours to state."""
     rows = []
     for number, method in enumerate(METHODS):
         stage(f"OpenFHE {method}", number, len(METHODS))

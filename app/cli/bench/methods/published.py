@@ -1,4 +1,4 @@
-"""What the founding papers measured, one line each: their numbers beside which set of ours.
+"""Measurements of the founding papers, one line each, and the set of ours that each stands beside.
 
 Rates are of one card in batches of 16,384, as printed (bootstraps a second) or from the milliseconds that are. Keys of `source` are those of
 docs/reference/bibliography.md.

@@ -1,4 +1,4 @@
-"""Whether a row's keys fit this machine, asked before they are made: keys that digits select take up to fifteen gigabytes."""
+"""A check that a row's keys fit this machine, before they are made: keys that digits select take up to fifteen gigabytes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _require(params: ParameterSet, needed: int, available: int | None, what: str
 
 
 def available_memory(facts: Path = Path("/proc/meminfo")) -> int | None:
-    """Bytes, as Linux says; None elsewhere."""
+    """Returns bytes, as Linux says; None elsewhere."""
     try:
         lines = facts.read_text(encoding="ascii").splitlines()
     except OSError:

@@ -31,7 +31,7 @@ Stage = Callable[[str, int, int], bool]
 
 @dataclass(frozen=True)
 class Effort:
-    """How much each row does. `batch`: values of gates and look-ups."""
+    """Work of each row. `batch`: values of gates and look-ups."""
 
     device: str
     threads: int
@@ -40,15 +40,15 @@ class Effort:
     single_repeats: int
 
     def batch_of(self, case: Case) -> int:
-        """Ciphertexts; large precision takes fewer on a CPU, where each of its values is several rotations."""
+        """Returns ciphertexts; large precision takes fewer on a CPU, where each of its values is several rotations."""
         few = self.device == "cpu" and case.bits > 0
         values = max(1, self.batch // SMALL_BATCH_ROTATIONS) if few else self.batch
         return max(1, values // case.parameters.lane_count)
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A key, a session, and how a batch of so many is drawn, run and checked. `rotations`: of one value."""
+class PreparedBench:
+    """A key, a session, and how a batch of that size is drawn, run and checked. `rotations`: of one value."""
 
     session: Session
     operation: Callable[[int], Operation]
@@ -79,7 +79,7 @@ class KeyHolder:
 
 
 def measured(case: Case, effort: Effort, holder: KeyHolder, stage: Stage) -> dict[str, Any]:
-    """The row as JSON has it. What fails is said in `error`, with no figures beside it."""
+    """Returns the row as JSON has it. What fails is said in `error`, with no figures beside it."""
     row = fixed_fields(case) | {"device": effort.device, "batch": effort.batch_of(case), "threads": effort.threads}
     try:
         return row | _figures(case, effort, holder, stage)
@@ -89,7 +89,7 @@ def measured(case: Case, effort: Effort, holder: KeyHolder, stage: Stage) -> dic
 
 
 def fixed_fields(case: Case) -> dict[str, Any]:
-    """What is known without running it; the figures are null."""
+    """Returns the fields of a row that are known without running it; the figures are null."""
     params, published = case.parameters, case.published
     return {
         "method": case.method,
@@ -122,7 +122,7 @@ def fixed_fields(case: Case) -> dict[str, Any]:
 
 
 def shape_text(params: ParameterSet) -> str:
-    """`N=1024 k=1, 4x2^6 / 3x2^5, n=744 ternary`, with what else the shape has."""
+    """Returns `N=1024 k=1, 4x2^6 / 3x2^5, n=744 ternary`, with what else the shape has."""
     gadgets = " / ".join(f"{levels}x2^{base_log}" for base_log, levels in (params.mask_gadget, params.body_gadget))
     parts = [
         f"N={params.polynomial_size} k={params.glwe_dimension}",
@@ -170,23 +170,25 @@ def _figures(case: Case, effort: Effort, holder: KeyHolder, stage: Stage) -> dic
 
 
 def _timed(
-    prepared: Prepared, batch: int, repeats: int, progress: Callable[[int, int], bool]
+    prepared: PreparedBench, batch: int, repeats: int, progress: Callable[[int, int], bool]
 ) -> tuple[list[float], int]:
     return measure(on_device(prepared.operation(batch), prepared.session), repeats, progress)
 
 
-def prepare(case: Case, holder: KeyHolder, stage: Stage) -> Prepared:
+def prepare(case: Case, holder: KeyHolder, stage: Stage) -> PreparedBench:
     params = case.parameters
     work = large_work(case) if case.bits else None  # says what is impossible before keys are made
     key, session = holder.keys_of(case, stage)
     rng = np.random.default_rng()
     if work is not None:
-        return Prepared(
+        return PreparedBench(
             session, lambda batch: large.operation_of(work, key, session, batch, rng), work.rotations, work.p_fail_log2
         )
     if case.operation == "gate":
-        return Prepared(session, lambda batch: gate_operation(key, session, GATE, batch, rng), 1, params.p_fail_log2)
-    return Prepared(session, lambda batch: lookup_operation(key, session, batch, rng), 1, params.p_fail_log2)
+        return PreparedBench(
+            session, lambda batch: gate_operation(key, session, GATE, batch, rng), 1, params.p_fail_log2
+        )
+    return PreparedBench(session, lambda batch: lookup_operation(key, session, batch, rng), 1, params.p_fail_log2)
 
 
 def large_work(case: Case) -> large.Work:

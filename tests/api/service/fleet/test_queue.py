@@ -19,7 +19,7 @@ from cloakwork.api.service.fleet import members as members_module
 from cloakwork.api.service.fleet.backlog import Out
 from cloakwork.api.service.fleet.calls import Call
 from cloakwork.api.service.fleet.choice import LongRuns
-from cloakwork.api.service.fleet.members import Facts, Members
+from cloakwork.api.service.fleet.members import MemberFacts, Members
 from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.services import migrate
 
@@ -35,7 +35,7 @@ class Room:
 
     async def worker(self, name: str, role: str = "worker", most: int = 3) -> tuple[WorkQueue, Members]:
         members = Members(self.database, name, 30.0)
-        await members.arrive(Facts(role, "1"))
+        await members.arrive(MemberFacts(role, "1"))
         return WorkQueue(self.database, name, 30.0, most), members
 
     async def sql(self, query: str) -> list[Any]:
@@ -186,7 +186,7 @@ def test_work_waits_for_the_worker_that_has_its_key_and_not_for_ever(database: s
         assert len(await other.take([DIGEST], 1, True)) == 1  # it has waited long enough
         lonely = new_id()
         await facts.publish({lonely})
-        await facts.beat(Facts("worker", "1", draining=True))
+        await facts.beat(MemberFacts("worker", "1", draining=True))
         await web.post(call(key=lonely))
         assert len(await other.take([DIGEST], 1, True)) == 1
 
@@ -321,8 +321,8 @@ def test_a_database_whose_clock_is_set_makes_nobody_dead(database: str):
             heard = await members.heard()
             assert set(heard) == {"web", "one"} and not await web.anything_lost(heard)
             assert await web.recover(heard) == (0, [])
-            await members.beat(Facts("web", "1"))
-            await other.beat(Facts("worker", "1"))
+            await members.beat(MemberFacts("web", "1"))
+            await other.beat(MemberFacts("worker", "1"))
         await here.sql("UPDATE nodes SET heartbeat_at = heartbeat_at - 60 WHERE id = 'one'")
         members.silent_seconds = 0.0  # nothing was heard of it in this time
         heard = [each for each in await members.heard() if each != "one"]

@@ -8,22 +8,22 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from cloakwork.api.service.keys.part_rows import Part
+from cloakwork.api.service.keys.part_rows import UploadPart
 from cloakwork.api.service.keys.shared_parts import PART_BYTES, joinable
 
 MIB = 1 << 20
 
 
-def uploaded(sizes: Iterable[int]) -> tuple[list[Part], int, int]:
+def uploaded(sizes: Iterable[int]) -> tuple[list[UploadPart], int, int]:
     """Parts at the end, their largest number, and bytes that were written."""
-    parts: list[Part] = []
+    parts: list[UploadPart] = []
     end = most = written = 0
     for size in sizes:
         start, end = end, end + size
         joined = joinable(parts, start, end)
         parts = parts[: len(parts) - len(joined)]
         start = joined[0].start if joined else start
-        parts.append(Part(start, end - start, ""))
+        parts.append(UploadPart(start, end - start, ""))
         written += end - start
         most = max(most, len(parts))
         assert [part.start for part in parts] == [0, *(part.end for part in parts)][:-1]

@@ -298,9 +298,9 @@ def test_scopes_and_names(tmp_path: Path, fill: Callable[[Path], Path], artefact
 @pytest.mark.tier("all")
 def test_a_structured_secret_is_refused(tmp_path: Path, fill: Callable[[Path], Path]):
     content = program_to_bytes(toy_model(set_name="toy_block_two_limb").program)
-    for allowed, expected in (("false", (409, "structured_keys_refused")), ("true", (201, None))):
+    for allowed, expected in (("false", (409, "structured_refused")), ("true", (201, None))):
         with (
-            serving(fill(tmp_path / allowed), environment={"STRUCTURED_KEYS": allowed}) as server,
+            serving(fill(tmp_path / allowed), environment={"STRUCTURED": allowed}) as server,
             server.client() as http,
         ):
             answer = send(http, "block", "1", content)

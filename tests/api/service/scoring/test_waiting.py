@@ -8,44 +8,44 @@ import pytest
 from fake_engines import FakeEngines
 
 from cloakwork.api.service.scoring import engines as engines_module
-from cloakwork.api.service.scoring.waiting import Place, Seconds, ahead_of, wait_seconds
+from cloakwork.api.service.scoring.waiting import Seconds, WorkerPlace, ahead_of, wait_seconds
 from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY
 
 LONG = 1800.0
 
 
 def test_a_worker_that_is_free_takes_a_request_at_once_whatever_the_others_compute():
-    assert wait_seconds(2, [Place(LONG, True)], Seconds(), False) == 0.0
-    assert wait_seconds(3, [Place(LONG, True), Place(2.0), Place(1.0)], Seconds(), False) == 1.0
+    assert wait_seconds(2, [WorkerPlace(LONG, True)], Seconds(), False) == 0.0
+    assert wait_seconds(3, [WorkerPlace(LONG, True), WorkerPlace(2.0), WorkerPlace(1.0)], Seconds(), False) == 1.0
 
 
 def test_what_is_ahead_goes_to_those_that_are_free_first():
-    places = [Place(1.0), Place(4.0)]
+    places = [WorkerPlace(1.0), WorkerPlace(4.0)]
     assert [wait_seconds(2, places, Seconds(ahead), False) for ahead in (0.0, 2.0, 3.0, 5.0)] == [1.0, 3.0, 4.0, 5.0]
-    assert wait_seconds(2, [Place(3.0), Place(2.0), Place(5.0)], Seconds(), False) == 3.0, (
+    assert wait_seconds(2, [WorkerPlace(3.0), WorkerPlace(2.0), WorkerPlace(5.0)], Seconds(), False) == 3.0, (
         "one waits for a worker there"
     )
 
 
 def test_long_runs_leave_a_worker_to_short_ones_and_wait_for_each_other():
     jobs = Seconds(short=0.0, long=20 * LONG)
-    assert wait_seconds(2, [Place(LONG, True)], jobs, False) == 0.0
-    assert wait_seconds(2, [Place(LONG, True)], Seconds(), True) == LONG
-    assert wait_seconds(3, [Place(LONG, True)], Seconds(), True) == 0.0
+    assert wait_seconds(2, [WorkerPlace(LONG, True)], jobs, False) == 0.0
+    assert wait_seconds(2, [WorkerPlace(LONG, True)], Seconds(), True) == LONG
+    assert wait_seconds(3, [WorkerPlace(LONG, True)], Seconds(), True) == 0.0
     assert wait_seconds(1, [], jobs, False) == 20 * LONG
 
 
 def test_a_single_worker_computes_short_requests_beside_a_long_run_with_half_of_its_processor():
-    assert wait_seconds(1, [Place(LONG, True)], Seconds(long=LONG), False) == 0.0
-    assert wait_seconds(1, [Place(LONG, True), Place(1.0)], Seconds(short=2.0), False) == 6.0
-    assert wait_seconds(2, [Place(LONG, True), Place(LONG, True)], Seconds(short=2.0), False) == 2.0
-    assert wait_seconds(1, [Place(LONG, True)], Seconds(), True) == LONG
+    assert wait_seconds(1, [WorkerPlace(LONG, True)], Seconds(long=LONG), False) == 0.0
+    assert wait_seconds(1, [WorkerPlace(LONG, True), WorkerPlace(1.0)], Seconds(short=2.0), False) == 6.0
+    assert wait_seconds(2, [WorkerPlace(LONG, True), WorkerPlace(LONG, True)], Seconds(short=2.0), False) == 2.0
+    assert wait_seconds(1, [WorkerPlace(LONG, True)], Seconds(), True) == LONG
 
 
 def test_a_run_beyond_its_estimate_needs_a_little_more():
-    assert Place.of_run(10.0, 4.0, False).seconds == 6.0
-    assert Place.of_run(10.0, 9.9, False).seconds == pytest.approx(0.99)
-    assert Place.of_run(10.0, 100.0, False).seconds == 10.0
+    assert WorkerPlace.of_run(10.0, 4.0, False).seconds == 6.0
+    assert WorkerPlace.of_run(10.0, 9.9, False).seconds == pytest.approx(0.99)
+    assert WorkerPlace.of_run(10.0, 100.0, False).seconds == 10.0
 
 
 def test_of_others_one_turn_goes_before_it():

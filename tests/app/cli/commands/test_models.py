@@ -103,7 +103,7 @@ def test_labels_alone(call, tmp_path):
     np.save(tmp_path / "data.npy", samples)
     found = call("compile", "linear.onnx", "--samples", "data.npy", "--tell", "labels", "-o", "l.clkm", "--json", "-")
     assert found.returncode == 0, found.stderr
-    assert json.loads(found.stdout)["encrypted_argmax"] is True
+    assert json.loads(found.stdout)["tell"] == "labels"
     weights, constants = np.array([[1, 0], [0, 1], [-1, -1]]), np.array([0, 0.25, 0.5])
     labels = np.array([3, 5, 8])[(samples @ weights.T + constants).argmax(axis=1)]
     assert (CompiledModel.load(tmp_path / "l.clkm").predict(samples) == labels).mean() > 0.98
