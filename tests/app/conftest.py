@@ -55,7 +55,8 @@ def commands_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def cheap_scrypt(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a passphrase costs is in the file: half a second for every opening would say nothing more."""
-    monkeypatch.setattr(keystore.save_secret, "__defaults__", (keystore.ScryptCost(log2_n=10),))
+    for function in (keystore.save_secret, keystore.seal):
+        monkeypatch.setattr(function, "__defaults__", (keystore.ScryptCost(log2_n=10),))
 
 
 def one_line(text: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +82,14 @@ def test_a_file_and_two_parties(model: Any, tmp_path: Path) -> None:
     found = client.decrypt(key, server.answer(client.encrypt(key, x)), x)
     np.testing.assert_array_equal(found, model.predict(x))
     np.testing.assert_array_equal(served.predict(x, "encrypted", key=key), found)
+
+
+@pytest.mark.os_entropy
+def test_a_server_never_loads_the_secret_side() -> None:
+    """Though a model that it imports makes a key if it is asked to predict encrypted without one."""
+    code = "import sys, cloakwork.models.server, cloakwork.api.engine.process as _; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "cloakwork.models.neighbours.index" in done.stdout.split()
+    assert not {"fhe_core.client", "fhe_core.levelled.client", "fhe_core.keystore"}.intersection(
+        name.removeprefix("cloakwork.") for name in done.stdout.split()
+    )

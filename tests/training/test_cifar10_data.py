@@ -113,8 +113,8 @@ REFUSED: dict[str, Callable[[], Members]] = {
     "'../test/cat/0000.jpg' of 3 bytes is no image": lambda: [("../test/cat/0000.jpg", b"abc")],
     "'test/lion/0000.jpg' of 3 bytes is no image": lambda: [("test/lion/0000.jpg", b"abc")],
     "'test/cat/0000.jpg' of 16385 bytes is no image": lambda: [("test/cat/0000.jpg", bytes(16385))],
-    "test/airplane/0000.jpg is no JPEG image": lambda: [("test/airplane/0000.jpg", b"abc"), *whole()[1:]],
-    "test/airplane/0000.jpg is no JPEG image of 32": lambda: [
+    "test/airplane/0000.jpg is not a JPEG image": lambda: [("test/airplane/0000.jpg", b"abc"), *whole()[1:]],
+    "test/airplane/0000.jpg is not a JPEG image of 32": lambda: [
         ("test/airplane/0000.jpg", jpeg(0, kind="PNG")),
         *whole()[1:],
     ],

@@ -127,10 +127,7 @@ async function describe(model: string): Promise<Description> {
   };
 }
 
-async function score(
-  { model, numbers, structured }: Extract<Question, { kind: "score" }>,
-  report: (news: News) => void,
-): Promise<Scored> {
+async function score({ model, numbers, structured }: Extract<Question, { kind: "score" }>, report: (news: News) => void): Promise<Scored> {
   const current = opened();
   const { client, keys, answered } = current;
   const { specification } = await client.model(model);

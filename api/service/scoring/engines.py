@@ -66,8 +66,7 @@ class Run:
         return any(work.long for work in self.works.values())
 
     def send(self) -> None:
-        message, body = run_message(list(self.works.values()))
-        self.engine.link.send({**message, "beside": self.beside}, body)
+        self.engine.link.send(*run_message(list(self.works.values()), self.beside))
 
 
 @dataclass(frozen=True)

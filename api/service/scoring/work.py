@@ -87,10 +87,11 @@ def together(first: Work, behind: Sequence[Work], runs: int) -> list[Work]:
     return chosen
 
 
-def run_message(works: Sequence[Work]) -> tuple[Message, bytes]:
+def run_message(works: Sequence[Work], beside: bool = False) -> tuple[Message, bytes]:
+    """Writes the message of a run; `beside`: a long one, on a thread of its own."""
     first, parts = works[0].message, []
     for work in works:
         own = {name: value for name, value in work.message.items() if name not in ("model", "key")}
         parts.append({"id": work.id, "samples": work.samples, "bytes": len(work.body), **own})
-    message = {"op": "run", "model": first["model"], "key": first["key"], "parts": parts}
+    message = {"op": "run", "beside": beside, "model": first["model"], "key": first["key"], "parts": parts}
     return message, b"".join(work.body for work in works)

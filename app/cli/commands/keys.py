@@ -418,8 +418,7 @@ def _encrypt_samples(
         )
     refuse_overwriting(force, output)
     source, lookups, levelled = Path(sources[0]), lookups_of(specification), levelled_of(specification)
-    with reading(source, "samples"):
-        samples = shaped_for(specification if lookups is None else lookups, load_inputs(source))
+    samples = shaped_for(specification if lookups is None else lookups, load_inputs(source), source)
     key = load_any_key(key_path, passphrase_file)
     check_key(key, specification, key_path)
     with of_file(source, "samples"), of_file(source, "input"), progress("encryption") as update:

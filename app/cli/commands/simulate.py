@@ -19,7 +19,7 @@ from cloakwork.app.cli.shared.data_sets import (
     share_right,
     some_of,
 )
-from cloakwork.app.cli.shared.failures import of_file, reading
+from cloakwork.app.cli.shared.failures import of_file
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_any_model
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.models.client_steps import joined
@@ -56,8 +56,7 @@ def simulate(
     """
     model = find_any_model(model_name)
     samples, labels = load_samples(data, labels_path)
-    with reading(data, "samples of this model"):
-        samples = some_of(shaped_for(model.client, samples), slice(limit))
+    samples = some_of(shaped_for(model.client, samples, data), slice(limit))
     own = model if isinstance(model, CompiledModel) else None
     with progress("in clear"), of_file(data, "samples"), of_file(data, "input"):
         clear = model.predict(samples) if own is None or own.float_graph is None else own.predict_float(samples)

@@ -117,15 +117,16 @@ def load_array(path: Path, kinds: str = "biuf") -> NDArray[Any]:
     return array
 
 
-def shaped_for(specification: Any, samples: Any) -> Any:
+def shaped_for(specification: Any, samples: Any, source: Path | str) -> Any:
     """Returns samples in the shape of the model's input, where the numbers of a sample are as many; tables of columns and several tensors stay.
 
     Args:
         specification: of the client, of whichever kind of model.
+        source: of the samples, for errors.
     """
     if isinstance(samples, dict):
         if not isinstance(specification, ClientSpecification) or named_inputs(specification.input_steps) is None:
-            raise WrongCallError("the model has one input; expected a .npy file, got several arrays (.npz)")
+            raise WrongCallError(f"{source}: the model has one input; expected a .npy file, got several arrays (.npz)")
         return samples
     if not isinstance(specification, ClientSpecification):
         return samples

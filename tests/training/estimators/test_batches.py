@@ -174,7 +174,7 @@ def test_linear_estimators() -> None:
     assert not hasattr(clone(last), "batch_") and not hasattr(pickle.loads(pickle.dumps(last)), "batch_")  # noqa: S301 (our own)
     last.compile(scaled)  # a program of look-ups takes its place
     assert not hasattr(last, "batch_") and last.predict(scaled[:2], how="encrypted").tolist() == y[:2].tolist()
-    with pytest.raises(CompileError, match="threads and device, got return_std"):
+    with pytest.raises(CompileError, match="threads and device for a compiled batch, got return_std"):
         ridge = estimators.Ridge().fit(x, y)
         ridge.compile(x, batch=SAMPLES)
         ridge.predict(x, return_std=True)

@@ -20,7 +20,7 @@ def test_a_data_folder_has_one_service_and_keeps_its_name(tmp_path: Path):
     again.release()
 
 
-@pytest.mark.parametrize("left", [b"", bytes(32), b"0123", b"x" * 64])
+@pytest.mark.parametrize("left", [b"", bytes(32), b"0123", b"x" * 64], ids=["nothing", "zeros", "a part", "other"])
 def test_what_a_loss_of_power_leaves_of_the_name_is_none(tmp_path: Path, left: bytes):
     (tmp_path / "node").write_bytes(left)
     first = Node(tmp_path)
