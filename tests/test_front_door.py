@@ -139,6 +139,23 @@ def test_an_image_module_by_tensors() -> None:
     assert error < 0.15
 
 
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (np.zeros((9, 64), np.float32), r"Conv2d itself refuses the first one, \[1, 64\] of float32 \("),
+        (np.zeros((9, 1, 8, 8), np.uint8), r"refuses the first one, \[1, 1, 8, 8\] of uint8 .* as it was trained on"),
+        (
+            torch.utils.data.DataLoader(torch.zeros(9, 1, 8, 8)),
+            r"an array or a tensor \[samples, \.\.\], got DataLoader",
+        ),
+    ],
+    ids=["flat", "bytes", "loader"],
+)
+def test_samples_that_a_module_does_not_take(samples: Any, message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        cw.compile(torch.nn.Conv2d(1, 2, 3), samples)
+
+
 class Branching(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         return x * 2 if float(x.sum()) > 0 else x * 3

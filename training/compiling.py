@@ -148,7 +148,9 @@ def exported(module: Any, samples: Any) -> onnx.ModelProto:
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
-        proto = _export(module, tuple(each[:1] for each in tensors))
+        example = tuple(each[:1] for each in tensors)
+        _check_takes(module, example)
+        proto = _export(module, example)
         _check_export(module, proto, tuple(each[1 : 1 + _TRIED] for each in tensors))
     finally:
         for part, training in modes:
@@ -159,8 +161,28 @@ def exported(module: Any, samples: Any) -> onnx.ModelProto:
 def _tensor(samples: Any, kind: Any) -> Any:
     import torch
 
-    tensor = torch.as_tensor(samples if isinstance(samples, torch.Tensor) else np.asarray(samples)).detach()
+    try:
+        tensor = torch.as_tensor(samples if isinstance(samples, torch.Tensor) else np.asarray(samples)).detach()
+    except (TypeError, ValueError) as error:
+        raise CompileError(
+            f"samples: expected typical inputs of the module, an array or a tensor [samples, ..], got {type(samples).__name__}"
+        ) from error
     return tensor.to(kind) if tensor.is_floating_point() else tensor
+
+
+def _check_takes(module: Any, example: tuple[Any, ...]) -> None:
+    """Checks that the module itself takes a sample; PyTorch's exporter says it less clearly."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            module(*example)
+    except Exception as error:
+        shapes = ", ".join(f"{list(each.shape)} of {str(each.dtype).removeprefix('torch.')}" for each in example)
+        raise CompileError(
+            f"samples: {type(module).__name__} itself refuses the first one, {shapes} ({str(error).partition(chr(10))[0][:300]}); give samples "
+            "[samples, ..] as it was trained on"
+        ) from error
 
 
 def _export(module: Any, example: tuple[Any, ...]) -> onnx.ModelProto:
