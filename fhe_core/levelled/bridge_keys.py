@@ -84,10 +84,12 @@ class ToLookupsKey:
 
     @property
     def lookups(self) -> ParameterSet:
+        """The set of the look-ups."""
         return self.encrypted.parameters
 
     @property
     def gadget(self) -> Gadget:
+        """How the levelled secret is cut into digits."""
         return gadget_of(self.parameters.polynomial_size, self.lookups)
 
     def to_bytes(self) -> bytes:
@@ -112,7 +114,7 @@ class ToLookupsKey:
         encrypted = SeededPackedCiphertexts.from_bytes(data, parameters=lookups, max_bytes=max_bytes)
         if encrypted.purpose != bridge_purpose(parameters, key_id):
             raise KeyMismatchError(
-                f"bridge: expected a key from levelled key {key_id.hex()} of '{parameters.set.name}' modulo {parameters.plaintext_modulus}, got "
+                f"bridge: expected a key from levelled key {key_id.hex()} of {parameters.label}, got "
                 "packed ciphertexts that are for something else"
             )
         ratio = require_bridge(parameters, encrypted.parameters)
@@ -135,6 +137,7 @@ class FromLookupsKeys(LevelledEvaluationKeys):
     lookups_key_id: bytes
 
     def to_bytes(self) -> bytes:
+        """Writes an object of the wire format, which `from_bytes` reads."""
         about = self.lookups_digest + self.lookups_key_id
         return wire.dump(self._header(wire.Kind.FROM_LOOKUPS_KEYS), [about, *self._sections()])
 

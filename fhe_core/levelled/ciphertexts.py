@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from cloakwork.fhe_core import _engine
-from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
+from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError, require_kind
 from cloakwork.fhe_core.levelled import wire
 from cloakwork.fhe_core.levelled.backends import AnyWords, Words, on_host
 from cloakwork.fhe_core.levelled.noise import MOST_DEGREE, Noise, dropped, failure_log2, fresh
@@ -203,6 +203,11 @@ def switch_keys(header: wire.Header, sections: Sequence[bytes], others: Set[int]
         wire.check_below(bodies, row.primes, header.kind)
         keys[g] = SeededSwitchKey(named[4:], bodies)
     return keys
+
+
+def require_levelled(value: object, what: str) -> None:
+    """Raises ShapeError unless the value is an array of levelled ciphertexts."""
+    require_kind(value, LevelledCiphertexts, what, "encrypt polynomials, expand seeded ones")
 
 
 def require_same_key(a: bytes, b: bytes) -> None:
