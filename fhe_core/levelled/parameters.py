@@ -13,9 +13,10 @@ import os
 import threading
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from numbers import Integral
 from typing import Final
 from weakref import WeakValueDictionary
+
+import numpy as np
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
@@ -122,7 +123,7 @@ class LevelledParameters:
             raise ParameterError(
                 f"parameter set '{self.set.name}' is insecure and for tests only; set CLOAKWORK_ALLOW_TOY=1 there"
             )
-        if not isinstance(self.plaintext_modulus, Integral):
+        if not isinstance(self.plaintext_modulus, int | np.integer):
             raise ShapeError(f"plaintext_modulus: expected an integer, got {type(self.plaintext_modulus).__name__}")
         if not 2 <= self.plaintext_modulus < PLAINTEXT_LIMIT:
             raise ParameterError(f"plaintext_modulus: expected 2 to 2^26 - 1, got {str(self.plaintext_modulus)[:40]}")
