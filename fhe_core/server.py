@@ -79,6 +79,8 @@ class Session:
     there; such calls return when their work is enqueued. `stream` is an integer cudaStream_t or an object with `__cuda_stream__` (torch,
     CuPy) on which the session works then; without one it has its own, which waits for whoever wrote its operands.
 
+    Ciphertexts of another key or set are a KeyMismatchError; other objects and empty batches a ShapeError.
+
     Thread-safe. Sessions made by `share` (or from one `ExpandedKey`) hold the expanded key once. Every call releases the GIL, can be
     interrupted with Ctrl-C, and reports to `progress(done, total)` where it takes one; a progress that returns False cancels the call.
     """

@@ -145,7 +145,12 @@ class FromLookupsKeys(LevelledEvaluationKeys):
     def from_bytes(
         cls, data: Buffer, parameters: LevelledParameters | None = None, max_bytes: int = DEFAULT_MAX_BYTES
     ) -> FromLookupsKeys:
-        """Args: parameters: what they have to be of. Raises: as `wire.read`."""
+        """Reads what `to_bytes` wrote.
+
+        Raises:
+            SerializationError: bytes that are cut off, altered, of another kind or more than `max_bytes`.
+            KeyMismatchError: of another set or plaintext modulus than `parameters`, if given.
+        """
         header, (about, *sections) = wire.read(data, wire.Kind.FROM_LOOKUPS_KEYS, parameters, max_bytes)
         keys = switch_keys(header, sections, {component(i) for i in range(MOST_COMPONENTS)})
         half = wire.LOOKUPS_DIGEST_BYTES

@@ -83,7 +83,12 @@ class LevelledCiphertexts:
     def from_bytes(
         cls, data: Buffer, parameters: LevelledParameters | None = None, max_bytes: int = DEFAULT_MAX_BYTES
     ) -> LevelledCiphertexts:
-        """Args: parameters: what they have to be of. Raises: as `wire.read`. The noise is what their sender says it is."""
+        """Reads what `to_bytes` wrote. The noise is what their sender says it is.
+
+        Raises:
+            SerializationError: bytes that are cut off, altered, of another kind or more than `max_bytes`.
+            KeyMismatchError: of another set or plaintext modulus than `parameters`, if given.
+        """
         header, (_, packed) = wire.read(data, wire.Kind.CIPHERTEXTS, parameters, max_bytes)
         assert header.noise is not None
         shape = (header.items, 2, header.level, header.parameters.polynomial_size)
@@ -134,7 +139,12 @@ class SeededLevelledCiphertexts:
     def from_bytes(
         cls, data: Buffer, parameters: LevelledParameters | None = None, max_bytes: int = DEFAULT_MAX_BYTES
     ) -> SeededLevelledCiphertexts:
-        """Args: parameters: what they have to be of. Raises: as `wire.read`."""
+        """Reads what `to_bytes` wrote.
+
+        Raises:
+            SerializationError: bytes that are cut off, altered, of another kind or more than `max_bytes`.
+            KeyMismatchError: of another set or plaintext modulus than `parameters`, if given.
+        """
         header, (seed, packed) = wire.read(data, wire.Kind.SEEDED_CIPHERTEXTS, parameters, max_bytes)
         shape = (header.items, header.level, header.parameters.polynomial_size)
         bodies = wire.unpack_rounded(header, packed, shape)
@@ -180,7 +190,12 @@ class LevelledEvaluationKeys:
     def from_bytes(
         cls, data: Buffer, parameters: LevelledParameters | None = None, max_bytes: int = DEFAULT_MAX_BYTES
     ) -> LevelledEvaluationKeys:
-        """Args: parameters: what they have to be of. Raises: as `wire.read`."""
+        """Reads what `to_bytes` wrote.
+
+        Raises:
+            SerializationError: bytes that are cut off, altered, of another kind or more than `max_bytes`.
+            KeyMismatchError: of another set or plaintext modulus than `parameters`, if given.
+        """
         header, sections = wire.read(data, wire.Kind.EVALUATION_KEYS, parameters, max_bytes)
         return cls(header.parameters, header.key_id, switch_keys(header, sections, {SQUARE}))
 

@@ -87,7 +87,7 @@ class LevelledParameters:
     """A set and a plaintext modulus.
 
     Args:
-        set: of `SETS`.
+        set: the row of a shipped set, which `of` takes by name.
         plaintext_modulus: t, 2 to 2^26 - 1; messages are polynomials of integers modulo t. For slots (`slots.py`) a prime that is 1 modulo 2N,
             as 65537 up to N = 2^15 and 786433 up to 2^17.
 
