@@ -121,7 +121,7 @@ class ParameterSet:
         """kN: dimension of ciphertexts between look-ups."""
     @property
     def large_words(self) -> int:
-        """64-bit words of such a ciphertext."""
+        """Words of such a ciphertext: kN and a body for each lane, of 32 bits where Q is one prime, else of 64."""
     @property
     def small_words(self) -> int:
         """Words of a ciphertext under the small key."""

@@ -21,7 +21,7 @@ from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Words
 from cloakwork.fhe_core.device_words import DeviceWords, on_host
 from cloakwork.fhe_core.encoding import Encoding, default_encoding, slot_bits
-from cloakwork.fhe_core.errors import DeviceError, KeyMismatchError, ParameterError, ShapeError
+from cloakwork.fhe_core.errors import DeviceError, KeyMismatchError, ParameterError, ShapeError, require_kind
 from cloakwork.fhe_core.lanes import lane_axis
 from cloakwork.fhe_core.message_bounds import Bounds
 from cloakwork.fhe_core.noise_terms import NoiseTerms
@@ -221,6 +221,7 @@ class Ciphertexts(_CiphertextArray):
 
     With r > 1 lanes each holds r values, which all operations treat alike (`Session`'s too): constants, weights and tables are those of a
     ciphertext.
+    Keys encrypt to them, sessions give them, `load_ciphertexts` reads them; `from_words` wraps words of your own.
     Indexing, reshaping and concatenation follow numpy on `shape`. `+`, `-` and `*` compute on the phases: with another array of
     ciphertexts (broadcast), `+` and `-` with plaintext constants in the encoding of the array, `*` with integers.
     """
@@ -568,6 +569,11 @@ def _joined(params: ParameterSet, parts: list[Any], axis: int) -> Words | Device
 
 def _all_below(words: Words | DeviceWords, bound: int) -> bool:
     return words.all_below(bound) if isinstance(words, DeviceWords) else int(words.max()) < bound
+
+
+def require_ciphertexts(value: object, what: str) -> None:
+    """Raises ShapeError unless the value is an array of LWE ciphertexts, which sessions compute with."""
+    require_kind(value, Ciphertexts, what, "encrypt values, expand seeded ones, extract packed ones")
 
 
 def check_compatible(x: _CiphertextArray, y: _CiphertextArray) -> None:

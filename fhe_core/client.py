@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import Any, Literal, overload
+from typing import Any, Literal, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,7 +29,7 @@ from cloakwork.fhe_core.encoding import (
     encode,
     phase_error,
 )
-from cloakwork.fhe_core.errors import ParameterError, ShapeError
+from cloakwork.fhe_core.errors import ParameterError, ShapeError, require_kind
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.lanes import ciphertext_shape, lane_axis, packed_words, unpacked_words
@@ -62,7 +62,14 @@ class ClientKey:
 
     @classmethod
     def generate(cls, parameters: str | ParameterSet) -> ClientKey:
-        """Generates a fresh key from the operating system's entropy."""
+        """Generates a fresh key from the operating system's entropy.
+
+        Args:
+            parameters: the name of a set ('cloakwork params' lists them), or a set.
+
+        Raises:
+            ParameterError: no such set, one that is insecure, or one whose keys several parties make (`Party`).
+        """
         return cls(_engine.SecretKey.generate(_resolve(parameters)), os.urandom(KEY_ID_BYTES))
 
     @classmethod
@@ -103,12 +110,12 @@ class ClientKey:
         return keystore.authentication_code(self._secret_key.export(), message)
 
     def save(self, path: PathLike, passphrase: str) -> None:
-        """Encrypts the key into a file of mode 0600 (scrypt and AES-GCM)."""
+        """Encrypts the key into a file of mode 0600 (scrypt and AES-GCM). Any passphrase is taken: commands and clients refuse weak ones."""
         keystore.save_secret(path, self.parameters, self._secret_key.export(), self._key_id, passphrase)
 
     @classmethod
     def load(cls, path: PathLike, passphrase: str) -> ClientKey:
-        """Loads a key from a file of `save`. SerializationError for a damaged file or a wrong passphrase."""
+        """Loads a key from a file of `save`. Raises: KeyMismatchError: a wrong passphrase. SerializationError: a damaged file, or no key's."""
         header, secret = keystore.load_secret(path, passphrase)
         return cls(_engine.SecretKey.restore(header.parameters, secret), header.key_id or bytes(KEY_ID_BYTES))
 
@@ -127,11 +134,15 @@ class ClientKey:
     ) -> Ciphertexts | SeededCiphertexts:
         """Returns one LWE ciphertext per value, of the same shape; with r > 1 lanes values [.., r] give ciphertexts [..].
 
-        `seeded` ones are about kN / r times smaller and are expanded by the server.
+        `seeded` ones are about kN / r times smaller and are expanded by the server (`load_ciphertexts` does so).
+
+        Args:
+            values: bits or integers for `boolean`, integers in [0, 2^p) for `message` and `full_domain`, real numbers in [-1/4, 1/4] for `torus`.
+            encoding: None: that of the set's kind.
 
         Raises:
             ParameterError: a value out of range; the message names its position, never the value.
-            ShapeError: a last axis that is not that of the lanes.
+            ShapeError: no values, real numbers for integers, or a last axis that is not that of the lanes.
         """
         chosen = default_encoding(self.parameters) if encoding is None else encoding
         return self._encrypt_words(encode(self.parameters, values, chosen), chosen, seeded)
@@ -222,6 +233,10 @@ class ClientKey:
 
         A message is given modulo 2^(p+1), so that a sum that ran into the padding shows. Noise, on request, is the distance of the
         phase from the decoded value (from `expected`, where given) as a fraction of the torus; fractions of the torus need `expected`.
+
+        Raises:
+            KeyMismatchError: ciphertexts of another key or set.
+            ShapeError: an empty array, or no ciphertexts.
         """
         phases = self.phases(ciphertexts)
         values = decode(self.parameters, phases, ciphertexts.encoding)
@@ -234,12 +249,17 @@ class ClientKey:
 
     def decrypt_integers(self, integers: ModularIntegers, *, signed: bool = False) -> NDArray[np.int64]:
         """Decrypts to int64 in [0, q), or nearest to zero in [-q/2, q/2): of 2^B, two's complement."""
+        require_kind(
+            integers, ModularIntegers, "decrypt_integers", "wrap received ciphertexts as ModularIntegers(received, q)"
+        )
         phases = self.phases(integers.ciphertexts)
         values = decode_integers(self.parameters, phases, integers.modulus)
         return np.where(values >= (integers.modulus + 1) // 2, values - integers.modulus, values) if signed else values
 
     def phases(self, ciphertexts: AnyCiphertexts) -> Phases:
         """Returns message plus noise of every ciphertext, torus words in [0, Q) of the shape of `decrypt`."""
+        advice = "read bytes with load_ciphertexts, and decrypt ModularIntegers with decrypt_integers"
+        require_kind(ciphertexts, _ANY_CIPHERTEXTS, "decryption", advice)
         check_same_key(
             self.parameters, self._key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts to decrypt"
         )
@@ -255,9 +275,11 @@ class ClientKey:
 
 
 AnyCiphertexts = Ciphertexts | PackedCiphertexts | SeededCiphertexts | SeededPackedCiphertexts | SwitchedCiphertexts
+_ANY_CIPHERTEXTS = get_args(AnyCiphertexts)
 
 
 def _resolve(parameters: str | ParameterSet) -> ParameterSet:
     if isinstance(parameters, str):
         return parameter_set(parameters)
+    require_kind(parameters, ParameterSet, "parameters", "pass the name of a set, which 'cloakwork params' lists")
     return parameters if is_paper_set(parameters) else parameter_set(parameters.name)

@@ -23,7 +23,14 @@ DEFAULT_TORUS_LIMIT = 0.25
 
 
 class Encoding(IntEnum):
-    """The encoding of a value by a phase; the number is the byte of the wire format."""
+    """The encoding of a value by a phase, a point of the torus [0, 1); the number is the byte of the wire format. p: the set's message bits.
+
+    Attributes:
+        TORUS: a real number is its own phase: of activations, in [-1/4, 1/4].
+        MESSAGE: an integer m in [0, 2^p) at m / 2^(p + 1); the upper half of the torus is padding.
+        FULL_DOMAIN: an integer m in [0, 2^p) at m / 2^p, no padding.
+        BOOLEAN: a bit, false at -1/8 and true at +1/8.
+    """
 
     TORUS = 0
     MESSAGE = 1
@@ -112,7 +119,7 @@ def slot_bits(params: ParameterSet, encoding: Encoding) -> int:
     if params.message_bits == 0:
         raise ParameterError(
             f"parameter set '{params.name}' is of kind {params.kind} and has no integer messages; "
-            "use an exact set (lut1 .. lut5), or the encoding that this set has"
+            "use an exact set (lut1 .. lut8), or the encoding that this set has"
         )
     return params.message_bits + (1 if encoding is Encoding.MESSAGE else 0)
 

@@ -96,6 +96,13 @@ class NoParameterSetError(CompileError):
     code = "no_parameter_set"
 
 
+def require_kind(value: object, kinds: type | tuple[type, ...], what: str, advice: str) -> None:
+    """Raises ShapeError unless the value is of one of these classes, of which the message names the first; `advice` says what to do."""
+    if not isinstance(value, kinds):
+        expected = kinds[0] if isinstance(kinds, tuple) else kinds
+        raise ShapeError(f"{what}: expected {expected.__name__}, got {type(value).__name__}; {advice}")
+
+
 def how_to_install(extra: str) -> str:
     """Says how to install a missing extra. cloakwork comes as a repository and as files of wheels, and is in no package index."""
     return f"install the extra with pip install '.[{extra}]' in the folder of cloakwork's repository, or 'WHEEL[{extra}]' with the wheel's file"

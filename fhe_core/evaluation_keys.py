@@ -46,7 +46,7 @@ class EvaluationKeys(WireObject):
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory; `parameters.upload_bytes` is the size on the wire."""
+        """Bytes in memory; on the wire, `len(to_bytes())`, words take the bits that they have and so less."""
         bodies = self.bootstrap_bodies.nbytes + self.keyswitch_bodies.nbytes + self.public_bodies.nbytes
         return len(self.seed) + len(self.public_seed) + bodies
 

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Progress, Small
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_compatible, concatenate, total_norm
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_compatible, concatenate, require_ciphertexts, total_norm
 from cloakwork.fhe_core.encoding import Encoding, torus_constant
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.lookup_tables import LookupTables, slot_polynomials
@@ -178,10 +178,7 @@ def _checked(gate: str, count: int, inputs: tuple[Ciphertexts, ...]) -> tuple[Ci
     if len(inputs) != count:
         raise ParameterError(f"{gate}: expected {count} input{'s' if count > 1 else ''}, got {len(inputs)}")
     for x in inputs:
-        if not isinstance(x, Ciphertexts):
-            raise ShapeError(
-                f"{gate}: expected Ciphertexts, got {type(x).__name__}; expand seeded ones, extract packed ones"
-            )
+        require_ciphertexts(x, gate)
         if x.encoding is not Encoding.BOOLEAN:
             raise ParameterError(
                 f"{gate}: expected bits, got encoding {x.encoding.label}; encrypt them with encrypt_bits"

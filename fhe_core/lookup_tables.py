@@ -34,7 +34,11 @@ RealFunction: TypeAlias = Callable[[Reals], ArrayLike]
 
 @dataclass(frozen=True, eq=False)
 class LookupTables:
-    """T tables of one parameter set as `polynomials` [T, `table_size`], and the encoding of what they give. Build once, use often."""
+    """T tables of one parameter set as `polynomials` [T, `table_size`], and the encoding of what they give. Build once, use often.
+
+    The methods take the set itself: `Session.parameters`, or `parameter_set(name)`. Tables of other lengths or of real numbers are a ShapeError,
+    entries that the set has no message for a ParameterError.
+    """
 
     parameters: ParameterSet
     polynomials: Words

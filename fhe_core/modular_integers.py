@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Phases
-from cloakwork.fhe_core.ciphertexts import MAX_SCALAR, Ciphertexts
+from cloakwork.fhe_core.ciphertexts import MAX_SCALAR, Ciphertexts, require_ciphertexts
 from cloakwork.fhe_core.encoding import Encoding, first_position
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.noise import blind_rotation_variance, fresh_variance, p_fail_log2, public_key_variance
@@ -45,10 +45,7 @@ class ModularIntegers:
     rounding: float = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.ciphertexts, Ciphertexts):
-            raise ShapeError(
-                f"integers: expected Ciphertexts, got {type(self.ciphertexts).__name__}; expand seeded ones, extract packed ones"
-            )
+        require_ciphertexts(self.ciphertexts, "integers")
         if self.ciphertexts.encoding is not Encoding.TORUS:
             raise ParameterError(
                 f"integers: expected ciphertexts of encoding torus, got {self.ciphertexts.encoding.label}; "

@@ -20,12 +20,12 @@ from cloakwork.fhe_core.arguments import (
     table_numbers,
 )
 from cloakwork.fhe_core.arrays import Progress, Small, Words
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key, require_ciphertexts
 from cloakwork.fhe_core.cores import usable_cores
 from cloakwork.fhe_core.device_words import Base, DeviceWords, ShardedArray, cuda_ordinals
 from cloakwork.fhe_core.encoding import Encoding, slot_bits, torus_constant
 from cloakwork.fhe_core.engine import DeviceSession, DeviceWeights, EngineSession, HostSession
-from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
+from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError, require_kind
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, device_memory
 from cloakwork.fhe_core.extraction import (
     Packed,
@@ -65,9 +65,21 @@ class LinearWeights:
 class Session:
     """Batched operations with one evaluation key on one device.
 
+    Args:
+        keys: of a client, `ClientKey.evaluation_keys()`; or what `EvaluationKeys.expand` made of them.
+        device: "cpu" (where the keys are not expanded already), "cuda", "cuda:N", or several GPUs as in "cuda:0,1".
+        threads: of the CPU, 1 to 1,024.
+        progress: told how far the expansion of the keys is.
+
+    Raises:
+        ShapeError: keys of another class, such as the client's secret.
+        DeviceError: a device that is missing, or another one than the keys were expanded for.
+
     Ciphertexts in host memory give results in host memory. On a GPU, ciphertexts that lie there (`to_device`) give results that stay
     there; such calls return when their work is enqueued. `stream` is an integer cudaStream_t or an object with `__cuda_stream__` (torch,
     CuPy) on which the session works then; without one it has its own, which waits for whoever wrote its operands.
+
+    Ciphertexts of another key or set are a KeyMismatchError; other objects and empty batches a ShapeError.
 
     Thread-safe. Sessions made by `share` (or from one `ExpandedKey`) hold the expanded key once. Every call releases the GIL, can be
     interrupted with Ctrl-C, and reports to `progress(done, total)` where it takes one; a progress that returns False cancels the call.
@@ -82,6 +94,8 @@ class Session:
         *,
         stream: Any = None,
     ) -> None:
+        advice = "a session has no secret: pass ClientKey.evaluation_keys(), or EvaluationKeys.from_bytes(..) of what a client sent"
+        require_kind(keys, (EvaluationKeys, ExpandedKey), "session", advice)
         if isinstance(keys, EvaluationKeys):
             keys = keys.expand(device or "cpu", progress)
         elif device is not None and device != keys.device:
@@ -194,6 +208,7 @@ class Session:
         Messages of the `full_domain` encoding take a table of 2^(p-1) integers for the lower half; fractions of the torus take a real
         function on [0, 1/2) (sign is `lambda x: 0.125 + 0 * x`).
         """
+        require_ciphertexts(ciphertexts, "bootstrap_negacyclic")
         if not isinstance(table, LookupTables):
             if ciphertexts.encoding is Encoding.TORUS:
                 table = LookupTables.of_negacyclic(self.parameters, table)  # type: ignore[arg-type]
@@ -258,7 +273,17 @@ class Session:
         return self._rotate(ciphertexts, tables, table_index, extracted, progress)
 
     def gate(self, gate: str | ArrayLike, *inputs: Ciphertexts, progress: Progress = None) -> Ciphertexts:
-        """Computes a Boolean gate on batches; see `cloakwork.fhe_core.gates`."""
+        """Computes a Boolean gate on batches of bits (encoding `boolean`: `ClientKey.encrypt_bits`), which broadcast; the outputs are fresh.
+
+        Args:
+            gate: AND, OR, NAND, NOR, XOR, XNOR, ANDNY, ANDYN, ORNY or ORYN of two inputs (NY: of NOT a and b), NOT of one, MAJORITY, AND3 or
+                OR3 of three, MUX(select, a, b); or an array of names of gates of two inputs, which broadcasts with them.
+
+        Raises:
+            ParameterError: an unknown gate, a wrong number of inputs, no bits, or inputs too noisy for the set, as the same one twice.
+
+        Cost: one bootstrap; none for NOT, two for MUX, AND3 and OR3, and for MAJORITY where a set allows no sums of three.
+        """
         return gates.evaluate(self, gate, *inputs, progress=progress)
 
     # --- before ciphertexts leave the server ---
@@ -279,6 +304,7 @@ class Session:
 
         Noise: plus `noise.rerandomisation_variance`. It hides masks, not noise (docs/decisions/rerandomised-answers.md).
         """
+        require_ciphertexts(ciphertexts, "rerandomise")
         check_same_key(self.parameters, self._key.key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts")
         held = ciphertexts.to_host()
         before = np.ascontiguousarray(held.words).reshape(-1, self.parameters.large_words)
@@ -295,8 +321,14 @@ class Session:
     def linear(self, weights: ArrayLike | LinearWeights, ciphertexts: Ciphertexts) -> Ciphertexts:
         """Multiplies integer matrix [R, C] by ciphertexts [.., C], exact modulo Q: [.., R].
 
+        Raises:
+            ShapeError: weights that are no integer matrix (convert real ones first), or another number of ciphertexts than it has columns.
+            ParameterError: weights of 2^31 and more in magnitude.
+            KeyMismatchError: ciphertexts of another key.
+
         Noise: the L2 norm of the rows, where weights of columns with equal ciphertexts are added first.
         """
+        require_ciphertexts(ciphertexts, "linear")
         prepared = weights if isinstance(weights, LinearWeights) else self._prepared(weights)
         if prepared.device != self.device:
             raise DeviceError(
@@ -480,10 +512,7 @@ class Session:
 
     def _batch(self, ciphertexts: Ciphertexts) -> Batch:
         """Returns checked words [B, kN + r], C-contiguous, on the host or on the session's devices."""
-        if not isinstance(ciphertexts, Ciphertexts):
-            raise ShapeError(
-                f"ciphertexts: expected Ciphertexts, got {type(ciphertexts).__name__}; expand seeded ones, extract packed ones"
-            )
+        require_ciphertexts(ciphertexts, "ciphertexts")
         check_same_key(self.parameters, self._key.key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts")
         if ciphertexts.size == 0:
             raise ShapeError(
@@ -511,6 +540,7 @@ class Session:
             )
 
     def _check_encoding(self, ciphertexts: Ciphertexts, expected: Encoding, operation: str | None) -> None:
+        require_ciphertexts(ciphertexts, operation or "ciphertexts")
         if operation is not None and ciphertexts.encoding is not expected:
             raise ParameterError(
                 f"{operation}: expected ciphertexts of encoding {expected.label}, got {ciphertexts.encoding.label}; "

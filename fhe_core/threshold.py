@@ -25,7 +25,7 @@ from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key
 from cloakwork.fhe_core.device_words import on_host
 from cloakwork.fhe_core.encoding import decode
-from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError, ShapeError
+from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError, ShapeError, require_kind
 from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.flooding import Leakage
 from cloakwork.fhe_core.parameters import parameter_set
@@ -167,7 +167,7 @@ class Party:
 
     @classmethod
     def load(cls, path: PathLike, passphrase: str) -> Party:
-        """Loads a party from a file of `save`. SerializationError for a damaged file, a wrong passphrase, or another party's state."""
+        """Loads a party from a file of `save`. Raises: KeyMismatchError: a wrong passphrase. SerializationError: a damaged file, or no party's."""
         header, secret = keystore.load_secret(path, passphrase, kind=wire.Kind.PARTY_KEY)
         index, total, largest = _STATE.unpack(secret[-_STATE.size :])
         if not (0 <= largest <= total < math.inf):
@@ -186,7 +186,7 @@ class Party:
         return self._leakage.bits_lost(self.parameters.security_bits or _TOY_BITS)
 
     def decryptions_left(self, ciphertexts: Ciphertexts | SwitchedCiphertexts, margin: float | None = None) -> int:
-        """Counts the values like these that it still decrypts."""
+        """Counts the values like these that it still decrypts. Args: margin: as of `partial_decrypt`."""
         _, ratio = self._flooding(ciphertexts, margin)
         return self._leakage.decryptions_left(self.parameters.security_bits or _TOY_BITS, ratio)
 
@@ -209,6 +209,9 @@ class Party:
             KeyMismatchError: ciphertexts of another key.
         """
         params = self.parameters
+        require_kind(
+            ciphertexts, (Ciphertexts, SwitchedCiphertexts), "partial decryption", "read bytes with load_ciphertexts"
+        )
         check_same_key(params, self._own_key_id(), ciphertexts.parameters, ciphertexts.key_id, "ciphertexts to decrypt")
         if ciphertexts.size == 0:
             raise ShapeError(f"ciphertexts: expected at least one, got an array of shape {ciphertexts.shape}")
@@ -259,8 +262,12 @@ def combine(ciphertexts: Ciphertexts | SwitchedCiphertexts, partials: Sequence[P
     """Combines the values of ciphertexts that every party has partially decrypted, as `ClientKey.decrypt` gives them. Whoever has all parts learns
     them.
 
+    Args:
+        partials: one of each party, in any order.
+
     Raises:
-        ParameterError, KeyMismatchError: as `combined_phases`.
+        ParameterError: not one part of every party.
+        KeyMismatchError: a part of other ciphertexts, or of another joint key.
     """
     return decode(ciphertexts.parameters, combined_phases(ciphertexts, partials), ciphertexts.encoding)
 

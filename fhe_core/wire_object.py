@@ -38,12 +38,22 @@ class WireObject(ABC):
     def from_bytes(
         cls, data: Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
     ) -> Self:
-        """Reads one object. SerializationError or KeyMismatchError when it is not one of this class (and set, if given)."""
+        """Reads one object of this class.
+
+        Args:
+            parameters: the set that it has to be of; None: any.
+            max_bytes: the most that it may take, in full form.
+
+        Raises:
+            SerializationError: bytes that are cut off, altered, of another class or too many.
+            KeyMismatchError: an object of another set, or of another version of it.
+        """
         return cls._from_source(wire.bytes_source(data), parameters, max_bytes)
 
     @classmethod
     def load(
         cls, path: PathLike, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
     ) -> Self:
+        """Reads one object from a file, errors as of `from_bytes`."""
         with wire.file_source(path) as source:
             return cls._from_source(source, parameters, max_bytes)

@@ -101,9 +101,7 @@ def _levelled_keys(keys: Any, shapes: Sequence[ExpansionKeyShape]) -> list[Level
         each.parameters == parameters and numbers <= set(each.keys)
         for each, (parameters, numbers) in zip(found, wanted, strict=True)
     ):
-        names = " and ".join(
-            f"'{parameters.set.name}' modulo {parameters.plaintext_modulus}" for parameters, _ in wanted
-        )
+        names = " and ".join(parameters.label for parameters, _ in wanted)
         raise KeyMismatchError(f"keys: expected evaluation keys of {names}, made for this model, got others")
     return found
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.errors import require_kind
 from cloakwork.fhe_core.levelled.bridge_keys import (
     FromLookupsKeys,
     ToLookupsKey,
@@ -30,6 +31,7 @@ def to_lookups_key(levelled: LevelledClientKey, lookups: ClientKey) -> ToLookups
     Raises:
         ParameterError: a set of look-ups with several values to a ciphertext, or of several parties.
     """
+    _require_keys(levelled, lookups)
     parameters, params = levelled.parameters, lookups.parameters
     ratio = require_bridge(parameters, params)
     gadget = gadget_of(parameters.polynomial_size, params)
@@ -48,6 +50,7 @@ def to_lookups_key(levelled: LevelledClientKey, lookups: ClientKey) -> ToLookups
 
 def from_lookups_keys(levelled: LevelledClientKey, lookups: ClientKey) -> FromLookupsKeys:
     """Makes the keys with which a server packs ciphertexts of look-ups into levelled ones; security and errors as of `to_lookups_key`."""
+    _require_keys(levelled, lookups)
     parameters, params = levelled.parameters, lookups.parameters
     ratio = require_bridge(parameters, params)
     keys = dict(levelled.evaluation_keys(packing_automorphisms(parameters), products=False).keys)
@@ -56,6 +59,12 @@ def from_lookups_keys(levelled: LevelledClientKey, lookups: ClientKey) -> FromLo
         spread[:, 0] = coefficients
         keys[component(i)] = SeededSwitchKey(*levelled._secret.switch_key_of(spread.tobytes()))
     return FromLookupsKeys(parameters, levelled.key_id, keys, parameter_digest(params), lookups.key_id)
+
+
+def _require_keys(levelled: LevelledClientKey, lookups: ClientKey) -> None:
+    advice = "the levelled key comes first, then that of the look-ups"
+    require_kind(levelled, LevelledClientKey, "levelled", advice)
+    require_kind(lookups, ClientKey, "lookups", advice)
 
 
 def _components(lookups: ClientKey) -> NDArray[np.int8]:

@@ -84,10 +84,12 @@ class ToLookupsKey:
 
     @property
     def lookups(self) -> ParameterSet:
+        """The set of the look-ups."""
         return self.encrypted.parameters
 
     @property
     def gadget(self) -> Gadget:
+        """How the levelled secret is cut into digits."""
         return gadget_of(self.parameters.polynomial_size, self.lookups)
 
     def to_bytes(self) -> bytes:
@@ -112,7 +114,7 @@ class ToLookupsKey:
         encrypted = SeededPackedCiphertexts.from_bytes(data, parameters=lookups, max_bytes=max_bytes)
         if encrypted.purpose != bridge_purpose(parameters, key_id):
             raise KeyMismatchError(
-                f"bridge: expected a key from levelled key {key_id.hex()} of '{parameters.set.name}' modulo {parameters.plaintext_modulus}, got "
+                f"bridge: expected a key from levelled key {key_id.hex()} of {parameters.label}, got "
                 "packed ciphertexts that are for something else"
             )
         ratio = require_bridge(parameters, encrypted.parameters)
@@ -135,6 +137,7 @@ class FromLookupsKeys(LevelledEvaluationKeys):
     lookups_key_id: bytes
 
     def to_bytes(self) -> bytes:
+        """Writes an object of the wire format, which `from_bytes` reads."""
         about = self.lookups_digest + self.lookups_key_id
         return wire.dump(self._header(wire.Kind.FROM_LOOKUPS_KEYS), [about, *self._sections()])
 
@@ -142,7 +145,12 @@ class FromLookupsKeys(LevelledEvaluationKeys):
     def from_bytes(
         cls, data: Buffer, parameters: LevelledParameters | None = None, max_bytes: int = DEFAULT_MAX_BYTES
     ) -> FromLookupsKeys:
-        """Args: parameters: what they have to be of. Raises: as `wire.read`."""
+        """Reads what `to_bytes` wrote.
+
+        Raises:
+            SerializationError: bytes that are cut off, altered, of another kind or more than `max_bytes`.
+            KeyMismatchError: of another set or plaintext modulus than `parameters`, if given.
+        """
         header, (about, *sections) = wire.read(data, wire.Kind.FROM_LOOKUPS_KEYS, parameters, max_bytes)
         keys = switch_keys(header, sections, {component(i) for i in range(MOST_COMPONENTS)})
         half = wire.LOOKUPS_DIGEST_BYTES

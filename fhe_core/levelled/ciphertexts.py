@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from cloakwork.fhe_core import _engine
-from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
+from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError, require_kind
 from cloakwork.fhe_core.levelled import wire
 from cloakwork.fhe_core.levelled.backends import AnyWords, Words, on_host
 from cloakwork.fhe_core.levelled.noise import MOST_DEGREE, Noise, dropped, failure_log2, fresh
@@ -83,7 +83,12 @@ class LevelledCiphertexts:
     def from_bytes(
         cls, data: Buffer, parameters: LevelledParameters | None = None, max_bytes: int = DEFAULT_MAX_BYTES
     ) -> LevelledCiphertexts:
-        """Args: parameters: what they have to be of. Raises: as `wire.read`. The noise is what their sender says it is."""
+        """Reads what `to_bytes` wrote. The noise is what their sender says it is.
+
+        Raises:
+            SerializationError: bytes that are cut off, altered, of another kind or more than `max_bytes`.
+            KeyMismatchError: of another set or plaintext modulus than `parameters`, if given.
+        """
         header, (_, packed) = wire.read(data, wire.Kind.CIPHERTEXTS, parameters, max_bytes)
         assert header.noise is not None
         shape = (header.items, 2, header.level, header.parameters.polynomial_size)
@@ -134,7 +139,12 @@ class SeededLevelledCiphertexts:
     def from_bytes(
         cls, data: Buffer, parameters: LevelledParameters | None = None, max_bytes: int = DEFAULT_MAX_BYTES
     ) -> SeededLevelledCiphertexts:
-        """Args: parameters: what they have to be of. Raises: as `wire.read`."""
+        """Reads what `to_bytes` wrote.
+
+        Raises:
+            SerializationError: bytes that are cut off, altered, of another kind or more than `max_bytes`.
+            KeyMismatchError: of another set or plaintext modulus than `parameters`, if given.
+        """
         header, (seed, packed) = wire.read(data, wire.Kind.SEEDED_CIPHERTEXTS, parameters, max_bytes)
         shape = (header.items, header.level, header.parameters.polynomial_size)
         bodies = wire.unpack_rounded(header, packed, shape)
@@ -180,7 +190,12 @@ class LevelledEvaluationKeys:
     def from_bytes(
         cls, data: Buffer, parameters: LevelledParameters | None = None, max_bytes: int = DEFAULT_MAX_BYTES
     ) -> LevelledEvaluationKeys:
-        """Args: parameters: what they have to be of. Raises: as `wire.read`."""
+        """Reads what `to_bytes` wrote.
+
+        Raises:
+            SerializationError: bytes that are cut off, altered, of another kind or more than `max_bytes`.
+            KeyMismatchError: of another set or plaintext modulus than `parameters`, if given.
+        """
         header, sections = wire.read(data, wire.Kind.EVALUATION_KEYS, parameters, max_bytes)
         return cls(header.parameters, header.key_id, switch_keys(header, sections, {SQUARE}))
 
@@ -203,6 +218,11 @@ def switch_keys(header: wire.Header, sections: Sequence[bytes], others: Set[int]
         wire.check_below(bodies, row.primes, header.kind)
         keys[g] = SeededSwitchKey(named[4:], bodies)
     return keys
+
+
+def require_levelled(value: object, what: str) -> None:
+    """Raises ShapeError unless the value is an array of levelled ciphertexts."""
+    require_kind(value, LevelledCiphertexts, what, "encrypt polynomials, expand seeded ones")
 
 
 def require_same_key(a: bytes, b: bytes) -> None:

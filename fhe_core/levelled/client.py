@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core import _engine, keystore
-from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
+from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError, require_kind
 from cloakwork.fhe_core.files import SECRET_MODE, PathLike, atomic_writer
 from cloakwork.fhe_core.levelled import wire
 from cloakwork.fhe_core.levelled.backends import on_host
@@ -22,6 +22,7 @@ from cloakwork.fhe_core.levelled.ciphertexts import (
     LevelledEvaluationKeys,
     SeededLevelledCiphertexts,
     SeededSwitchKey,
+    require_levelled,
     require_same_key,
 )
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
@@ -45,7 +46,13 @@ class LevelledClientKey:
 
     @classmethod
     def generate(cls, parameters: LevelledParameters) -> LevelledClientKey:
-        """Generates a fresh key from the operating system's entropy."""
+        """Generates a fresh key from the operating system's entropy. Args: parameters: `LevelledParameters.of(name, plaintext_modulus)`."""
+        require_kind(
+            parameters,
+            LevelledParameters,
+            "parameters",
+            "make them with LevelledParameters.of(name, plaintext_modulus)",
+        )
         return cls(parameters, _engine.LevelledKey.generate(parameters.engine), os.urandom(KEY_ID_BYTES))
 
     @classmethod
@@ -128,7 +135,7 @@ class LevelledClientKey:
             level: how many primes, by default all of the set's.
 
         Raises:
-            ShapeError: another shape, or numbers that are no integers.
+            ShapeError: another shape, numbers that are no integers, or a level that the set does not have.
         """
         return self.encrypt_seeded(messages, level).expand()
 
@@ -144,7 +151,9 @@ class LevelledClientKey:
 
         Raises:
             KeyMismatchError: ciphertexts of another key.
+            ShapeError: no levelled ciphertexts, or seeded ones that are not expanded.
         """
+        require_levelled(ciphertexts, "decryption")
         require_same_key(self._key_id, ciphertexts.key_id)
         t = self._parameters.plaintext_modulus
         found = self._secret.messages(self._secret.phase(on_host(ciphertexts.words))).astype(np.int64)

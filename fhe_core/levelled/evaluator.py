@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core.arrays import Progress, report
-from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError
+from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError, require_kind
 from cloakwork.fhe_core.levelled import noise
 from cloakwork.fhe_core.levelled.backends import AnyPrepared, AnyWords, Words, backend_of
 from cloakwork.fhe_core.levelled.ciphertexts import (
     SQUARE,
     LevelledCiphertexts,
     LevelledEvaluationKeys,
+    require_levelled,
     require_same_key,
 )
 from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
@@ -65,7 +66,11 @@ class PlainSummands:
 class LevelledEvaluator:
     """Computes on ciphertexts without their key. Results are new; operands stay.
 
+    Polynomials of plaintexts are integers [N], or [batch, N] one for each ciphertext; they count modulo t. Other shapes and dtypes are a ShapeError,
+    ciphertexts of another key a KeyMismatchError, results that would decrypt wrongly too often a ParameterError, in all methods.
+
     Args:
+        parameters: the set and the plaintext modulus t of all operands.
         keys: of the client, for products and automorphisms; None for sums and products with plaintexts alone.
         device: "cpu", "cuda" or "cuda:N". Ciphertexts of the host are moved there, results are there (`to_host`).
         threads: of the CPU.
@@ -81,11 +86,11 @@ class LevelledEvaluator:
         threads: int = 1,
         p_fail_log2: float = FAILURE_LOG2,
     ) -> None:
+        if keys is not None:
+            advice = "an evaluator has no secret: pass LevelledClientKey.evaluation_keys(..), or LevelledEvaluationKeys.from_bytes(..)"
+            require_kind(keys, (LevelledEvaluationKeys, ExpandedLevelledKeys), "keys", advice)
         if keys is not None and keys.parameters != parameters:
-            raise KeyMismatchError(
-                f"keys: expected some of set '{parameters.set.name}' modulo {parameters.plaintext_modulus}, got "
-                f"'{keys.parameters.set.name}' modulo {keys.parameters.plaintext_modulus}"
-            )
+            raise KeyMismatchError(f"keys: expected some of {parameters.label}, got some of {keys.parameters.label}")
         self._parameters, self._limit = parameters, p_fail_log2
         self._backend = backend_of(parameters.engine, device, threads)
         if isinstance(keys, LevelledEvaluationKeys):
@@ -139,6 +144,9 @@ class LevelledEvaluator:
 
     def scale(self, a: LevelledCiphertexts, factor: int) -> LevelledCiphertexts:
         """a times an integer, which counts modulo t."""
+        require_levelled(a, "scale")
+        if not isinstance(factor, int | np.integer):
+            raise ShapeError(f"factor: expected an integer, got {type(factor).__name__}; round it first")
         t = self._parameters.plaintext_modulus
         small = int(factor) % t
         small -= t if small > t // 2 else 0
@@ -218,6 +226,8 @@ class LevelledEvaluator:
 
     def multiply(self, a: LevelledCiphertexts, b: LevelledCiphertexts) -> LevelledCiphertexts:
         """a times b, item by item. Raises: KeyMismatchError: without a key for products."""
+        require_levelled(a, "a")
+        require_levelled(b, "b")
         require_same_key(a.key_id, b.key_id)
         level = min(a.level, b.level)
         a, b = self.modulus_switch(a, level), self.modulus_switch(b, level)
@@ -362,6 +372,8 @@ class LevelledEvaluator:
 
     def _alike(self, a: LevelledCiphertexts, b: LevelledCiphertexts) -> tuple[LevelledCiphertexts, LevelledCiphertexts]:
         """At one level and one scale."""
+        require_levelled(a, "a")
+        require_levelled(b, "b")
         require_same_key(a.key_id, b.key_id)
         if len(a) != len(b):
             raise ShapeError(f"b: expected {len(a)} ciphertexts, got {len(b)}")
@@ -373,6 +385,7 @@ class LevelledEvaluator:
 
     def _words(self, a: LevelledCiphertexts) -> AnyWords:
         """[batch, 2, level, N], where this runs."""
+        require_levelled(a, "ciphertexts")
         return self._backend.here(a.words)
 
     def _polynomials(self, messages: ArrayLike) -> NDArray[np.int64]:
@@ -387,7 +400,9 @@ class LevelledEvaluator:
 
     def _checked(self, a: LevelledCiphertexts) -> LevelledCiphertexts:
         if a.parameters != self._parameters:
-            raise KeyMismatchError(f"expected ciphertexts of {self._parameters}, got {a.parameters}")
+            raise KeyMismatchError(
+                f"expected ciphertexts of {self._parameters.label}, got some of {a.parameters.label}"
+            )
         if (found := a.failure_log2) > self._limit:
             raise ParameterError(
                 f"the result would decrypt wrongly with probability 2^{found:.0f}, more than 2^{self._limit:.0f}: take a set of more levels "

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Phases
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key, require_ciphertexts
 from cloakwork.fhe_core.device_words import on_host
 from cloakwork.fhe_core.encoding import Encoding, slot_bits
-from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError
+from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError, require_kind
 from cloakwork.fhe_core.levelled import noise
 from cloakwork.fhe_core.levelled.backends import AnyPrepared, AnyWords, backend_of
 from cloakwork.fhe_core.levelled.bridge_keys import FromLookupsKeys, component, packing_automorphisms, require_bridge
@@ -56,6 +56,8 @@ class FromLookups:
         threads: int = 1,
         p_fail_log2: float = FAILURE_LOG2,
     ) -> None:
+        require_kind(keys, FromLookupsKeys, "keys", "pass what the client made with from_lookups_keys")
+        require_kind(lookups, ParameterSet, "lookups", "pass a set: Session.parameters, or parameter_set(name)")
         self._ratio = require_bridge(keys.parameters, lookups)
         if keys.lookups_digest != parameter_digest(lookups):
             raise KeyMismatchError(
@@ -87,7 +89,7 @@ class FromLookups:
         """Packs one levelled ciphertext, value i of a flat array of ciphertexts at coefficient `positions(count)[i]`.
 
         Messages m of encoding `message` want t = 2^(p + 1), of `full_domain` 2^p; values of `torus` have to be multiples m / t of the torus. The
-        noise comes along: of an output of `lut4` it is 2^-17 of the torus, and so of Q_l; what follows are sums and products with small plaintexts.
+        noise comes along: of an output of `lut4` it is 2^-15 of the torus, and so of Q_l; what follows are sums and products with small plaintexts.
 
         Args:
             level: primes of the result; one is too few for most plaintext moduli.
@@ -98,6 +100,7 @@ class FromLookups:
             ShapeError: no ciphertexts, or more than a polynomial has coefficients.
         """
         lookups, t = self._lookups, self._parameters.plaintext_modulus
+        require_ciphertexts(ciphertexts, "pack")
         check_same_key(lookups, self._lookups_key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts to pack")
         if not 1 <= level <= self._parameters.levels:
             raise ParameterError(f"level: expected 1 to {self._parameters.levels}, got {level}")

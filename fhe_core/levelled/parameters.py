@@ -16,8 +16,10 @@ from functools import cached_property, lru_cache
 from typing import Final
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from cloakwork.fhe_core import _engine
-from cloakwork.fhe_core.errors import ParameterError
+from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.large_ntt import transform_primes
 
 SIGMA: Final = 3.19  # of fresh noise, of ciphertexts and keys
@@ -85,7 +87,7 @@ class LevelledParameters:
     """A set and a plaintext modulus.
 
     Args:
-        set: of `SETS`.
+        set: the row of a shipped set, which `of` takes by name.
         plaintext_modulus: t, 2 to 2^26 - 1; messages are polynomials of integers modulo t. For slots (`slots.py`) a prime that is 1 modulo 2N,
             as 65537 up to N = 2^15 and 786433 up to 2^17.
 
@@ -98,16 +100,31 @@ class LevelledParameters:
 
     @classmethod
     def of(cls, name: str, plaintext_modulus: int = 65537) -> LevelledParameters:
-        """Returns a shipped set by name, with a plaintext modulus. ParameterError for an unknown name or a modulus that it has no slots for."""
+        """Returns a shipped set, with a plaintext modulus.
+
+        Args:
+            name: "bgv12" to "bgv16", with polynomials of N = 2^12 to 2^16 coefficients.
+            plaintext_modulus: t, 2 to 2^26 - 1; `Slots` wants a prime that is 1 modulo 2N.
+
+        Raises:
+            ParameterError: an unknown name, or a modulus out of range.
+        """
         if name not in SETS:
             raise ParameterError(f"parameters: expected one of {', '.join(SETS)}, got '{name}'")
         return cls(SETS[name], plaintext_modulus)
+
+    @property
+    def label(self) -> str:
+        """The set and the modulus, as messages have them."""
+        return f"'{self.set.name}' modulo {self.plaintext_modulus}"
 
     def __post_init__(self) -> None:
         if self.set.security_bits is None and os.environ.get("CLOAKWORK_ALLOW_TOY") != "1":
             raise ParameterError(
                 f"parameter set '{self.set.name}' is insecure and for tests only; set CLOAKWORK_ALLOW_TOY=1 there"
             )
+        if not isinstance(self.plaintext_modulus, int | np.integer):
+            raise ShapeError(f"plaintext_modulus: expected an integer, got {type(self.plaintext_modulus).__name__}")
         if not 2 <= self.plaintext_modulus < PLAINTEXT_LIMIT:
             raise ParameterError(f"plaintext_modulus: expected 2 to 2^26 - 1, got {str(self.plaintext_modulus)[:40]}")
 

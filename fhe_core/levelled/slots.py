@@ -8,6 +8,8 @@ Source: [SV14] numbers in slots.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -19,7 +21,11 @@ GENERATOR = 3  # of the rotations modulo 2N, with -1
 
 
 class Slots:
-    """Raises: ParameterError: a plaintext modulus that is no prime, or not 1 modulo 2N."""
+    """Numbers modulo t as polynomials, and back: N slots in two rows of N / 2, which sums and products take one by one.
+
+    Raises:
+        ParameterError: a plaintext modulus t that is no prime, or not 1 modulo 2N.
+    """
 
     def __init__(self, parameters: LevelledParameters) -> None:
         size, t = parameters.polynomial_size, parameters.plaintext_modulus
@@ -46,11 +52,7 @@ class Slots:
 
     def encode(self, values: ArrayLike) -> NDArray[np.uint32]:
         """Args: values: integers [.., N] modulo t, the first row before the second. Returns: coefficients [.., N]."""
-        values = np.asarray(values)
-        if values.dtype.kind not in "iu" or values.shape[-1:] != (self._size,):
-            raise ShapeError(
-                f"values: expected integers of shape [.., {self._size}], got {values.dtype} of shape {list(values.shape)}"
-            )
+        values = self._checked(values, "values")
         placed = np.empty(values.shape, dtype=np.int64)
         placed[..., self._place] = residues(values, self._modulus)
         inverse_root = pow(self._psi, -2, self._modulus)
@@ -60,10 +62,19 @@ class Slots:
         return (coefficients * self._untwist % self._modulus).astype(np.uint32)
 
     def decode(self, coefficients: ArrayLike) -> NDArray[np.int64]:
-        """Decodes to values in [0, t)."""
-        twisted = residues(np.asarray(coefficients), self._modulus) * self._twist % self._modulus
+        """Args: coefficients: integers [.., N], as `LevelledClientKey.decrypt` gives them. Returns: values [.., N] in [0, t), of both rows."""
+        found = self._checked(coefficients, "coefficients")
+        twisted = residues(found, self._modulus) * self._twist % self._modulus
         values = _transform(twisted, pow(self._psi, 2, self._modulus), self._modulus)
         return values[..., self._place]
+
+    def _checked(self, values: ArrayLike, what: str) -> NDArray[Any]:
+        array = np.asarray(values)
+        if array.dtype.kind not in "iu" or array.shape[-1:] != (self._size,):
+            raise ShapeError(
+                f"{what}: expected integers of shape [.., {self._size}], got {array.dtype} of shape {list(array.shape)}"
+            )
+        return array
 
     def selectors(self, slots: ArrayLike) -> NDArray[np.int64]:
         """Polynomials [slots, N] whose products with a polynomial have its value in that slot as their constant coefficient: for `ToLookups`.
@@ -80,7 +91,10 @@ class Slots:
         return np.concatenate([values[:, :1], -values[:, :0:-1]], axis=1)
 
     def rotation(self, steps: int) -> int:
-        """Returns the automorphism that moves both rows by `columns` to the left."""
+        """Returns the automorphism that moves both rows by `steps` slots to the left, modulo N / 2; negative ones are to the right."""
+        if not isinstance(steps, int | np.integer):
+            raise ShapeError(f"steps: expected an integer, got {type(steps).__name__}")
+        steps = int(steps)
         return pow(GENERATOR, steps % (self._size // 2), 2 * self._size)
 
     @property

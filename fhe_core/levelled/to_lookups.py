@@ -19,7 +19,7 @@ from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.arrays import Phases
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts
 from cloakwork.fhe_core.encoding import Encoding, default_encoding, slot_bits
-from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError
+from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError, require_kind
 from cloakwork.fhe_core.large_ntt import transform_primes
 from cloakwork.fhe_core.levelled.backends import backend_of
 from cloakwork.fhe_core.levelled.bridge_keys import (
@@ -29,7 +29,7 @@ from cloakwork.fhe_core.levelled.bridge_keys import (
     rounding_variance,
     switch_variance,
 )
-from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, require_same_key
+from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, require_levelled, require_same_key
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.torus_words import composed, signed_digits, small_residues, torus_words
 from cloakwork.fhe_core.noise import (
@@ -54,6 +54,7 @@ class ToLookups:
     """
 
     def __init__(self, key: ToLookupsKey, *, device: str = "cpu", threads: int = 1) -> None:
+        require_kind(key, ToLookupsKey, "key", "pass what the client made with to_lookups_key")
         self._key = key
         size, lookups = key.parameters.polynomial_size, key.lookups
         self._ratio = require_bridge(key.parameters, lookups)
@@ -96,8 +97,11 @@ class ToLookups:
             KeyMismatchError: ciphertexts of another key or set.
             ParameterError: too noisy, an encoding that is neither of the three, or t too small for it.
         """
+        require_levelled(ciphertexts, "bridge")
         if ciphertexts.parameters != self.parameters:
-            raise KeyMismatchError(f"expected ciphertexts of {self.parameters}, got {ciphertexts.parameters}")
+            raise KeyMismatchError(
+                f"expected ciphertexts of {self.parameters.label}, got some of {ciphertexts.parameters.label}"
+            )
         require_same_key(self._key.key_id, ciphertexts.key_id)
         lookups = self._key.lookups
         chosen = default_encoding(lookups) if encoding is None else encoding

@@ -181,10 +181,7 @@ def read(
         )
     header = _header(view, kind)
     if parameters is not None and header.parameters != parameters:
-        raise KeyMismatchError(
-            f"{kind.label}: expected set '{parameters.set.name}' modulo {parameters.plaintext_modulus}, got "
-            f"'{header.parameters.set.name}' modulo {header.parameters.plaintext_modulus}"
-        )
+        raise KeyMismatchError(f"{kind.label}: expected set {parameters.label}, got {header.parameters.label}")
     sizes = header.sections
     if kind is Kind.SECRET_KEY:
         sizes = [len(view) - HEADER_BYTES - CHECKSUM_BYTES]

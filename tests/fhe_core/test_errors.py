@@ -36,6 +36,12 @@ def test_the_tree_is_what_clients_rely_on() -> None:
     assert found == EXPECTED
 
 
+def test_a_wrong_class_is_named_with_what_to_do() -> None:
+    with pytest.raises(ShapeError, match="^keys: expected bytes, got int; pass what came$"):
+        errors.require_kind(1, (bytes, bytearray), "keys", "pass what came")
+    errors.require_kind(b"", bytes, "keys", "pass what came")
+
+
 def test_codes_are_unique() -> None:
     assert len({code for code, _, _ in EXPECTED.values()}) == len(EXPECTED)
 

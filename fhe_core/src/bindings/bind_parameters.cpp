@@ -45,7 +45,8 @@ const ParameterSet& find_parameter_set(const std::string& name) {
 
 void bind_parameters(py::module_& m) {
     using P = ParameterSet;
-    py::class_<P>(m, "ParameterSet", "A shipped parameter set (parameters.hpp); read-only, compared by name.")
+    py::class_<P>(m, "ParameterSet",
+                  "A shipped parameter set; read-only, compared by name. fhe_core/_engine.pyi says what each property is.")
         .def_property_readonly("name", [](const P& p) { return std::string(p.name); })
         .def_property_readonly("kind", [](const P& p) { return kind_name(p.kind); })
         .def_readonly("message_bits", &P::message_bits)

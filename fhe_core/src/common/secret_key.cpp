@@ -39,7 +39,7 @@ void refuse_joint(const ParameterSet& params) {
     if (params.is_joint())
         throw ParameterError(
             "parameter set '" + std::string(params.name) + "': its keys belong to " + std::to_string(params.party_count) +
-            " parties and nobody has them whole; each makes its share (fhe_core.threshold), or choose a set of one owner");
+            " parties and nobody has them whole; each makes its share (cloakwork.engine.Party), or choose a set of one owner");
 }
 
 // Every step has a value that key generation gives it; all steps are looked at, whatever is found.
