@@ -2,7 +2,7 @@
 
 - Look-ups: `ClientKey` encrypts and decrypts; `Session` computes with its `evaluation_keys()`, and has no secret. `eval_func`, `eval_sign`,
   `eval_floor` and `eval_decomp` take integers of many bits, `ModularIntegers`.
-- What is sent: `to_bytes` writes it; `load_ciphertexts` reads ciphertexts of any form, `from_bytes` of its class everything else.
+- What is sent: `to_bytes` of any object writes it, `from_bytes` reads it.
 - Several owners of one key: `Party`, `joint_public_key`, `joint_evaluation_keys`, `combine`.
 - Levelled arithmetic: `LevelledClientKey` and `LevelledEvaluator` for sums, products and rotations of encrypted vectors, `Slots` for numbers in
   slots, `ToLookups` and `FromLookups` for the way to look-ups and back.
@@ -10,20 +10,13 @@
 
 from __future__ import annotations
 
-from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, concatenate
+from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding
-from cloakwork.fhe_core.engine import has_cuda
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.large_precision import eval_decomp, eval_floor, eval_func, eval_sign
 from cloakwork.fhe_core.levelled.bridge_client import from_lookups_keys, to_lookups_key
-from cloakwork.fhe_core.levelled.bridge_keys import FromLookupsKeys, ToLookupsKey
-from cloakwork.fhe_core.levelled.ciphertexts import (
-    LevelledCiphertexts,
-    LevelledEvaluationKeys,
-    SeededLevelledCiphertexts,
-)
+from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
 from cloakwork.fhe_core.levelled.from_lookups import FromLookups
@@ -34,8 +27,8 @@ from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.modular_integers import ModularIntegers
 from cloakwork.fhe_core.parameters import ParameterSet, offered_sets, parameter_set
 from cloakwork.fhe_core.public_key import PublicKey
+from cloakwork.fhe_core.sent_objects import from_bytes
 from cloakwork.fhe_core.server import Session
-from cloakwork.fhe_core.shares import EvaluationShare, PartialDecryption, PublicShare
 from cloakwork.fhe_core.threshold import Party, combine, joint_evaluation_keys, joint_public_key
 
 __all__ = [
@@ -43,37 +36,28 @@ __all__ = [
     "ClientKey",
     "Encoding",
     "EvaluationKeys",
-    "EvaluationShare",
     "FromLookups",
-    "FromLookupsKeys",
     "LevelledCiphertexts",
     "LevelledClientKey",
-    "LevelledEvaluationKeys",
     "LevelledEvaluator",
     "LevelledParameters",
     "LookupTables",
     "ModularIntegers",
     "ParameterSet",
-    "PartialDecryption",
     "Party",
     "PublicKey",
-    "PublicShare",
-    "SeededLevelledCiphertexts",
     "Session",
     "Slots",
     "ToLookups",
-    "ToLookupsKey",
     "combine",
-    "concatenate",
     "eval_decomp",
     "eval_floor",
     "eval_func",
     "eval_sign",
+    "from_bytes",
     "from_lookups_keys",
-    "has_cuda",
     "joint_evaluation_keys",
     "joint_public_key",
-    "load_ciphertexts",
     "offered_sets",
     "parameter_set",
     "to_lookups_key",

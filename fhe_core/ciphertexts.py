@@ -221,7 +221,7 @@ class Ciphertexts(_CiphertextArray):
 
     With r > 1 lanes each holds r values, which all operations treat alike (`Session`'s too): constants, weights and tables are those of a
     ciphertext.
-    Keys encrypt to them, sessions give them, `load_ciphertexts` reads them; `from_words` wraps words of your own.
+    Keys encrypt to them, sessions give them, `cloakwork.engine.from_bytes` reads them; `from_words` wraps words of your own.
     Indexing, reshaping and concatenation follow numpy on `shape`. `+`, `-` and `*` compute on the phases: with another array of
     ciphertexts (broadcast), `+` and `-` with plaintext constants in the encoding of the array, `*` with integers.
     """

@@ -134,7 +134,7 @@ class ClientKey:
     ) -> Ciphertexts | SeededCiphertexts:
         """Returns one LWE ciphertext per value, of the same shape; with r > 1 lanes values [.., r] give ciphertexts [..].
 
-        `seeded` ones are about kN / r times smaller and are expanded by the server (`load_ciphertexts` does so).
+        `seeded` ones are about kN / r times smaller and are expanded by the server (`cloakwork.engine.from_bytes` does so).
 
         Args:
             values: bits or integers for `boolean`, integers in [0, 2^p) for `message` and `full_domain`, real numbers in [-1/4, 1/4] for `torus`.
@@ -258,7 +258,7 @@ class ClientKey:
 
     def phases(self, ciphertexts: AnyCiphertexts) -> Phases:
         """Returns message plus noise of every ciphertext, torus words in [0, Q) of the shape of `decrypt`."""
-        advice = "read bytes with load_ciphertexts, and decrypt ModularIntegers with decrypt_integers"
+        advice = "read bytes with from_bytes, and decrypt ModularIntegers with decrypt_integers"
         require_kind(ciphertexts, _ANY_CIPHERTEXTS, "decryption", advice)
         check_same_key(
             self.parameters, self._key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts to decrypt"

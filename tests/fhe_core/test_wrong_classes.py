@@ -100,16 +100,3 @@ def test_of_what_a_levelled_evaluator_computes_with() -> None:
 def test_of_what_a_party_decrypts() -> None:
     with pytest.raises(ShapeError, match="partial decryption: expected Ciphertexts, got ndarray"):
         Party.generate("lut3_2p", 0).partial_decrypt(PLAIN)
-
-
-def test_what_is_sent_is_read_by_public_names() -> None:
-    """Every class whose objects one side sends to the other is in `cloakwork.engine`, or is read by `load_ciphertexts`."""
-    assert isinstance(engine.load_ciphertexts(KEY.encrypt([1], seeded=True).to_bytes()), engine.Ciphertexts)
-    assert engine.load_ciphertexts(KEY.encrypt_packed([1]).to_bytes()).shape == (1,)
-    sent = LEVELLED.evaluation_keys(products=False), LEVELLED.encrypt_seeded(np.zeros(4096, int))
-    for each in sent:
-        read = getattr(engine, type(each).__name__).from_bytes(each.to_bytes(), PARAMETERS)
-        assert type(read) is type(each)
-    assert {"PublicShare", "EvaluationShare", "PartialDecryption", "ToLookupsKey", "FromLookupsKeys"} <= {
-        *engine.__all__
-    }
