@@ -15,6 +15,8 @@ FAILURE, WRONG_CALL = 1, 2
 def main() -> int:
     try:
         return serve(load_settings())
+    except KeyboardInterrupt:  # Uvicorn's last word after Ctrl-C: all has ended, and the log says so
+        return 0
     except FheError as error:
         text = str(error)
     except OSError as error:

@@ -207,8 +207,8 @@ class Settings(BaseSettings):
     )
 
     # observation
-    log_level: str = Field(
-        "info", pattern="^(debug|info|warning|error)$", description="`debug`, `info`, `warning` or `error`."
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="`debug`, `info`, `warning` or `error`."
     )
     telemetry: bool = Field(
         False, description="OpenTelemetry traces by OTLP over HTTP (extra `telemetry`; OTEL_* variables apply)."
@@ -287,12 +287,21 @@ def load_settings(**flags: Any) -> Settings:
     try:
         return Settings(**{name: value for name, value in flags.items() if value is not None})
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors())
-        raise ParameterError(f"settings: {problems}") from None
+        raise ParameterError(f"settings: {'; '.join(_in_words(each) for each in error.errors())}") from None
     except ValueError as error:  # not TOML
         raise ParameterError(f"settings: {file}: {error}") from None
     except OSError as error:
         raise ParameterError(f"settings: {file}: {error.strerror}") from None
+
+
+def _in_words(problem: Any) -> str:
+    """Says what is wrong with one setting; never its value, which may be a password."""
+    name = ".".join(map(str, problem["loc"]))
+    if problem["type"] == "extra_forbidden":
+        return f"{name}: there is no such setting; docs/howto/service.md lists them"
+    said = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected a value")
+    said = said.replace("expected a value '", "expected '").replace("expected a value a ", "expected a ")
+    return f"{name}: {said}" if name else said
 
 
 def without_credentials(url: str) -> str:

@@ -273,7 +273,10 @@ class Services:
     async def require_ready(self) -> None:
         """Requires that models are read, the database is writable and an engine answers."""
         if not self.started:
-            raise UnavailableError("the service is starting: it reads its models", retry_after=1)
+            raise UnavailableError(
+                "the service is starting: it reads its models; wait until GET /v2/health/ready answers 200",
+                retry_after=1,
+            )
         if self.draining:
             raise UnavailableError("the service is ending", retry_after=1)
         if self.pairing.differs:

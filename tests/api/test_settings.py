@@ -50,10 +50,10 @@ def test_flags_go_before_environment_before_file_before_default(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        ({"port": 70000}, "port"),
-        ({"insecure_local": True, "host": "0.0.0.0"}, "loopback"),
+        ({"port": 70000}, "^settings: port: expected a value less than or equal to 65535$"),
+        ({"insecure_local": True, "host": "0.0.0.0"}, "^settings: --insecure-local serves loopback"),
         ({"tls_certificate": "a.pem"}, "belong together"),
-        ({"log_level": "loud"}, "log_level"),
+        ({"log_level": "loud"}, "log_level: expected 'debug'"),
         ({"max_samples": 0}, "max_samples"),
         ({"trusted_proxies": "10.0.0.0/8 proxy.example"}, "proxy.example"),
         ({"trusted_proxies": "10.0.0.1/8"}, "10.0.0.1/8"),
@@ -68,7 +68,7 @@ def test_a_key_of_the_file_that_is_no_setting_is_refused(tmp_path: Path, monkeyp
     file = tmp_path / "service.toml"
     file.write_text("prot = 1\n")
     monkeypatch.setenv("CLOAKWORK_CONFIG", str(file))
-    with pytest.raises(ParameterError, match="prot"):
+    with pytest.raises(ParameterError, match="prot: there is no such setting"):
         load_settings()
 
 

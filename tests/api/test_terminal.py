@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -76,6 +77,13 @@ class OnTerminal:
             except OSError:  # the other side is closed
                 os.close(ours)
                 return
+
+    def interrupt(self) -> int:
+        """Presses Ctrl-C, and returns the exit status."""
+        self.process.send_signal(signal.SIGINT)
+        status = self.process.wait(30)
+        self._reading.join(30)
+        return status
 
     @property
     def text(self) -> str:
@@ -202,3 +210,17 @@ def test_exhaustion_is_one_line_a_minute(caplog: pytest.LogCaptureFixture, monke
             assert len(caplog.records) == 3
     finally:
         loop.close()
+
+
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
+def test_ctrl_c_ends_it_without_a_traceback(tmp_path: Path, fill: Callable[[Path], Path]):
+    data = fill(tmp_path / "data")
+    with_tables(data)
+    started = OnTerminal(data)
+    try:
+        assert eventually(lambda: "\npage: " in started.text or started.process.poll() is not None), started.text
+        assert started.interrupt() == 0, started.text
+        assert "ended signal=SIGINT" in started.text and "Traceback" not in started.text
+    finally:
+        started.end()

@@ -31,7 +31,10 @@ class Catalogue:
     def require_read(self) -> None:
         """Raises UnavailableError: they are not."""
         if not self._read:
-            raise UnavailableError("the service is starting: it reads its models", retry_after=1)
+            raise UnavailableError(
+                "the service is starting: it reads its models; wait until GET /v2/health/ready answers 200",
+                retry_after=1,
+            )
 
     def versions(self, name: str) -> list[Model]:
         """Returns loaded versions, oldest first."""

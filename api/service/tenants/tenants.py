@@ -160,7 +160,7 @@ class Tenants:
         if identity is not None:
             which &= api_keys.c.id == identity
         async with self._database.write() as connection:
-            changed = await connection.execute(update(api_keys).where(which).values(scopes=_scope_text(scopes)))
+            changed = await connection.execute(update(api_keys).where(which).values(scopes=text_of_scopes(scopes)))
         if not changed.rowcount:
             which_one = "valid one" if identity is None else f"valid one '{identity}'"
             raise ParameterError(f"API key: tenant '{name}' has no {which_one}")
@@ -184,7 +184,7 @@ class Tenants:
 
     async def new_api_key(self, tenant: str, scopes: tuple[str, ...], lifetime_seconds: float | None = None) -> str:
         """Creates an API key and returns its token, which nothing can show again."""
-        scope_text = _scope_text(scopes)
+        scope_text = text_of_scopes(scopes)
         identity, moment = secrets.token_hex(8), now()
         token = f"cw_{identity}_{secrets.token_urlsafe(32)}"
         async with self._database.write() as connection:
@@ -297,7 +297,12 @@ def _columns(terms: Mapping[str, Any]) -> dict[str, Any]:
     return columns
 
 
-def _scope_text(scopes: tuple[str, ...]) -> str:
+def text_of_scopes(scopes: tuple[str, ...]) -> str:
+    """Returns scopes as a row has them.
+
+    Raises:
+        ParameterError: no scope, or one that there is not.
+    """
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
         raise ParameterError(f"API key: expected scopes from {', '.join(SCOPES)}, got {', '.join(unknown) or 'none'}")

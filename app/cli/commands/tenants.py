@@ -76,7 +76,14 @@ def _with_service(
     async def run() -> T:
         database = Database(url_of(settings))
         try:
-            await migrate(database, url_of(settings))
+            try:
+                await migrate(database, url_of(settings))
+            except OSError as error:
+                if settings.database_url is None:
+                    raise
+                raise FailureError(
+                    f"database: its server gives no connection ({error.strerror or type(error).__name__}); is the address right, and does it run?"
+                ) from None
             return await work(Tenants(database), settings)
         finally:
             await database.close()
@@ -112,8 +119,9 @@ def add(
     """Add a tenant, and make its first API key."""
 
     async def work(tenants: Tenants) -> str:
-        from cloakwork.api.service.tenants.tenants import Terms
+        from cloakwork.api.service.tenants.tenants import Terms, text_of_scopes
 
+        text_of_scopes(tuple(scopes or ["score"]))  # before there is a tenant without an API key
         terms = Terms(max_bytes, max_bootstraps, max_queue, max_answers, None if models is None else tuple(models))
         await tenants.add(name, terms)
         return await tenants.new_api_key(name, tuple(scopes or ["score"]))

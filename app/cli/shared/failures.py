@@ -88,6 +88,8 @@ def explained(error: BaseException) -> str:
         return (
             str(error) or "the memory of this machine is used up; close other programs, or take fewer samples at once"
         )
+    if getattr(error, "service_code", "") == "unauthorised":  # what the server says is for those who write headers
+        return f"{error}; commands read the API key from --api-key-file or CLOAKWORK_API_KEY"
     if not isinstance(error, OSError) or error.errno is None:
         return str(error) or "the command failed without a reason; please report what you did"
     reason = _REASONS.get(error.errno) or os.strerror(error.errno).lower()

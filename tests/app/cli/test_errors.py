@@ -12,6 +12,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from cloakwork.app.cli.shared.failures import explained
+from cloakwork.app.client.errors import ServiceError
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.models import zoo
 from cloakwork.models.neighbours.index import NeighbourIndex
@@ -121,3 +123,10 @@ def test_what_cannot_be_written_is_said_before_the_work(call, folder, error_line
             )
             line = check(call(*arguments, folder=folder, environment=PASSPHRASE), arguments, error_line)
             assert place.split("/")[0] in line, (arguments, line)
+
+
+def test_who_has_no_api_key_reads_where_commands_take_it_from():
+    error = ServiceError("an API key is needed", 401, "unauthorised")
+    assert (
+        explained(error) == "an API key is needed; commands read the API key from --api-key-file or CLOAKWORK_API_KEY"
+    )

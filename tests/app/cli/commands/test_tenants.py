@@ -75,6 +75,12 @@ def test_wrong_calls_are_one_line(call: Run, error_line: Callable[[str], str]):
     for arguments, says in [
         (("tenants", "add", "No Good", "--data", "d"), "a-z"),
         (("tenants", "key", "nobody", "--data", "d"), "add it first"),
+        (("tenants", "add", "half", "--scope", "nope", "--data", "d"), "got nope"),
+        (
+            ("tenants", "key", "half", "--data", "d"),
+            "add it first",
+        ),  # the line before made no tenant without an API key
+        (("tenants", "add", "a", "--database", "postgresql://u:hunter2@127.0.0.1:1/x"), "database: its server"),
     ]:
         result = call(*arguments)
         assert result.returncode != 0 and says in error_line(result.stderr)
