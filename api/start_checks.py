@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
 from cloakwork.api.settings import Settings
+from cloakwork.fhe_core.engine import has_cuda
 from cloakwork.fhe_core.errors import ParameterError
 
 _DEVICE: Final = re.compile(r"cpu|cuda(:\d+(,\d+)*)?")
+_LOOK_SECONDS: Final = 60
 _NO_PASSPHRASE: Final = "it is encrypted, and nobody is here to type a passphrase"
 
 
@@ -41,7 +46,7 @@ def require_certificate(settings: Settings) -> None:
 
 def require_places(settings: Settings) -> None:
     """Raises:
-    ParameterError: the data folder is a file, or a device has a name that is none.
+    ParameterError: the data folder is a file, or a device has a name that is none, or is a GPU that cannot be used.
     """
     folder = settings.data_folder
     if folder.exists() and not folder.is_dir():
@@ -49,6 +54,33 @@ def require_places(settings: Settings) -> None:
     for device in settings.named_devices:
         if not _DEVICE.fullmatch(device):
             raise ParameterError(f"devices: expected auto, cpu, cuda, cuda:N or cuda:N,M,.., got '{device}'")
+    if settings.computes:
+        _require_devices([device for device in settings.named_devices if device != "cpu"])
+
+
+def _require_devices(named: list[str]) -> None:
+    """Requires that GPUs are there: an engine that cannot start on its device looks ready, and answers nothing."""
+    if not named:
+        return
+    if not has_cuda():
+        raise ParameterError(
+            f"devices: this build has no CUDA, and cannot compute on '{named[0]}'; expected auto or cpu"
+        )
+    command = [
+        sys.executable,
+        "-m",
+        "cloakwork.api.engine.devices",
+    ]  # looking takes memory on a GPU, until the process ends
+    try:
+        usable = json.loads(subprocess.run(command, capture_output=True, timeout=_LOOK_SECONDS, check=True).stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return  # a driver that does not answer now: the engine is started again until it does
+    for device in named:
+        numbers = device.removeprefix("cuda").removeprefix(":") or "0"
+        if missing := [number for number in numbers.split(",") if f"cuda:{int(number)}" not in usable]:
+            raise ParameterError(
+                f"devices: '{device}': GPU {missing[0]} cannot be used here; 'cloakwork devices' says why and which can"
+            )
 
 
 def _require_readable(name: str, path: Path) -> None:

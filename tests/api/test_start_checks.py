@@ -15,6 +15,7 @@ from self_signed import certificate
 
 from cloakwork.api import __main__ as service
 from cloakwork.api.service.services import DATABASE_FILE
+from cloakwork.fhe_core.engine import has_cuda
 
 Break = Callable[[Path], tuple[dict[str, str], str]]
 """In a folder: settings, and what the line has to name."""
@@ -33,6 +34,11 @@ def file_in_place_of_objects(folder: Path) -> tuple[dict[str, str], str]:
 
 def no_device(folder: Path) -> tuple[dict[str, str], str]:
     return {"DEVICES": "cpu tpu"}, "devices: expected auto, cpu, cuda, cuda:N or cuda:N,M,.., got 'tpu'"
+
+
+def no_such_card(folder: Path) -> tuple[dict[str, str], str]:
+    reason = "GPU 999 cannot be used here" if has_cuda() else "this build has no CUDA"
+    return {"DEVICES": "cpu cuda:999"}, reason
 
 
 def not_writable(folder: Path) -> tuple[dict[str, str], str]:
@@ -88,6 +94,7 @@ _KEPT: list[socket.socket] = []
 CASES: list[Break] = [
     file_in_place,
     no_device,
+    no_such_card,
     file_in_place_of_objects,
     not_writable,
     certificate_missing,
