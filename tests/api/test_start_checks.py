@@ -94,7 +94,7 @@ _KEPT: list[socket.socket] = []
 CASES: list[Break] = [
     file_in_place,
     no_device,
-    no_such_card,
+    pytest.param(no_such_card, marks=pytest.mark.os_entropy),
     file_in_place_of_objects,
     not_writable,
     certificate_missing,
