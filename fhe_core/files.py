@@ -21,7 +21,10 @@ def atomic_writer(path: PathLike, mode: int = PUBLIC_MODE) -> Iterator[BinaryIO]
     """Opens a binary stream whose bytes appear under `path` all at once when the block ends well, and leave nothing behind when it fails."""
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), mode)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), mode)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(target)) from None
     try:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream

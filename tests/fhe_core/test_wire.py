@@ -500,6 +500,13 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> N
     assert target.read_bytes() == b"old"
 
 
+def test_a_save_that_cannot_begin_names_the_file(tmp_path: Path) -> None:
+    target = tmp_path / "missing" / "file"
+    with pytest.raises(FileNotFoundError) as failed, atomic_writer(target):
+        pass
+    assert failed.value.filename == str(target)
+
+
 def test_the_expected_set_is_enforced() -> None:
     header = ciphertext_header("toy", Kind.CIPHERTEXTS, True, (1,))
     data = wire.dump(header, synthetic_sections(header))
