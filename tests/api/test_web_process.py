@@ -125,5 +125,4 @@ def test_every_setting_that_may_hold_a_secret_is_known():
         "devices",
         "allowed_origins",
         "trusted_proxies",
-        "log_level",
     }

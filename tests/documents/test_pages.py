@@ -40,7 +40,7 @@ IMPORTED = (
     "cloakwork.app.cli.main",
     "cloakwork.app.client",
     "cloakwork.models.compiler",
-    "cloakwork.training.estimators",
+    "cloakwork.estimators",
     "sklearn.datasets",
     "torch",
 )

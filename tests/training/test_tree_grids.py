@@ -13,8 +13,8 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 from sessions import Sessions
 from sklearn import datasets
 
+from cloakwork import estimators
 from cloakwork.models.client_steps import Positions, Thermometer
-from cloakwork.training import estimators
 from cloakwork.training.tabular_data import load_tabular
 
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {

@@ -76,7 +76,7 @@ def test_constants_that_decide_alone(sessions: Sessions, intercept: list[float])
 
 @pytest.mark.tier("all")
 def test_the_real_set(sessions: Sessions, tmp_path: Any) -> None:
-    datasets, linear = pytest.importorskip("sklearn.datasets"), pytest.importorskip("cloakwork.training.estimators")
+    datasets, linear = pytest.importorskip("sklearn.datasets"), pytest.importorskip("cloakwork.estimators")
     x, y = datasets.load_wine(return_X_y=True)
     x = (x - x.mean(axis=0)) / x.std(axis=0)
     fitted = linear.LogisticRegression().fit(x[::2], y[::2])

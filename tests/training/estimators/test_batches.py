@@ -20,8 +20,8 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import cloakwork as cw
+from cloakwork import estimators
 from cloakwork.models.errors import AccuracyError, CompileError, ImportFaultError, UnsupportedOperatorError
-from cloakwork.training import estimators
 from cloakwork.training.batch_compiler import generate_keys
 from cloakwork.training.importers import kernels
 from cloakwork.training.importers.kernels import dual_weights

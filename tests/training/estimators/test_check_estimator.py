@@ -16,7 +16,7 @@ estimator_checks = pytest.importorskip("sklearn.utils.estimator_checks")
 pytest.importorskip("lightgbm", reason="LightGBM is not installed")
 pytest.importorskip("xgboost", reason="XGBoost is not installed")
 
-from cloakwork.training import estimators  # noqa: E402
+from cloakwork import estimators  # noqa: E402
 
 # Sizes that keep the checks quick.
 SMALL: dict[str, dict[str, Any]] = {

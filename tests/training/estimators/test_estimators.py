@@ -24,11 +24,11 @@ from sklearn.model_selection import GridSearchCV  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
+from cloakwork import estimators  # noqa: E402
 from cloakwork.models.compiled import CompiledModel  # noqa: E402
 from cloakwork.models.errors import CompileError, ShapeError  # noqa: E402
 from cloakwork.models.program.client_specification import ClientSpecification  # noqa: E402
 from cloakwork.models.runtime import Runtime  # noqa: E402
-from cloakwork.training import estimators  # noqa: E402
 
 TOY = "toy_two_limb"
 TREES: dict[str, Any] = {"sets": [TOY]}

@@ -16,8 +16,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from cloakwork import estimators
 from cloakwork.models.errors import AccuracyError, CompileError
-from cloakwork.training import estimators
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])

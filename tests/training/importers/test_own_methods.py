@@ -22,8 +22,8 @@ from sklearn import (
 )
 
 import cloakwork as cw
+from cloakwork import estimators
 from cloakwork.models.errors import UnsupportedOperatorError
-from cloakwork.training import estimators
 from cloakwork.training.importers.nodes import unwrapped
 from cloakwork.training.importers.preprocessing import split_pipeline
 
