@@ -92,7 +92,7 @@ def test_the_real_set(sessions: Sessions, tmp_path: Any) -> None:
         "scale of what is encrypted",
     }
     assert (fitted.predict(x[1::2]) == clear).mean() >= 0.97
-    with pytest.raises(CompileError, match="tell='labels', which tells no more"):
+    with pytest.raises(CompileError, match="tell='labels', so the client decrypts labels only"):
         fitted.predict_proba(x)
     fitted.save(tmp_path / "labels.clkm")
     loaded = CompiledModel.load(tmp_path / "labels.clkm")

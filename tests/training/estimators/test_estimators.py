@@ -171,7 +171,9 @@ def test_labels_are_all_that_is_told(tmp_path: Path, keys: Any) -> None:
     model = estimator.compile(x, tell="labels", **TREES)
     assert (estimator.predict(x) == clear).all()
     assert (estimator.predict(x[:2], how="encrypted", **keys(model)) == clear[:2]).all()
-    with pytest.raises(CompileError, match="tell='labels', which tells no more; compile with tell='scores'"):
+    with pytest.raises(
+        CompileError, match="tell='labels', so the client decrypts labels only; compile with tell='scores'"
+    ):
         estimator.predict_proba(x)
     estimator.save(tmp_path / "model.clkm")
     assert list(estimators.DecisionTreeClassifier.load(tmp_path / "model.clkm").classes_) == [0, 1, 2]
