@@ -409,7 +409,7 @@ def test_search_works_from_files(page: Any, site: Path) -> None:
     [
         "index",
         "guide/quick-start",
-        "reference/python/fhe_core.client",
+        "reference/python/engine",
         "reference/commands",
         "explanation/architecture",
     ],
