@@ -51,6 +51,9 @@ class _Client:
         case = CASES[name]
         with serving(case, self._set) as server:
             asked = {"name": name, "url": server.url, "samples": case.samples, "toys": case.toys}
+            asked["patience"] = (
+                MOST_SECONDS if case.ends == "answer" else 1.0
+            )  # an honest server may be slow on a busy machine
             return self._ask(json.dumps(asked))
 
     def _ask(self, line: str) -> Result:

@@ -8,7 +8,6 @@ import { parseArgs } from "node:util";
 const { values } = parseArgs({ options: { dist: { type: "string" }, old: { type: "boolean", default: false } } });
 const folder = values.dist ?? new URL("../../../web/dist", import.meta.url).pathname;
 const { Client, Engine, FheError, TemporaryKeys } = await import(pathToFileURL(`${folder}/index.js`));
-const PATIENCE = { timeoutSeconds: 1, jobTimeoutSeconds: 1 }; // of users they are minutes
 
 // The test's variable for toy sets, which must not help a server that names one.
 const engine = await Engine.load({ environment: { CLOAKWORK_ALLOW_TOY: "1" } });
@@ -20,8 +19,8 @@ function samplesOf(kind) {
   return kind === "pair" ? [[0.3, 0.4]] : [[0.3]];
 }
 
-async function ask(url, samples) {
-  const client = new Client(url, { keys, engine, ...(values.old ? {} : { ...PATIENCE, shareKeys: true }) });
+async function ask(url, samples, patience) {
+  const client = new Client(url, { keys, engine, ...(values.old ? {} : { timeoutSeconds: patience, jobTimeoutSeconds: patience, shareKeys: true }) });
   try {
     await client.predict("m", samplesOf(samples), { onWarning: () => undefined });
   } catch (error) {
@@ -35,11 +34,11 @@ function peakMib() {
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const { name, url, samples } = JSON.parse(line);
+  const { name, url, samples, patience } = JSON.parse(line); // seconds; of users they are minutes
   globalThis.gc?.(); // what the case before left
   writeFileSync("/proc/self/clear_refs", "5"); // the peak begins anew
   const start = performance.now();
-  const [ended, error, message] = await ask(url, samples);
+  const [ended, error, message] = await ask(url, samples, patience);
   const seconds = (performance.now() - start) / 1000;
   console.log(JSON.stringify({ name, ended, error, message: message.slice(0, 3000), seconds, peak_mib: peakMib() }));
 }
