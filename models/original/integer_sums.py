@@ -45,7 +45,7 @@ def moved(proto: onnx.ModelProto) -> onnx.ModelProto:
     constants = {each.name: numpy_helper.to_array(each) for each in proto.graph.initializer}
     inferred = onnx.shape_inference.infer_shapes(proto).graph
     kinds = {value.name: value.type.tensor_type.elem_type for value in (*inferred.value_info, *inferred.input)}
-    made = dict[str, NDArray[Any]]()
+    moved_constants = dict[str, NDArray[Any]]()
     nodes: list[onnx.NodeProto] = [helper.make_node("Constant", [], ["moved_128"], value_int=128)]
 
     def signed(name: str) -> bool:
@@ -62,7 +62,7 @@ def moved(proto: onnx.ModelProto) -> onnx.ModelProto:
     def operand(name: str, of: str) -> str:
         if name not in constants:
             return shifted(name, "Add", TensorProto.UINT8, f"{of}_{name}_moved")
-        made[f"{name}_moved"] = (constants[name].astype(int) + 128).astype(np.uint8)
+        moved_constants[f"{name}_moved"] = (constants[name].astype(int) + 128).astype(np.uint8)
         return f"{name}_moved"
 
     for node in proto.graph.node:
@@ -76,16 +76,18 @@ def moved(proto: onnx.ModelProto) -> onnx.ModelProto:
             changed.input[value] = operand(node.input[value], node.output[0])
             while len(changed.input) <= zero:
                 changed.input.append("")
-            made["moved_zero"] = np.array(128, dtype=np.uint8)
+            moved_constants["moved_zero"] = np.array(128, dtype=np.uint8)
             changed.input[zero] = operand(node.input[zero], node.output[0]) if has_zero else "moved_zero"
         nodes.append(changed)
         if result is not None and len(node.input) > result and node.input[result] and signed(node.input[result]):
             changed.input[result] = operand(node.input[result], node.output[0])
             changed.output[0] = f"{node.output[0]}_moved"
             shifted(changed.output[0], "Sub", TensorProto.INT8, node.output[0])
-    found = onnx.ModelProto()
-    found.CopyFrom(proto)
-    del found.graph.node[:]
-    found.graph.node.extend(nodes)
-    found.graph.initializer.extend(numpy_helper.from_array(np.asarray(value), name) for name, value in made.items())
-    return found
+    result_model = onnx.ModelProto()
+    result_model.CopyFrom(proto)
+    del result_model.graph.node[:]
+    result_model.graph.node.extend(nodes)
+    result_model.graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(value), name) for name, value in moved_constants.items()
+    )
+    return result_model
