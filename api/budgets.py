@@ -58,10 +58,10 @@ class Budgets:
     def tell(self) -> None:
         """Writes the budgets to the log, with a warning where settings allow more than there is."""
         keys = self.device_key_bytes if self.cpu_key_bytes is None else self.cpu_key_bytes
-        wanted = RUNNING_BYTES + self.memory_key_bytes + keys + self.body_memory_bytes
-        facts = {"memory_bytes": self.memory_bytes, "kept_bytes": wanted}
+        kept_bytes = RUNNING_BYTES + self.memory_key_bytes + keys + self.body_memory_bytes
+        facts = {"memory_bytes": self.memory_bytes, "kept_bytes": kept_bytes}
         _log.info("memory", extra=facts)
-        if wanted > self.memory_bytes:
+        if kept_bytes > self.memory_bytes:
             _log.warning(
                 "what the settings keep in memory is more than the service may use, unless its devices are GPUs; lower device_key_bytes and "
                 "memory_key_bytes, or give it more",

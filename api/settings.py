@@ -250,8 +250,8 @@ class Settings(BaseSettings):
 
     def facts(self) -> dict[str, Any]:
         """Returns every setting as it is in force, for the log: URLs without who signs in and without what is after '?'."""
-        found = self.model_dump(mode="json")
-        return found | {name: without_credentials(found[name]) for name in _URLS if found[name]}
+        facts = self.model_dump(mode="json")
+        return facts | {name: without_credentials(facts[name]) for name in _URLS if facts[name]}
 
     @property
     def named_devices(self) -> tuple[str, ...]:
@@ -299,9 +299,9 @@ def _in_words(problem: Any) -> str:
     name = ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
         return f"{name}: there is no such setting; docs/howto/service.md lists them"
-    said = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected a value")
-    said = said.replace("expected a value '", "expected '").replace("expected a value a ", "expected a ")
-    return f"{name}: {said}" if name else said
+    message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected a value")
+    message = message.replace("expected a value '", "expected '").replace("expected a value a ", "expected a ")
+    return f"{name}: {message}" if name else message
 
 
 def without_credentials(url: str) -> str:

@@ -89,18 +89,20 @@ class Database:
         if not self.is_sqlite:
             return
         async with self.read() as connection:
-            said = str((await connection.exec_driver_sql("PRAGMA quick_check(1)")).scalar())
-        if said != "ok":
-            said = " ".join(said.removeprefix("*** in database main ***").split())
-            raise ParameterError(f"database: {self._engine.url.database} is damaged ({said}); restore it from a backup")
+            report = str((await connection.exec_driver_sql("PRAGMA quick_check(1)")).scalar())
+        if report != "ok":
+            report = " ".join(report.removeprefix("*** in database main ***").split())
+            raise ParameterError(
+                f"database: {self._engine.url.database} is damaged ({report}); restore it from a backup"
+            )
 
     async def revision(self) -> str | None:
         """Returns the revision of the tables; None when there are none."""
         async with self.read() as connection:
             if not await connection.run_sync(lambda each: inspect(each).has_table("alembic_version")):
                 return None
-            found: str | None = (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar()
-            return found
+            revision: str | None = (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar()
+            return revision
 
     async def close(self) -> None:
         """Closes the connections; waits for no server that was stopped and does not say goodbye."""
@@ -135,9 +137,9 @@ async def known_rows(
     database: Database, column: Column[Any], values: list[str], *where: ColumnElement[bool]
 ) -> set[str]:
     """Selects those of the values that the column has, in rows of this kind; asked for in parts, because a statement has few parameters."""
-    found: set[str] = set()
+    known: set[str] = set()
     async with database.read() as connection:
         for first in range(0, len(values), _VALUES_AT_ONCE):
             query = select(column).where(column.in_(values[first : first + _VALUES_AT_ONCE]), *where)
-            found |= {str(row[0]) for row in (await connection.execute(query)).all()}
-    return found
+            known |= {str(row[0]) for row in (await connection.execute(query)).all()}
+    return known

@@ -25,10 +25,10 @@ def _listed() -> list[dict[str, Any]]:
     if not has_cuda():
         return []
     try:
-        found: list[dict[str, Any]] = _engine.cuda_devices()
+        devices: list[dict[str, Any]] = _engine.cuda_devices()
     except DeviceError:
         return []
-    return found
+    return devices
 
 
 def worker_count(device: str, threads: int) -> int:

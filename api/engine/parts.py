@@ -36,8 +36,10 @@ def parts_of(message: Message, body: bytes) -> list[RequestPart]:
     parts: list[RequestPart] = []
     first = 0
     for each in message["parts"]:
-        own = body[first : first + each["bytes"]]
-        first += len(own)
+        part_body = body[first : first + each["bytes"]]
+        first += len(part_body)
         places = each.get("input"), each.get("output")
-        parts.append(RequestPart(each["id"], model, key, each["samples"], own, *places, each.get("progress", False)))
+        parts.append(
+            RequestPart(each["id"], model, key, each["samples"], part_body, *places, each.get("progress", False))
+        )
     return parts

@@ -150,10 +150,10 @@ class EngineProcess:
         self._moved.pop(part.id, None)
 
     def _failed(self, part: RequestPart, error: BaseException) -> None:
-        told = _told(error)
-        if told["code"] in ("out_of_memory", "internal_error"):
+        failure = _told(error)
+        if failure["code"] in ("out_of_memory", "internal_error"):
             _log.error("run %s failed", part.id, exc_info=error)
-        self._send({"event": "failed", "id": part.id, **told})
+        self._send({"event": "failed", "id": part.id, **failure})
         self._over(part)
 
     def _runs(self) -> dict[str, dict[str, str | float]]:
@@ -183,8 +183,8 @@ class EngineProcess:
                 reported = time.monotonic()
                 for part in parts:
                     if part.progress:
-                        own = {"done": done * part.samples // every, "total": total * part.samples // every}
-                        self._send({"event": "progress", "id": part.id, **own})
+                        counts = {"done": done * part.samples // every, "total": total * part.samples // every}
+                        self._send({"event": "progress", "id": part.id, **counts})
             return any(part.id not in self._cancelled for part in parts)
 
         return report

@@ -187,9 +187,9 @@ class Residency:
             self._expanded.reserve(place.name, _expanded_bytes(loaded.keys.parameters))
             return ResidentKey(self._expand(place.name, loaded.keys), loaded.sha256)
 
-        found = self._expanded.get(place.name, expand, _nbytes)
-        assert isinstance(found, ResidentKey)
-        return found
+        resident_key = self._expanded.get(place.name, expand, _nbytes)
+        assert isinstance(resident_key, ResidentKey)
+        return resident_key
 
     def _expand(self, name: str, keys: EvaluationKeys) -> ExpandedKey:
         """With all room there is, when what is kept for later leaves too little of it."""

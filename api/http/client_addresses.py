@@ -29,18 +29,18 @@ class ClientAddresses:
     def of(self, scope: Scope) -> str | None:
         """Returns the last address on the way that is no trusted proxy's: what stands before it may be made up."""
         client = scope.get("client")
-        found = None if client is None else _address(client[0])
-        if found is None or not self._trusts(found):
-            return None if found is None else str(found)
+        client_address = None if client is None else _address(client[0])
+        if client_address is None or not self._trusts(client_address):
+            return None if client_address is None else str(client_address)
         forwarded = b",".join(values_of(scope["headers"], b"x-forwarded-for")).rsplit(b",", _HOPS)
         for name in reversed(forwarded[-_HOPS:]):
             address = _address(name.decode("latin-1"))
             if address is None:
                 break
-            found = address
-            if not self._trusts(found):
+            client_address = address
+            if not self._trusts(client_address):
                 break
-        return str(found)
+        return str(client_address)
 
     def _trusts(self, address: IPv4Address | IPv6Address) -> bool:
         return any(address in network for network in self._networks)
@@ -54,8 +54,8 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
     elif text.count(":") == 1:
         text = text.partition(":")[0]
     try:
-        found = ip_address(text.partition("%")[0])
+        address = ip_address(text.partition("%")[0])
     except ValueError:
         return None
-    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
-    return mapped or found
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address

@@ -133,11 +133,11 @@ def refuse_spare(connection: Connection) -> None:
 def _network(address: str) -> str:
     """Returns what is counted as one address."""
     try:
-        found = ip_address(address.partition("%")[0])
+        parsed_address = ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if not isinstance(found, IPv6Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(IPv6Address(int(found) >> (128 - _NETWORK_BITS) << (128 - _NETWORK_BITS)))
+    if not isinstance(parsed_address, IPv6Address):
+        return str(parsed_address)
+    if parsed_address.ipv4_mapped is not None:
+        return str(parsed_address.ipv4_mapped)
+    return str(IPv6Address(int(parsed_address) >> (128 - _NETWORK_BITS) << (128 - _NETWORK_BITS)))

@@ -37,14 +37,14 @@ def allow_connections(connections: int) -> Room:
         ParameterError: too few for any service.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * connections + OTHER_FILES
+    required = 2 * connections + OTHER_FILES
     if soft == resource.RLIM_INFINITY:
         return Room(connections)
-    if soft >= wanted:
+    if soft >= required:
         return _room(soft, connections)
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    allowed = required if hard == resource.RLIM_INFINITY else min(required, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed == wanted:
+    if allowed == required:
         return _room(allowed, connections)
     fit = min(connections, (allowed - _LEAST_OTHER) // 2)
     if fit < _LEAST_CONNECTIONS:
@@ -54,7 +54,7 @@ def allow_connections(connections: int) -> Room:
         )
     _log.warning(
         "the system allows fewer open files than max_connections needs: there will be fewer connections",
-        extra={"allowed": allowed, "wanted": wanted, "max_connections": fit},
+        extra={"allowed": allowed, "wanted": required, "max_connections": fit},
     )
     return _room(allowed, fit)
 

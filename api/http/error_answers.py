@@ -64,14 +64,14 @@ class _ErrorAnswers:
         self._outages = _Outages()
 
     async def known(self, request: Request, error: Exception) -> Response:
-        found = cast(FheError, error)
-        if found.http_status == _TOO_MANY:
+        fhe_error = cast(FheError, error)
+        if fhe_error.http_status == _TOO_MANY:
             await asyncio.sleep(_TOO_MANY_SECONDS)
-        retry: float | None = getattr(found, "retry_after", None)
+        retry: float | None = getattr(fhe_error, "retry_after", None)
         headers = {} if retry is None else {"Retry-After": str(max(1, math.ceil(retry)))}
-        if found.http_status == 401:
+        if fhe_error.http_status == 401:
             headers["WWW-Authenticate"] = "Bearer"
-        return self._answer(request, found.http_status, found.code, str(found), headers)
+        return self._answer(request, fhe_error.http_status, fhe_error.code, str(fhe_error), headers)
 
     async def invalid(self, request: Request, error: Exception) -> Response:
         problems = cast(RequestValidationError, error).errors()
@@ -80,13 +80,13 @@ class _ErrorAnswers:
         return self._answer(request, 422, "malformed", text)
 
     async def plain(self, request: Request, error: Exception) -> Response:
-        found = cast(HTTPException, error)
-        code = _CODES.get(found.status_code, "error")
-        headers = dict(found.headers or {})
-        if found.status_code == _NO_SUCH_METHOD:
+        http_error = cast(HTTPException, error)
+        code = _CODES.get(http_error.status_code, "error")
+        headers = dict(http_error.headers or {})
+        if http_error.status_code == _NO_SUCH_METHOD:
             headers["Allow"] = self._methods.of(request.scope)
-        answer = self._answer(request, found.status_code, code, str(found.detail), headers)
-        is_page = found.status_code == _NO_SUCH_PAGE and self._methods.has_page and asks_for_page(request)
+        answer = self._answer(request, http_error.status_code, code, str(http_error.detail), headers)
+        is_page = http_error.status_code == _NO_SUCH_PAGE and self._methods.has_page and asks_for_page(request)
         return not_found(request) if is_page else answer
 
     async def gone(self, request: Request, error: Exception) -> Response:

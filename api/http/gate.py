@@ -53,8 +53,8 @@ def asks_for_health(scope: Scope) -> bool:
     return _HEALTH.match(scope["path"]) is not None
 
 
-def values_of(headers: Headers, wanted: bytes) -> list[bytes]:
-    return [value for name, value in headers if name == wanted]
+def values_of(headers: Headers, header_name: bytes) -> list[bytes]:
+    return [value for name, value in headers if name == header_name]
 
 
 def has_body(headers: Headers) -> bool:
@@ -99,9 +99,9 @@ class Gate:
         if self._settings.insecure_local:
             for host in hosts:
                 self._check_host(host.decode("latin-1"))
-        own = [f"{scope['scheme']}://".encode() + host.lower() for host in hosts]
+        own_origins = [f"{scope['scheme']}://".encode() + host.lower() for host in hosts]
         if not _opens_page(scope):
-            self._check_page(headers, own)
+            self._check_page(headers, own_origins)
 
     async def small_body(self, scope: Scope, receive: Receive) -> bytes | None:
         """Returns the body of a request that no route streams, read after its API key; None where there is nothing to read.
@@ -138,13 +138,13 @@ class Gate:
                 "this service serves its own machine alone (--insecure-local); ask it as localhost, 127.0.0.1 or [::1]"
             )
 
-    def _check_page(self, headers: Headers, own: list[bytes]) -> None:
+    def _check_page(self, headers: Headers, own_origins: list[bytes]) -> None:
         """Browsers say for whom they ask; other clients send neither header."""
         origins = [origin.lower() for origin in values_of(headers, b"origin")]
         if origins and all(origin in self._origins for origin in origins):
             return
         sites = values_of(headers, b"sec-fetch-site")
-        if any(origin not in own for origin in origins) or any(site not in _OWN_SITES for site in sites):
+        if any(origin not in own_origins for origin in origins) or any(site not in _OWN_SITES for site in sites):
             raise ForeignPageError(
                 "a page of another site asked for this; its operator may list that site in the setting allowed_origins"
             )

@@ -13,9 +13,9 @@ from starlette.types import Scope
 def answer_head(router: APIRouter) -> None:
     """Answers HEAD by the route of GET, where there is none of its own. OpenAPI says it once for all."""
     routes = [route for route in router.routes if isinstance(route, APIRoute)]
-    own = {route.path for route in routes if "HEAD" in (route.methods or ())}
+    head_paths = {route.path for route in routes if "HEAD" in (route.methods or ())}
     for route in routes:
-        if route.methods == {"GET"} and route.path not in own:
+        if route.methods == {"GET"} and route.path not in head_paths:
             router.add_api_route(
                 route.path.removeprefix(router.prefix),
                 route.endpoint,

@@ -23,15 +23,15 @@ def check_range(request: Request, size: int, etag: str) -> None:
     given, only_if = request.headers.get("range"), request.headers.get("if-range")
     if given is None:
         return
-    unit, _, wanted = given.partition("=")
+    unit, _, ranges = given.partition("=")
     if unit.strip().lower() != "bytes" or only_if not in (None, etag):
         request.scope["headers"] = [each for each in request.scope["headers"] if each[0] != b"range"]
         return
-    for part in wanted.split(","):
-        found = _RANGE.fullmatch(part.strip())
-        if found is None or (found[2] and int(found[2]) < int(found[1])):
+    for part in ranges.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None or (match[2] and int(match[2]) < int(match[1])):
             raise BadRequestError("expected 'Range: bytes=FIRST-LAST', 'bytes=FIRST-' or 'bytes=-COUNT'")
-        if int(found[1] or 0) >= size or (found[3] and not int(found[3])):
+        if int(match[1] or 0) >= size or (match[3] and not int(match[3])):
             raise HTTPException(
                 _NOT_SATISFIABLE,
                 f"the result has {size} bytes; ask for some of them",

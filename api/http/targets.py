@@ -13,9 +13,9 @@ _ABSOLUTE: Final = re.compile(rb"(?i:https?)://([^/?#@]+)(/.*)?\Z", re.DOTALL)
 
 def to_origin_form(scope: Scope) -> None:
     """Changes path and host to what they are without it. Any other target stays, and has no route."""
-    found = _ABSOLUTE.match(scope["raw_path"])
-    if found is None:
+    match = _ABSOLUTE.match(scope["raw_path"])
+    if match is None:
         return
-    scope["raw_path"] = found[2] or b"/"
+    scope["raw_path"] = match[2] or b"/"
     scope["path"] = unquote(scope["raw_path"].decode("ascii"))
-    scope["headers"] = [(b"host", found[1]), *((name, value) for name, value in scope["headers"] if name != b"host")]
+    scope["headers"] = [(b"host", match[1]), *((name, value) for name, value in scope["headers"] if name != b"host")]

@@ -84,19 +84,21 @@ class TensorRequest(_TensorFields):
     def _check_input(self, object_bytes: int) -> None:
         if [each.name for each in self.inputs] != [INPUT]:
             raise MalformedError(f"expected one input, '{INPUT}', got {len(self.inputs)} or another name; {_HOW}")
-        (found,) = self.inputs
-        if found.datatype != DATATYPE:
+        (input_tensor,) = self.inputs
+        if input_tensor.datatype != DATATYPE:
             raise MalformedError(f"expected input '{INPUT}' of datatype {DATATYPE}, got another; {_HOW}")
-        if found.parameters.binary_data_size is None:
+        if input_tensor.parameters.binary_data_size is None:
             raise UnsupportedMediaError(
                 f"input '{INPUT}' has no binary_data_size: numbers in JSON are not taken; {_HOW}"
             )
-        if found.parameters.binary_data_size != object_bytes:
+        if input_tensor.parameters.binary_data_size != object_bytes:
             raise MalformedError(
-                f"binary_data_size is {found.parameters.binary_data_size}, and {object_bytes} bytes follow the JSON header"
+                f"binary_data_size is {input_tensor.parameters.binary_data_size}, and {object_bytes} bytes follow the JSON header"
             )
-        if found.shape != [object_bytes]:
-            raise MalformedError(f"expected input '{INPUT}' of shape [{object_bytes}], its bytes, got {found.shape}")
+        if input_tensor.shape != [object_bytes]:
+            raise MalformedError(
+                f"expected input '{INPUT}' of shape [{object_bytes}], its bytes, got {input_tensor.shape}"
+            )
 
     def _check_outputs(self) -> None:
         if any(each.name != OUTPUT for each in self.outputs) or len(self.outputs) > 1:
@@ -160,11 +162,11 @@ async def read_tensor_request(reader: BodyReader, count: int, object_bytes: int)
     """
     head = await reader.take(count)
     try:
-        found = TensorRequest.model_validate_json(head)
+        request = TensorRequest.model_validate_json(head)
     except ValidationError as error:
         # Not the values: a message must not repeat what was sent.
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "header"
         raise MalformedError(f"the JSON header of the tensor: {place}: {first['msg']}") from None
-    found.check(object_bytes)
-    return found
+    request.check(object_bytes)
+    return request

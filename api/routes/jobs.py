@@ -86,9 +86,9 @@ async def watch_job(job: Identity, request: Request, services: AllServices, tena
 )
 async def job_result(job: Identity, request: Request, services: AllServices, tenant: ScoringCaller) -> FileResponse:
     """Sends the result of a job; the ETag is the SHA-256 of the result."""
-    found, path = await services.jobs.result(tenant, job)
-    etag = f'"{found.result_sha256}"'
-    check_range(request, found.result_bytes or 0, etag)
+    finished_job, path = await services.jobs.result(tenant, job)
+    etag = f'"{finished_job.result_sha256}"'
+    check_range(request, finished_job.result_bytes or 0, etag)
     headers = {
         "ETag": etag,
         AUDIT_KEY_HEADER: services.audit_key.id,

@@ -20,16 +20,16 @@ class Ended(NamedTuple):
     """Lines of its standard error."""
 
 
-async def run_module(*arguments: str, said: bytes = b"", still_seconds: float | None = None) -> Ended:
-    """Runs `python -m ARGUMENTS` until it ends; `said` is its standard input.
+async def run_module(*arguments: str, standard_input: bytes = b"", still_seconds: float | None = None) -> Ended:
+    """Runs `python -m ARGUMENTS` until it ends, with `standard_input`.
 
     Raises:
         TimeoutError: it computed, read and wrote nothing for `still_seconds` (default: STILL_SECONDS), and was killed.
     """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", *arguments, stdin=PIPE if said else DEVNULL, stderr=PIPE
+        sys.executable, "-m", *arguments, stdin=PIPE if standard_input else DEVNULL, stderr=PIPE
     )
-    talk = asyncio.create_task(process.communicate(said or None))
+    talk = asyncio.create_task(process.communicate(standard_input or None))
     try:
         await _watch(process.pid, talk, STILL_SECONDS if still_seconds is None else still_seconds)
         _, errors = await talk

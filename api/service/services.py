@@ -397,7 +397,9 @@ async def migrate(database: Database, url: str) -> None:
         return
     still_seconds = None if database.is_sqlite else _SERVER_SECONDS
     try:
-        ended = await run_module("cloakwork.api.database.migrate", said=url.encode(), still_seconds=still_seconds)
+        ended = await run_module(
+            "cloakwork.api.database.migrate", standard_input=url.encode(), still_seconds=still_seconds
+        )
     except TimeoutError as error:
         raise ParameterError(f"database: the tables of {_place(url)} are not made ({error}); start again") from None
     if ended.status:
@@ -415,5 +417,5 @@ def _place(url: str) -> str:
 
 def _reason(url: str, error: Exception) -> str:
     """Returns what SQLite says of a file; of a server's error the class, because its text may hold a password."""
-    said = str(getattr(error, "orig", error)) if url.startswith("sqlite") else ""
-    return " ".join(said.split()) or type(error).__name__
+    message = str(getattr(error, "orig", error)) if url.startswith("sqlite") else ""
+    return " ".join(message.split()) or type(error).__name__

@@ -79,8 +79,8 @@ class Listings:
         if after is not None:
             query = query.where(tenants.c.id > after)
         async with self._database.read() as connection:
-            found = (await connection.execute(query)).all()
-            names = [row.id for row in found[:limit]]
+            rows = (await connection.execute(query)).all()
+            names = [row.id for row in rows[:limit]]
             stored = await stored_bytes_by_tenant(connection, names)
             used = await _used_today(connection, names)
             most = await most_answers(connection, names, today())
@@ -88,7 +88,7 @@ class Listings:
 
         def shown(row: Row[Any]) -> dict[str, Any]:
             limits = (row.max_bytes, row.max_bootstraps_per_day, row.max_queue, row.max_answers_per_day)
-            own = Tenant(row.id, frozenset(), *limits)
+            tenant = Tenant(row.id, frozenset(), *limits)
             return {
                 "tenant": row.id,
                 "created_at": row.created_at,
@@ -99,10 +99,10 @@ class Listings:
                 "max_answers_per_day": row.max_answers_per_day,
                 "suspended": row.suspended,
                 "limits": {
-                    "bytes": self._usage.max_bytes(own),
-                    "bootstraps_per_day": self._usage.max_bootstraps(own),
-                    "answers_per_day": self._usage.max_answers(own),
-                    "queue": self._usage.max_queue(own),
+                    "bytes": self._usage.max_bytes(tenant),
+                    "bootstraps_per_day": self._usage.max_bootstraps(tenant),
+                    "answers_per_day": self._usage.max_answers(tenant),
+                    "queue": self._usage.max_queue(tenant),
                 },
                 "bytes_stored": {**stored[row.id], "total": sum(stored[row.id].values())},
                 "today": used.get(row.id, dict.fromkeys(COUNTERS, 0)),
@@ -111,7 +111,7 @@ class Listings:
                 "api_keys": valid.get(row.id, 0),
             }
 
-        return page_of(found, limit, shown, lambda row: str(row.id))
+        return page_of(rows, limit, shown, lambda row: str(row.id))
 
     async def api_keys(self, tenant: str | None, after: str | None, limit: int) -> Page[dict[str, Any]]:
         """Lists API keys, the newest first; nothing that authenticates."""

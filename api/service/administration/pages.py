@@ -23,10 +23,10 @@ class Page(Generic[T]):
     next: str | None
 
 
-def page_of(found: Sequence[R], limit: int, shown: Callable[[R], T], place: Callable[[R], str]) -> Page[T]:
+def page_of(rows: Sequence[R], limit: int, shown: Callable[[R], T], place: Callable[[R], str]) -> Page[T]:
     """Makes a page of up to limit + 1 rows: the one too many says that there is another page."""
-    more = len(found) > limit
-    return Page([shown(row) for row in found[:limit]], place(found[limit - 1]) if more else None)
+    more = len(rows) > limit
+    return Page([shown(row) for row in rows[:limit]], place(rows[limit - 1]) if more else None)
 
 
 def newest_first(

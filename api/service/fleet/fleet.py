@@ -62,7 +62,7 @@ class Fleet:
     async def begin(self) -> None:
         """Begins: work is taken and answered from here on; what an earlier process of this name had waits again."""
         await self.members.arrive(self.facts())
-        await self.queue.recover(own=True)
+        await self.queue.recover(of_this_node=True)
         channels: dict[str, Heard] = {}
         if self._settings.serves:
             channels |= {answers(self.members.node): self.front.heard, JOBS: self._heard_of_job}
@@ -112,7 +112,7 @@ class Fleet:
             task.cancel()
         try:
             async with asyncio.timeout(5.0):
-                await self.queue.recover(own=True)
+                await self.queue.recover(of_this_node=True)
                 await self.members.leave()
         except Exception as error:
             _log.warning("the database does not hear that this process ended (%s)", type(error).__name__)

@@ -181,16 +181,16 @@ class Front:
                     await self._bell.wait()
             heard = self._bell.is_set()
             self._bell.clear()
-            wanted = [*self._ended] if heard else [*self._works]
+            identities = [*self._ended] if heard else [*self._works]
             self._ended.clear()
-            wanted = [identity for identity in wanted if identity in self._works]
-            if not wanted:
+            identities = [identity for identity in identities if identity in self._works]
+            if not identities:
                 continue
             try:
-                for identity, message, output in await self._queue.collect(wanted):
+                for identity, message, output in await self._queue.collect(identities):
                     self._background(self._answer(identity, message, output))
                 if not heard:
-                    await self._vanished(wanted)
+                    await self._vanished(identities)
                 failed = False
             except Exception as error:
                 if not failed:

@@ -347,8 +347,8 @@ class WorkQueue:
         query = f"""SELECT EXISTS (SELECT 1 FROM resident_keys r JOIN nodes n ON n.id = r.node WHERE r.evaluation_key = :key AND n.id <> :me
             AND NOT n.draining AND n.{BEATS})"""
         async with self._database.read() as connection:
-            found = await connection.execute(text(query), {"key": key, "me": self._node, "silent": self._silent})
-            return bool(found.scalar())
+            cursor = await connection.execute(text(query), {"key": key, "me": self._node, "silent": self._silent})
+            return bool(cursor.scalar())
 
     # --- anybody ---
 
@@ -358,14 +358,14 @@ class WorkQueue:
         async with self._database.read() as connection:
             return bool((await connection.execute(text(_ANYTHING_LOST), values)).scalar())
 
-    async def recover(self, heard: Sequence[str] = (), *, own: bool = False) -> tuple[int, list[Job]]:
-        """Lets what silent processes had wait again, or fail if it has failed too often; `own`: this one begins, and has nothing.
+    async def recover(self, heard: Sequence[str] = (), *, of_this_node: bool = False) -> tuple[int, list[Job]]:
+        """Lets what silent processes had wait again, or fail if it has failed too often; `of_this_node`: this one's, which begins.
         Who was `heard` is not silent, whatever the database's clock says.
 
         Returns: how many rows changed; the jobs among them that have failed.
         """
-        gone = "= :me" if own else f"NOT IN ({_ALIVE})"
-        values = {"me": self._node} if own else {"silent": self._silent, "heard": list(heard)}
+        gone = "= :me" if of_this_node else f"NOT IN ({_ALIVE})"
+        values = {"me": self._node} if of_this_node else {"silent": self._silent, "heard": list(heard)}
         async with self._database.write() as connection:
             count = (await connection.execute(text(f"DELETE FROM calls WHERE web {gone}"), values)).rowcount
             jobs, lost = await self._lose(connection, gone, values)
@@ -391,13 +391,13 @@ class WorkQueue:
     async def _lose(self, connection: AsyncConnection, gone: str, values: dict[str, Any]) -> tuple[list[Job], int]:
         """What has begun, at workers that are `gone`, waits again, or has failed too often: those jobs, and the number of rows."""
         most = {**values, "most": self._max_attempts}
-        told = _lost(self._max_attempts)
+        failure = _lost(self._max_attempts)
         failed = await connection.execute(
             text(
                 f"UPDATE calls SET state = 'failed', outcome = :outcome, input = NULL WHERE state = 'leased' AND worker {gone} "
                 "AND attempts >= :most RETURNING id, web"
             ),
-            {**most, "outcome": told["outcome"]},
+            {**most, "outcome": failure["outcome"]},
         )
         ended = failed.all()
         for row in ended:
@@ -413,7 +413,7 @@ class WorkQueue:
                     "error_message = CASE WHEN attempts >= :most THEN CAST(:text AS text) END "
                     f"WHERE state = 'running' AND node {gone} RETURNING *"
                 ),
-                {**most, "text": told["text"]},
+                {**most, "text": failure["text"]},
             )
         ).all()
         return [Job(**row._mapping) for row in jobs if row.state == "failed"], len(ended) + again + len(jobs)

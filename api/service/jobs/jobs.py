@@ -412,7 +412,7 @@ class Jobs:
     async def expire(self, job: Job) -> None:
         """Expires a job whose deadline has passed."""
         text = "the deadline passed before the job was done"
-        if await self._store.fail(job.id, DeadlineError.code, text, own=self._fleet is None):
+        if await self._store.fail(job.id, DeadlineError.code, text, of_this_node=self._fleet is None):
             await self.drop(job)
 
     async def abandon(self) -> None:

@@ -113,8 +113,8 @@ class JobStore:
     async def counts(self) -> dict[str, int]:
         query = select(table.c.state, func.count()).group_by(table.c.state)
         async with self._database.read() as connection:
-            found = {str(state): int(count) for state, count in (await connection.execute(query)).all()}
-        return {state: found.get(state, 0) for state in STATES}
+            counts = {str(state): int(count) for state, count in (await connection.execute(query)).all()}
+        return {state: counts.get(state, 0) for state in STATES}
 
     # --- changes of state ---
 
@@ -135,11 +135,11 @@ class JobStore:
             return (await connection.execute(query)).first() is not None
 
     async def fail(
-        self, identity: str, code: str, message: str, *, attempts: int | None = None, own: bool = True
+        self, identity: str, code: str, message: str, *, attempts: int | None = None, of_this_node: bool = True
     ) -> bool:
-        """Ends a job with an error. `own`: only what this service has."""
+        """Ends a job with an error. `of_this_node`: only what this service has."""
         values: dict[str, Any] = {"state": FAILED, "finished_at": now(), "error_code": code, "error_message": message}
-        return await self._change(identity, (QUEUED, RUNNING), own=own, attempts=attempts, **values)
+        return await self._change(identity, (QUEUED, RUNNING), of_this_node=of_this_node, attempts=attempts, **values)
 
     async def wait(self, identity: str, attempts: int, counted: int, node: str) -> bool:
         """Returns a job to the queue: its model cannot be served now: after this many attempts, of which some count, queued again, at this service
@@ -149,13 +149,13 @@ class JobStore:
 
     async def cancel(self, identity: str) -> bool:
         """Cancels a job by its owner, through whichever service it asked."""
-        return await self._change(identity, (QUEUED, RUNNING), own=False, state=CANCELLED, finished_at=now())
+        return await self._change(identity, (QUEUED, RUNNING), of_this_node=False, state=CANCELLED, finished_at=now())
 
     async def _change(
         self,
         identity: str,
         expected: tuple[str, ...],
-        own: bool = True,
+        of_this_node: bool = True,
         attempts: int | None = None,
         counted: int | None = None,
         **values: Any,
@@ -165,7 +165,7 @@ class JobStore:
             where.append(table.c.attempts == attempts)
         if counted is not None:
             values["attempts"] = counted
-        if own:
+        if of_this_node:
             where.append(table.c.node == self.node)
         async with self._database.write() as connection:
             return bool((await connection.execute(update(table).where(*where).values(**values))).rowcount)

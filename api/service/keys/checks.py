@@ -40,13 +40,13 @@ def known_parameters(digest: str, structured: bool, models: TenantModels) -> Key
     params = known_set(digest)
     if params is not None and params.structured_secret and not structured:
         raise StructuredKeysError.of("evaluation keys", params.name)
-    found = models.levelled_keys(digest) if params is None else KeyParameters.of_set(params)
-    if found is None:
+    parameters = models.levelled_keys(digest) if params is None else KeyParameters.of_set(params)
+    if parameters is None:
         raise WrongParametersError(
             "no parameter set of this release has this digest, and no index or model for batches needs such keys; take it from the model's "
             "client specification"
         )
-    return found
+    return parameters
 
 
 def known_set(digest: str) -> ParameterSet | None:
@@ -118,13 +118,13 @@ def _moduli(start: bytes, size: int) -> int:
     return next((count for count in counts if joined_size([each] * count) == size), 1)
 
 
-def _shapes(headers: list[levelled.Header], wanted: str) -> KeyShapes:
-    """With keys for products where `wanted` is the digest of that."""
+def _shapes(headers: list[levelled.Header], digest: str) -> KeyShapes:
+    """Reads the shapes with keys for products where `digest` is theirs, else without."""
     without = KeyShapes(tuple(ExpansionKeyShape(each.parameters, each.items) for each in headers))
     if not all(each.items for each in headers):
         return without
     several = KeyShapes(tuple(ExpansionKeyShape(each.parameters, each.items - 1, True) for each in headers))
-    return several if several.digest.hex() == wanted else without
+    return several if several.digest.hex() == digest else without
 
 
 def _starts(stream: BinaryIO, size: int) -> list[bytes]:
@@ -132,11 +132,11 @@ def _starts(stream: BinaryIO, size: int) -> list[bytes]:
     first = stream.read(PREFIX_BYTES)
     if not is_levelled(first) or (count := _moduli(first, size)) == 1:
         return [first]
-    found, each = [first], (size - CHECKSUM_BYTES) // count
+    starts, each = [first], (size - CHECKSUM_BYTES) // count
     for number in range(1, count):
         stream.seek(number * each)
-        found.append(stream.read(PREFIX_BYTES))
-    return found
+        starts.append(stream.read(PREFIX_BYTES))
+    return starts
 
 
 def verify(path: Path, record: KeyRecord) -> tuple[bytes, str]:

@@ -62,9 +62,9 @@ class Keys:
 
     async def open(self, record: KeyRecord, admit: Admission) -> tuple[KeyRecord, bool]:
         """Returns the record for this content, and whether it is new. A tenant has one for each content that is known."""
-        found = await self.same_content(record)
-        if found is not None:
-            return found, False
+        known_record = await self.same_content(record)
+        if known_record is not None:
+            return known_record, False
         try:
             async with self._database.write() as connection:
                 await admit(connection)
@@ -87,9 +87,9 @@ class Keys:
         if record.sha256 is not None:
             return record
         named = replace(record, sha256=sha256)
-        found = await self.same_content(named)
-        if found is not None:
-            return found
+        known_record = await self.same_content(named)
+        if known_record is not None:
+            return known_record
         try:
             async with self._database.write() as connection:
                 await connection.execute(update(table).where(table.c.id == record.id).values(sha256=sha256))
@@ -171,24 +171,24 @@ class Keys:
 
     # --- choosing a key for a request ---
 
-    async def choose(self, tenant: str, parameter_digest: str, wanted: str | None, secret_id: str) -> KeyRecord:
+    async def choose(self, tenant: str, parameter_digest: str, key_id: str | None, secret_id: str) -> KeyRecord:
         """Returns the key named in the request, else the one that the ciphertexts were made with.
 
         Raises:
             UnknownKeyError, NotReadyError, WrongParametersError: about a named key.
             KeyRequiredError: the tenant has no key for this parameter set, or none of this secret key.
         """
-        if wanted is not None:
-            record = next((key for key in await self._of(tenant, parameter_digest) if key.id == wanted), None)
-            record = record or await self.get(tenant, wanted)
+        if key_id is not None:
+            record = next((key for key in await self._of(tenant, parameter_digest) if key.id == key_id), None)
+            record = record or await self.get(tenant, key_id)
             if record.parameter_digest != parameter_digest:
                 raise WrongParametersError(
-                    f"key '{wanted}' is for parameter set '{record.parameter_set}', the model needs another; "
+                    f"key '{key_id}' is for parameter set '{record.parameter_set}', the model needs another; "
                     "choose one that GET /v2/keys lists with the model's parameter_digest"
                 )
             if record.state != READY:
                 raise NotReadyError(
-                    f"the upload of key '{wanted}' is not complete; send the rest with PATCH /v2/keys/{wanted}"
+                    f"the upload of key '{key_id}' is not complete; send the rest with PATCH /v2/keys/{key_id}"
                 )
         else:
             mine = [key for key in await self._of(tenant, parameter_digest) if key.secret_id == secret_id]
@@ -206,9 +206,9 @@ class Keys:
     async def _of(self, tenant: str, parameter_digest: str) -> list[KeyRecord]:
         """Ready keys, remembered for a moment: a request that scores one sample should not wait for the database."""
         place = (tenant, parameter_digest)
-        found = self._remembered.get(place)
-        if found is not None and found[0] > time.monotonic():  # a clock that is set back must not lengthen it
-            return found[1]
+        remembered = self._remembered.get(place)
+        if remembered is not None and remembered[0] > time.monotonic():  # a clock that is set back must not lengthen it
+            return remembered[1]
         query = select(table).where(
             table.c.tenant == tenant, table.c.parameter_digest == parameter_digest, table.c.state == READY
         )

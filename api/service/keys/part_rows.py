@@ -50,7 +50,7 @@ class PartRows:
             UnknownKeyError: it is deleted.
         """
         names = [each.name for each in joined]
-        own = upload_parts.c.evaluation_key == record.id
+        of_record = upload_parts.c.evaluation_key == record.id
         values = {"evaluation_key": record.id, "start": part.start, "bytes": part.bytes, "name": part.name}
         async with self._database.write() as connection:
             stands = (evaluation_keys.c.id == record.id) & (evaluation_keys.c.state == OPEN)
@@ -59,7 +59,7 @@ class PartRows:
                 .where(stands, evaluation_keys.c.received_bytes == received)
                 .values(received_bytes=part.end, used_at=later(evaluation_keys.c.used_at))
             )
-            gone = await connection.execute(delete(upload_parts).where(own, upload_parts.c.name.in_(names)))
+            gone = await connection.execute(delete(upload_parts).where(of_record, upload_parts.c.name.in_(names)))
             if moved.rowcount and gone.rowcount == len(names):
                 await connection.execute(insert(upload_parts).values(**values))
                 return
@@ -79,7 +79,7 @@ class PartRows:
 
     async def clear(self, record: KeyRecord, received: int | None = None) -> list[UploadPart]:
         """Removes what is no part of the upload any more, which begins at 0 again; nothing, where it does not stand at `received`."""
-        own = upload_parts.c.evaluation_key == record.id
+        of_record = upload_parts.c.evaluation_key == record.id
         row = evaluation_keys.c.id == record.id
         async with self._database.write() as connection:
             if received is not None:
@@ -88,10 +88,10 @@ class PartRows:
                     return []
             else:
                 await connection.execute(update(evaluation_keys).where(row).values(received_bytes=0))
-            parts = select(upload_parts.c.start, upload_parts.c.bytes, upload_parts.c.name).where(own)
-            found = [UploadPart(**each._mapping) for each in (await connection.execute(parts)).all()]
-            await connection.execute(delete(upload_parts).where(own))
-            return found
+            parts = select(upload_parts.c.start, upload_parts.c.bytes, upload_parts.c.name).where(of_record)
+            removed_parts = [UploadPart(**each._mapping) for each in (await connection.execute(parts)).all()]
+            await connection.execute(delete(upload_parts).where(of_record))
+            return removed_parts
 
     async def names(self) -> set[str]:
         """Names all parts of uploads that are there; rows of others are deleted."""

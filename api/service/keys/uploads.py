@@ -185,7 +185,7 @@ class Uploads:
 
     async def _finished_elsewhere(self, record: KeyRecord) -> KeyRecord:
         """Its bytes are not here any more: another service was faster with the last step, or it is deleted."""
-        found = await self._keys.get(record.tenant, record.id)
-        if found.state != READY:
+        current_record = await self._keys.get(record.tenant, record.id)
+        if current_record.state != READY:
             raise ConflictError("another request has ended this upload; ask with HEAD how far it is")
-        return found
+        return current_record

@@ -74,8 +74,8 @@ class Catalogue:
 
     def accepted(self, name: str, version: str) -> Model:
         """Returns the model of an accepted job: a version that was unloaded or retired since still ends what was begun with it."""
-        found = self._versions.get(name, {}).get(version)
-        return found if found is not None else self.find(name, version)
+        model = self._versions.get(name, {}).get(version)
+        return model if model is not None else self.find(name, version)
 
     def index(self) -> list[dict[str, str]]:
         """Returns every version with its state, as the repository extension of the Open Inference Protocol has it; also those that are not in the

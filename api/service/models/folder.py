@@ -29,7 +29,7 @@ _log = logging.getLogger("cloakwork.repository")
 
 def read_folder(repository: Path) -> dict[str, dict[str, Model]]:
     """Returns versions that are described and whose artefact is there, by name and version."""
-    found: dict[str, dict[str, Model]] = {}
+    models_by_name: dict[str, dict[str, Model]] = {}
     for file in sorted(repository.glob(f"[!.]*/[!.]*{FACTS}")):
         name, version = file.parent.name, file.stem
         if not re.match(NAME_PATTERN, name) or not re.match(VERSION_PATTERN, version):
@@ -38,12 +38,12 @@ def read_folder(repository: Path) -> dict[str, dict[str, Model]]:
         try:
             model = _version(file, name, version)
             if model is not None:
-                found.setdefault(name, {})[version] = model
+                models_by_name.setdefault(name, {})[version] = model
         except FileNotFoundError:  # removed meanwhile
             continue
         except (ValueError, KeyError, TypeError):
             _log.warning("%s is damaged; it is not served", file)
-    return found
+    return models_by_name
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class Fault:
     bytes: int
 
 
-def read_faults(repository: Path, found: dict[str, dict[str, Model]]) -> dict[Place, Fault]:
+def read_faults(repository: Path, models_by_name: dict[str, dict[str, Model]]) -> dict[Place, Fault]:
     """Returns versions of the folder that cannot be served. An artefact that is just coming, without facts, is none."""
     faults = dict[Place, Fault]()
     files = (file for suffix in (*KINDS.values(), FACTS) for file in sorted(repository.glob(f"[!.]*/[!.]*{suffix}")))
     for file in files:
         place = file.parent.name, file.stem
-        known = place[1] in found.get(place[0], {}) or place in faults
+        known = place[1] in models_by_name.get(place[0], {}) or place in faults
         if known or not re.match(NAME_PATTERN, place[0]) or not re.match(VERSION_PATTERN, place[1]):
             continue
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile

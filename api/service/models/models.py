@@ -93,8 +93,8 @@ class Models(Catalogue):
 
     async def _publish(self, shared: SharedModels) -> None:
         """What the storage does not take comes later: a service with models of its own is ready without it."""
-        found = await asyncio.to_thread(read_folder, self.repository)
-        complete = await shared.publish_new(found, await self.records.all())
+        models_by_name = await asyncio.to_thread(read_folder, self.repository)
+        complete = await shared.publish_new(models_by_name, await self.records.all())
         try:
             await shared.publish_marks()
         except Exception as error:
@@ -129,13 +129,13 @@ class Models(Catalogue):
     async def read(self) -> None:
         async with self._reading:
             rows = await self.records.all()
-            found = await asyncio.to_thread(read_folder, self.repository)
-            faults = await asyncio.to_thread(read_faults, self.repository, found)
+            models_by_name = await asyncio.to_thread(read_folder, self.repository)
+            faults = await asyncio.to_thread(read_faults, self.repository, models_by_name)
             if self.shared is not None:
-                found = _published(found, rows)
+                models_by_name = _published(models_by_name, rows)
             for name, _ in [*rows, *faults]:  # a version that is gone for good is still known by name
-                found.setdefault(name, {})
-            self._rows, self._versions, self._faults, self._read = rows, found, faults, True
+                models_by_name.setdefault(name, {})
+            self._rows, self._versions, self._faults, self._read = rows, models_by_name, faults, True
 
     async def look_again(self) -> None:
         """Reads the folder again, for all, when a file is not what it was when it was described."""
@@ -317,10 +317,12 @@ def _faulty_record(name: str, version: str, fault: Fault) -> ModelRecord:
     return ModelRecord(name, version, "", LOADED, now(), None, None, fault.bytes)
 
 
-def _published(found: dict[str, dict[str, Model]], rows: dict[Place, ModelRecord]) -> dict[str, dict[str, Model]]:
+def _published(
+    models_by_name: dict[str, dict[str, Model]], rows: dict[Place, ModelRecord]
+) -> dict[str, dict[str, Model]]:
     """Returns versions with the bytes that their rows name."""
     served: dict[str, dict[str, Model]] = {}
-    for name, versions in found.items():
+    for name, versions in models_by_name.items():
         for version, model in versions.items():
             row = rows.get((name, version))
             if row is not None and row.artefact_sha256 == model.artefact_sha256:

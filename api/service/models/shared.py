@@ -71,10 +71,10 @@ class SharedModels:
             await self._delete_objects(record)
         return now_there, now_there is record
 
-    async def publish_new(self, found: dict[str, dict[str, Model]], known: dict[Place, ModelRecord]) -> bool:
+    async def publish_new(self, models_by_name: dict[str, dict[str, Model]], known: dict[Place, ModelRecord]) -> bool:
         """Publishes what is in this service's folder only: of `models add --data`, and of the zoo. False: the storage does not take it."""
         complete = True
-        for model in (model for versions in found.values() for model in versions.values()):
+        for model in (model for versions in models_by_name.values() for model in versions.values()):
             record = known.get(_place(model))
             if record is not None and (record.artefact_sha256 is not None or record.state in ENDED):
                 continue
@@ -116,7 +116,7 @@ class SharedModels:
     # --- from there ---
 
     def missing(
-        self, records: dict[Place, ModelRecord], found: dict[str, dict[str, Model]], needed: set[Place]
+        self, records: dict[Place, ModelRecord], models_by_name: dict[str, dict[str, Model]], needed: set[Place]
     ) -> list[ModelRecord]:
         """Returns versions whose bytes are not in this service's folder; of those that are retired, what jobs wait for."""
         return [
@@ -125,7 +125,7 @@ class SharedModels:
             if record.artefact_sha256 is not None
             and record.bytes
             and (record.state not in ENDED or place in needed)
-            and held(found, place) != record.artefact_sha256
+            and held(models_by_name, place) != record.artefact_sha256
         ]
 
     def begin(self, records: list[ModelRecord], then: Callable[[], Awaitable[None]]) -> list[asyncio.Task[None]]:
@@ -225,9 +225,9 @@ class SharedModels:
         await self._store.delete(_facts_name(record))
 
 
-def held(found: dict[str, dict[str, Model]], place: Place) -> str | None:
+def held(models_by_name: dict[str, dict[str, Model]], place: Place) -> str | None:
     """Returns SHA-256 of the artefact that the folder has there."""
-    model = found.get(place[0], {}).get(place[1])
+    model = models_by_name.get(place[0], {}).get(place[1])
     return None if model is None else model.artefact_sha256
 
 

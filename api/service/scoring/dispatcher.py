@@ -185,11 +185,12 @@ class Dispatcher:
         works = list(run.works.values())
         answers = await asyncio.gather(*map(_is_wanted, works))
         up = run.engine.link.up
-        for work, wanted in reversed(list(zip(works, answers, strict=True))):
-            if work.id in run.works and not (wanted and up):  # else its engine was lost meanwhile, and it waits again
+        for work, is_wanted in reversed(list(zip(works, answers, strict=True))):
+            # One that the run has no more waits again: its engine was lost meanwhile.
+            if work.id in run.works and not (is_wanted and up):
                 self._release(work, run)
                 self._queue.charge(work, -work.seconds)
-                if wanted:
+                if is_wanted:
                     self._queue.push(work, first=True)
         if run.works:
             run.send()

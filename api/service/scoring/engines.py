@@ -276,11 +276,11 @@ class Engines:
             UnavailableError: none does.
         """
         ready = self.ready
-        said = await asyncio.gather(*(engine.ping(timeout) for engine in ready), return_exceptions=True)
-        answers = {engine.name: each for engine, each in zip(ready, said, strict=True) if isinstance(each, dict)}
+        replies = await asyncio.gather(*(engine.ping(timeout) for engine in ready), return_exceptions=True)
+        answers = {engine.name: each for engine, each in zip(ready, replies, strict=True) if isinstance(each, dict)}
         if answers:
             return answers
-        for each in said:
+        for each in replies:
             if isinstance(each, BaseException):
                 raise each
         if self.silent:

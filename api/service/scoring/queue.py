@@ -106,9 +106,9 @@ class FairQueue(Generic[W]):
         """Charges what a run took beyond its estimate; less than nothing gives back."""
         self._levels[work.level].charge(work.tenant, seconds)
 
-    def remove(self, wanted: Callable[[W], bool]) -> W | None:
+    def remove(self, matches: Callable[[W], bool]) -> W | None:
         for work in self:
-            if wanted(work):
+            if matches(work):
                 self._levels[work.level].take(work)
                 return work
         return None

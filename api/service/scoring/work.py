@@ -77,9 +77,9 @@ def together(first: Work, behind: Sequence[Work], runs: int) -> list[Work]:
         runs: that an engine computes at a time as fast as one: work for one of them is not taken from another.
     """
     kin = list(takewhile(lambda work: work.kin == first.kin and not work.alone, () if first.alone else behind))
-    wanted = min(MOST_TOGETHER, -(-(1 + len(kin)) // runs))
+    share = min(MOST_TOGETHER, -(-(1 + len(kin)) // runs))
     chosen, seconds, samples = [first], first.seconds, first.samples
-    for work in kin[: wanted - 1]:
+    for work in kin[: share - 1]:
         seconds, samples = seconds + work.seconds, samples + work.samples
         if seconds > MOST_SECONDS or samples > first.largest:
             break
@@ -91,7 +91,7 @@ def run_message(works: Sequence[Work], beside: bool = False) -> tuple[Message, b
     """Writes the message of a run; `beside`: a long one, on a thread of its own."""
     first, parts = works[0].message, []
     for work in works:
-        own = {name: value for name, value in work.message.items() if name not in ("model", "key")}
-        parts.append({"id": work.id, "samples": work.samples, "bytes": len(work.body), **own})
+        part_fields = {name: value for name, value in work.message.items() if name not in ("model", "key")}
+        parts.append({"id": work.id, "samples": work.samples, "bytes": len(work.body), **part_fields})
     message = {"op": "run", "beside": beside, "model": first["model"], "key": first["key"], "parts": parts}
     return message, b"".join(work.body for work in works)

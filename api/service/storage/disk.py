@@ -46,21 +46,21 @@ class Disk:
 
     def free_bytes(self) -> int:
         """Returns free bytes without the file `reserve`, where that is there."""
-        found = []
+        free_bytes = []
         for folder in self._folders:
             with contextlib.suppress(FileNotFoundError):
                 status = os.statvfs(folder)
-                found.append(status.f_bavail * status.f_frsize)
-        return min(found, default=0)
+                free_bytes.append(status.f_bavail * status.f_frsize)
+        return min(free_bytes, default=0)
 
     def total_bytes(self) -> int:
         """Returns the bytes of the file system with the least free bytes."""
-        found = []
+        free_and_total = []
         for folder in self._folders:
             with contextlib.suppress(FileNotFoundError):
                 status = os.statvfs(folder)
-                found.append((status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize))
-        return min(found, default=(0, 0))[1]
+                free_and_total.append((status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize))
+        return min(free_and_total, default=(0, 0))[1]
 
     def room_bytes(self) -> int:
         """Returns room for what is new: beyond the reserve and what is promised; below zero where that has begun to be used."""
@@ -123,13 +123,13 @@ class Disk:
 
     def restore(self, byte_count: int | None = None) -> None:
         """Makes the file `reserve` whole where it fits, or of this many bytes."""
-        wanted = self._file_bytes if byte_count is None else byte_count
-        missing = wanted - self._held_bytes()
+        reserve_bytes = self._file_bytes if byte_count is None else byte_count
+        missing = reserve_bytes - self._held_bytes()
         if missing <= 0 or self._relieved or self.free_bytes() < missing:
             return
         descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, wanted)
+            os.posix_fallocate(descriptor, 0, reserve_bytes)
         except OSError as error:  # somebody else was faster
             self.report(error)
         finally:

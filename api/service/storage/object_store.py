@@ -106,13 +106,13 @@ class ObjectStore:
 
     async def names(self, folder: str, older_than: float = 0.0) -> list[str]:
         """Names objects below a folder that are at least this old, in seconds."""
-        found: list[str] = []
+        names: list[str] = []
         async with self._answering() as patience:
             async for batch in self._obstore.list(self._store, prefix=f"{folder}/"):
                 patience.begin_anew()
                 latest = retention.now() - older_than if older_than else math.inf
-                found += [entry["path"] for entry in batch if entry["last_modified"].timestamp() <= latest]
-        return found
+                names += [entry["path"] for entry in batch if entry["last_modified"].timestamp() <= latest]
+        return names
 
 
 class _Patience:

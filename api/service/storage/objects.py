@@ -121,14 +121,14 @@ class FileStorage:
         return await asyncio.to_thread(self.local_names, folder, older_than)
 
     def local_names(self, folder: str, older_than: float = 0.0) -> list[str]:
-        found = []
+        names = []
         for entry in os.scandir(self._root / folder):
             with contextlib.suppress(FileNotFoundError):
                 # Names that begin with a dot are files being written.
                 old = not older_than or entry.stat().st_mtime <= retention.now() - older_than
                 if old and not entry.name.startswith("."):
-                    found.append(f"{folder}/{entry.name}")
-        return found
+                    names.append(f"{folder}/{entry.name}")
+        return names
 
     def copies(self, folder: str, older_than: float = 0.0) -> list[str]:
         return []

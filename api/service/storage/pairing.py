@@ -41,23 +41,23 @@ class Pairing:
             ParameterError: the storage belongs to another database, or the database to another storage.
             OSError: a storage that this database has not seen yet does not answer.
         """
-        own = await self._own()
+        database_identity = await self._own()
         try:
             mark = await self._storage.mark()
         except OSError as error:
-            if own is None:
+            if database_identity is None:
                 raise
             _log.warning("the storage cannot be asked yet which database it belongs to (%s)", error)
             return
-        if own is not None and own == mark:
+        if database_identity is not None and database_identity == mark:
             return
         if not self._adopt:
             if mark is not None:
-                raise self._foreign(own, mark)
+                raise self._foreign(database_identity, mark)
             await self._require_known(folders)
-        elif mark is not None or own is not None:
+        elif mark is not None or database_identity is not None:
             _log.warning("the database takes over the storage: objects that it does not know are deleted in time")
-        await self._storage.set_mark(own or await self._new())
+        await self._storage.set_mark(database_identity or await self._new())
 
     async def look(self) -> None:
         """Checks the pair while the service runs: another database may have taken over the storage, or somebody have emptied it.
@@ -65,19 +65,23 @@ class Pairing:
         Raises:
             OSError: the storage does not answer.
         """
-        own, mark = await self._own(), await self._storage.mark()
-        differs = own != mark
+        database_identity, mark = await self._own(), await self._storage.mark()
+        differs = database_identity != mark
         if differs and not self.differs:
             _log.error(
                 "storage and database do not belong together any more: nothing is deleted, and the service is not ready",
-                extra={"storage": self._storage.where, "storage_identity": mark, "database_identity": own},
+                extra={
+                    "storage": self._storage.where,
+                    "storage_identity": mark,
+                    "database_identity": database_identity,
+                },
             )
         self.differs = differs
 
     async def _own(self) -> str | None:
         async with self._database.read() as connection:
-            found: str | None = (await connection.execute(select(identity.c.value))).scalar()
-        return found
+            database_identity: str | None = (await connection.execute(select(identity.c.value))).scalar()
+        return database_identity
 
     async def _new(self) -> str:
         """Returns the row, by whichever service is first."""
@@ -86,12 +90,12 @@ class Pairing:
                 await connection.execute(insert(identity).values(row=_ROW, value=new_id()))
         except IntegrityError:
             pass
-        found = await self._own()
-        assert found is not None
-        return found
+        database_identity = await self._own()
+        assert database_identity is not None
+        return database_identity
 
-    def _foreign(self, own: str | None, mark: str) -> ParameterError:
-        which = "this database has none yet" if own is None else f"this one has {own}"
+    def _foreign(self, database_identity: str | None, mark: str) -> ParameterError:
+        which = "this database has none yet" if database_identity is None else f"this one has {database_identity}"
         return ParameterError(
             f"storage: what is in {self._storage.where} belongs to another database (identity {mark}, {which}); {_ADOPT}"
         )

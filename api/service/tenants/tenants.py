@@ -89,9 +89,9 @@ class Tenants:
             SuspendedError: it is valid.
         """
         digest = hashlib.sha256(token.encode()).hexdigest()
-        found = self._known.get(digest)
-        if found is not None and found[0] > time.monotonic():  # a clock that is set back must not lengthen it
-            return found[1]
+        remembered = self._known.get(digest)
+        if remembered is not None and remembered[0] > time.monotonic():  # a clock that is set back must not lengthen it
+            return remembered[1]
         self._known.pop(digest, None)
         tenant = await self._look_up(token, digest)
         if len(self._known) >= _REMEMBERED:

@@ -100,16 +100,16 @@ class Usage:
         return self._settings.tenant_bytes if tenant.max_bytes is None else tenant.max_bytes
 
     def max_bootstraps(self, tenant: Tenant) -> int:
-        own = tenant.max_bootstraps_per_day
-        return self._settings.tenant_bootstraps_per_day if own is None else own
+        tenant_limit = tenant.max_bootstraps_per_day
+        return self._settings.tenant_bootstraps_per_day if tenant_limit is None else tenant_limit
 
     def max_queue(self, tenant: Tenant) -> int:
         return self._settings.max_tenant_queue if tenant.max_queue is None else tenant.max_queue
 
     def max_answers(self, tenant: Tenant) -> int:
         """Returns the answers of each model that it may have a day."""
-        own = tenant.max_answers_per_day
-        return self._settings.tenant_answers_per_day if own is None else own
+        tenant_limit = tenant.max_answers_per_day
+        return self._settings.tenant_answers_per_day if tenant_limit is None else tenant_limit
 
     async def require(self, tenant: Tenant, work: DayWork) -> None:
         """Requires room in the quota before the rest of a request is read; `charge` decides."""
@@ -196,10 +196,10 @@ class Usage:
 
         async def admit(connection: AsyncConnection) -> None:
             row = select(tenants.c.max_bytes).where(tenants.c.id == tenant.name).with_for_update()
-            found = (await connection.execute(row)).one_or_none()
-            if found is None:
+            tenant_row = (await connection.execute(row)).one_or_none()
+            if tenant_row is None:
                 raise UnauthorisedError("the tenant of this API key was removed")
-            limit = self._settings.tenant_bytes if found.max_bytes is None else found.max_bytes
+            limit = self._settings.tenant_bytes if tenant_row.max_bytes is None else tenant_row.max_bytes
             _check_bytes(sum((await _stored_bytes(connection, tenant.name)).values()), count, limit)
 
         return admit
@@ -283,12 +283,12 @@ async def stored_bytes_by_tenant(connection: AsyncConnection, names: list[str]) 
         "results": select(jobs.c.tenant, func.sum(jobs.c.result_bytes)),
         "expected_results": select(jobs.c.tenant, func.sum(jobs.c.expected_bytes)).where(waiting),
     }
-    found = {name: dict.fromkeys(sums, 0) for name in names}
+    stored_bytes = {name: dict.fromkeys(sums, 0) for name in names}
     for kind, query in sums.items():
         tenant = query.selected_columns[0]
         for name, count in await connection.execute(query.where(tenant.in_(names)).group_by(tenant)):
-            found[name][kind] = int(count or 0)
-    return found
+            stored_bytes[name][kind] = int(count or 0)
+    return stored_bytes
 
 
 def _check_bytes(stored: int, count: int, limit: int) -> None:
