@@ -12,6 +12,7 @@ from cloakwork.fhe_core.lanes import ciphertexts_of
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import Stage, joined
+from cloakwork.models.client_steps.running import require_stage
 from cloakwork.models.criteria.room import check_room
 from cloakwork.models.errors import CompileError
 from cloakwork.models.fresh_keys import fresh_keys
@@ -47,6 +48,9 @@ class CompiledModel:
         return (
             f"<CompiledModel: {program.parameters.name}, {program.bootstraps} look-ups; print(model) shows the report>"
         )
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a compiled model is not pickled; use save(path) and cloakwork.load(path)")
 
     def save(self, path: PathLike) -> None:
         """Writes one file, see models/program/artefact.py."""
@@ -103,14 +107,22 @@ class CompiledModel:
             how: "clear" the encrypted program without its noise, in clear; "simulate" with the noise of encryption; "encrypted" really encrypted.
             key, session: for "encrypted"; a key is made when there is none, and a session on the CPU from it. Pass both to make them once.
             seed: of the simulated noise.
-            output: of models of tables: "scores", "probabilities" (the transformed scores) or "labels" (of regression: the same).
+            output: "labels" (of regressors and networks the values), or what the model tells beside them: "scores" or "probabilities".
+
+        Raises:
+            ParameterError: an output that the model does not tell.
         """
         check_how(how)
+        require_stage(output, self.client.stages)
         if how == "clear":
             return self.client.output(simulate(self.program, self.client.phases(x, refuse=True), noisy=False), output)
         if how == "simulate":
             return self.client.output(simulate(self.program, self.client.phases(x, refuse=True), seed), output)
         return self._encrypted(self.client.phases(x, refuse=True), key, session, progress, output)
+
+    def predict_proba(self, x: Any, how: How = "clear", **options: Any) -> Any:
+        """Predict the probabilities of a classifier, [samples, classes]. Args: as of `predict`. ParameterError: the model tells none."""
+        return self.predict(x, how, output="probabilities", **options)
 
     def predict_float(self, x: Any) -> Any:
         """Returns the model before quantisation, in clear; samples and result as of `predict`."""

@@ -22,12 +22,8 @@ from cloakwork.fhe_core.levelled.several import joined_bytes, split_bytes
 from cloakwork.fhe_core.parameters import ParameterSet, ciphertext_bytes, is_insecure, parameter_set, word_dtype
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.batches.client import BatchClient, key_parts
-from cloakwork.models.batches.decisions import Votes
-from cloakwork.models.client_steps import OutputStep, Stage, named_inputs, named_outputs
-from cloakwork.models.client_steps.answers import Pick, Transform
-from cloakwork.models.client_steps.checks import STAGES
-from cloakwork.models.client_steps.running import FROM_SCORES
-from cloakwork.models.graph.last_steps import Softmax
+from cloakwork.models.client_steps import Stage, named_inputs, named_outputs
+from cloakwork.models.client_steps.running import require_stage
 from cloakwork.models.neighbours.client import NeighbourClient
 from cloakwork.models.program.client_specification import ClientSpecification
 
@@ -104,11 +100,7 @@ class RemoteModel(ABC):
 
     def require_output(self, output: Stage) -> None:
         """Refuses an output. ParameterError: the model tells no "scores" or "probabilities", or there is no such output."""
-        told = self.outputs()
-        if output not in told:
-            raise ParameterError(
-                f"model '{self.name}': expected output {' or '.join(map(repr, told))}, which is what it tells, got {output!r}"
-            )
+        require_stage(output, self.outputs(), f"model '{self.name}'")
 
 
 @dataclass(frozen=True)
@@ -162,7 +154,7 @@ class RemoteProgram(RemoteModel):
         return self.specification.decrypt(key, result, output=output, samples=len(rows))
 
     def outputs(self) -> Sequence[Stage]:
-        return _told(self.specification.output_steps)
+        return self.specification.stages
 
 
 @dataclass(frozen=True)
@@ -266,7 +258,7 @@ class RemoteBatch(RemoteModel):
         return joined_bytes([each.to_bytes() for each in queries])
 
     def outputs(self) -> Sequence[Stage]:
-        return _told_by(self.specification)
+        return self.specification.stages
 
     def decrypt(self, key: Any, answer: bytes, rows: NDArray[Any], output: Stage = "labels") -> Any:
         client, keys = self.specification, key_parts(key)
@@ -289,21 +281,7 @@ class RemoteBatchProgram(RemoteProgram):
         return self.decisions.decide(np.asarray(super().decrypt(key, answer, rows)), output)
 
     def outputs(self) -> Sequence[Stage]:
-        return _told_by(self.decisions)
-
-
-def _told_by(client: BatchClient) -> Sequence[Stage]:
-    return ("labels", "scores") if isinstance(client.after, Votes) else _told(client.after)
-
-
-def _told(steps: Sequence[OutputStep]) -> Sequence[Stage]:
-    """All but scores that were not sent, and probabilities that are none: decision values, logits, values of regressors."""
-    if any(isinstance(step, Pick) for step in steps):
-        return ("labels",)
-    classifies = any(isinstance(step, FROM_SCORES) for step in steps)
-    decisions = any(isinstance(step, Transform) and step.name == "decision" for step in steps)
-    softmax = any(isinstance(step, Softmax) for step in steps)
-    return STAGES if softmax or (classifies and not decisions) else ("labels", "scores")
+        return self.decisions.stages
 
 
 def _digest_of_file(name: str, facts: Mapping[str, Any]) -> bytes:

@@ -83,6 +83,9 @@ class BatchModel:
         )
         write_batch(path, BatchContents(*given))
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a compiled model is not pickled; use save(path) and cloakwork.load(path)")
+
     @classmethod
     def load(cls, path: PathLike) -> BatchModel:
         """Read the file of a model for batches. Raises: SerializationError, KeyMismatchError: as `read_batch`."""
@@ -116,6 +119,10 @@ class BatchModel:
         """
         scores = self.scores(x, how, key=key, session=session, threads=threads, device=device)
         return self.client.decide(scores, output)
+
+    def predict_proba(self, x: Any, how: How = "clear", **options: Any) -> NDArray[Any]:
+        """Predict the probabilities of a classifier, [samples, classes]. Args: as of `predict`. ParameterError: the model tells none."""
+        return self.predict(x, how, output="probabilities", **options)
 
     def scores(
         self,

@@ -8,8 +8,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.models.arrays import Reals, real_numbers
-from cloakwork.models.client_steps.answers import Indicators, LabelGroups, Labels, Squeeze, Transform
+from cloakwork.models.client_steps.answers import Indicators, LabelGroups, Labels, Pick, Squeeze, Transform
 from cloakwork.models.client_steps.checks import STAGES, Stage
 from cloakwork.models.client_steps.columns import Equal, OneHot, Quantise, Rescale, Saturate, Select
 from cloakwork.models.client_steps.feature_tables import feature_labels
@@ -23,6 +24,7 @@ from cloakwork.models.client_steps.texts import Texts
 from cloakwork.models.client_steps.transforms import class_threshold, plain_labels
 from cloakwork.models.client_steps.unfit import REFUSED, Unfit
 from cloakwork.models.errors import ShapeError
+from cloakwork.models.graph.last_steps import Softmax
 
 FROM_SCORES: Final = (Labels, LabelGroups, Indicators)
 """Output steps that take scores, not probabilities."""
@@ -106,6 +108,24 @@ def run_output_steps(steps: Sequence[OutputStep], values: Any, until: Stage = "l
             break
         values = step(values)
     return values
+
+
+def told_stages(steps: Sequence[OutputStep]) -> tuple[Stage, ...]:
+    """Lists what a model tells: no scores that are not sent, no probabilities made of decision values, logits or values of regressors."""
+    if any(isinstance(step, Pick) for step in steps):
+        return ("labels",)
+    classifies = any(isinstance(step, FROM_SCORES) for step in steps)
+    decisions = any(isinstance(step, Transform) and step.name == "decision" for step in steps)
+    softmax = any(isinstance(step, Softmax) for step in steps)
+    return STAGES if softmax or (classifies and not decisions) else ("labels", "scores")
+
+
+def require_stage(stage: Stage, told: Sequence[Stage], model: str = "this model") -> None:
+    """Refuses an output. ParameterError: the model does not tell it, or there is no such output."""
+    if stage not in told:
+        raise ParameterError(
+            f"{model}: expected output {' or '.join(map(repr, told))}, which is what it tells, got {stage!r}"
+        )
 
 
 def checks_input(steps: Sequence[InputStep]) -> bool:
