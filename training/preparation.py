@@ -17,7 +17,7 @@ from torch import fx
 from cloakwork.fhe_core.parameters import offered_sets, require_common_mask, require_structured
 from cloakwork.fhe_core.parameters import parameter_set as set_of
 from cloakwork.models.criteria.choose_set import bootstrap_cost
-from cloakwork.models.errors import ImportFaultError
+from cloakwork.models.errors import ImportFaultError, warn_user
 from cloakwork.models.original.differences import difference
 from cloakwork.models.original.onnx_file import answers_of
 from cloakwork.models.passes.choose_parameters import approximate_sets
@@ -126,7 +126,11 @@ class Prepared(torch.nn.Module):
 
 
 def prepare(
-    module: torch.nn.Module, example_input: Tensor, *, parameter_set: str | None = None, structured: bool = False
+    module: torch.nn.Module,
+    example_input: Tensor | NDArray[Any],
+    *,
+    parameter_set: str | None = None,
+    structured: bool = False,
 ) -> Prepared:
     """Copies a module for a few epochs of training under the noise of a parameter set; the module stays as it is.
 
@@ -135,7 +139,7 @@ def prepare(
     Args:
         module: of linear layers, convolutions, pools, sums and functions of single numbers, as modules or in a forward of its own; one input
             and one output, the batch first.
-        example_input: [batch, ..], typical inputs; ranges start from them, so a batch or more is better than one sample.
+        example_input: [batch, ..], typical inputs, a tensor or an array; ranges start from them, so a batch or more is better than one sample.
         parameter_set: whose noise it is; one that is cheaper than what the compiler takes for the module saves time, the same one gains
             accuracy. None: the cheapest under which the output's error, before training, is at most a third of its spread.
         structured: sets whose small key is block-binary may be taken (docs/reference/parameters.md).
@@ -150,9 +154,8 @@ def prepare(
         require_structured(set_of(parameter_set), structured)
         require_common_mask(set_of(parameter_set), False)
     names = _sets_by_cost(structured)
-    _check_example(example_input)
-    device = next((p.device for p in module.parameters()), example_input.device)
-    example = example_input.detach().to(device)
+    example = _checked_example(example_input)
+    example = example.to(next(module.parameters(), example))
     graph = traced(module)
     _warn_of_untrained(module)
     network = instrumented(graph, example, given or LookupNoise.of(names[-1])).to(example)
@@ -193,22 +196,24 @@ def _judge(wanted: NDArray[Any], found: NDArray[Any], made: str) -> None:
         raise ImportFaultError(f"module: as {made} it {wrong.text}: this is a fault of cloakwork, please report it")
 
 
-def _check_example(example: Any) -> None:
+def _checked_example(example: Any) -> Tensor:
+    if isinstance(example, np.ndarray) and example.dtype.kind in "biuf":
+        example = torch.from_numpy(example.astype(np.float32))
     if not isinstance(example, Tensor) or not example.is_floating_point() or example.ndim < 2 or not len(example):
         raise ValueError(
-            "prepare: expected example_input as a tensor of real numbers [batch, ..] with at least one sample"
+            "prepare: expected example_input as a tensor or array of real numbers [batch, ..] with at least one sample"
         )
     if not bool(torch.isfinite(example).all()):
         raise ValueError("prepare: example_input has numbers that are not finite")
+    return example.detach()
 
 
 def _warn_of_untrained(module: torch.nn.Module) -> None:
     for name, part in module.named_modules():
         tracked = getattr(part, "num_batches_tracked", None)
         if isinstance(tracked, Tensor) and not int(tracked):
-            warnings.warn(
-                f"prepare: '{name}' ({type(part).__name__}) has seen no batch; it is folded as it is, so train the module before",
-                stacklevel=3,
+            warn_user(
+                f"prepare: '{name}' ({type(part).__name__}) has seen no batch; it is folded as it is, so train the module before"
             )
             return
 

@@ -82,10 +82,13 @@ class _ErrorAnswers:
     async def plain(self, request: Request, error: Exception) -> Response:
         http_error = cast(HTTPException, error)
         code = _CODES.get(http_error.status_code, "error")
-        headers = dict(http_error.headers or {})
+        headers, text = dict(http_error.headers or {}), str(http_error.detail)
         if http_error.status_code == _NO_SUCH_METHOD:
             headers["Allow"] = self._methods.of(request.scope)
-        answer = self._answer(request, http_error.status_code, code, str(http_error.detail), headers)
+            text = f"this address takes {headers['Allow']}"
+        elif http_error.status_code == _NO_SUCH_PAGE:
+            text = "there is nothing at this address; /openapi.json lists those that there are"
+        answer = self._answer(request, http_error.status_code, code, text, headers)
         is_page = http_error.status_code == _NO_SUCH_PAGE and self._methods.has_page and asks_for_page(request)
         return not_found(request) if is_page else answer
 

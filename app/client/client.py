@@ -27,7 +27,7 @@ from cloakwork.app.client.errors import MisbehavingServerError
 from cloakwork.app.client.exchange import ClientRequest, Conversation
 from cloakwork.app.client.key_kinds import SecretKey
 from cloakwork.app.client.keyring import Keyring, key_name, server_name
-from cloakwork.app.client.model_uploads import add_model
+from cloakwork.app.client.model_uploads import add_model, versions
 from cloakwork.app.client.pins import Pin
 from cloakwork.app.client.remote_models import RemoteModel, require_samples
 from cloakwork.app.client.scores import Scores
@@ -256,6 +256,10 @@ class Client(_Settings):
         """
         return self._transport.carry_out(add_model(Path(path), name, version, load, progress or _silent))
 
+    def versions(self) -> list[dict[str, Any]]:
+        """Lists every version of every model with its "state", and the "reason" if it is not "READY". The API key needs the scope `models`."""
+        return self._transport.carry_out(versions())
+
     def model(self, name: str, version: str | None = None) -> RemoteModel:
         """Returns its client specification and its facts: parameter set, bytes, bootstraps, failure probability."""
         return self._transport.carry_out(self._model(name, version))
@@ -342,6 +346,10 @@ class AsyncClient(_Settings):
     ) -> dict[str, Any]:
         """Works as `Client.add_model`."""
         return await self._transport.carry_out(add_model(Path(path), name, version, load, progress or _silent))
+
+    async def versions(self) -> list[dict[str, Any]]:
+        """Works as `Client.versions`."""
+        return await self._transport.carry_out(versions())
 
     async def model(self, name: str, version: str | None = None) -> RemoteModel:
         """Works as `Client.model`."""

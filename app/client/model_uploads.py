@@ -46,10 +46,14 @@ def add_model(
     raise AssertionError("the last attempt returns or raises")
 
 
+def versions() -> Conversation[list[dict[str, Any]]]:
+    """Lists every version with its name, state and reason."""
+    return _list_of((yield ClientRequest("POST", "/v2/repository/index", most_bytes=_LONG_LIST)).content)
+
+
 def _next_version(name: str) -> Conversation[int]:
     """After every number that is or was one."""
-    response = yield ClientRequest("POST", "/v2/repository/index", most_bytes=_LONG_LIST)
-    entries = _list_of(response.content)
+    entries = yield from versions()
     numbers = [str(entry.get("version")) for entry in entries if entry.get("name") == name]
     return 1 + max((int(number) for number in numbers if number.isdecimal() and len(number) <= _MOST_DIGITS), default=0)
 

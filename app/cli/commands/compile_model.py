@@ -45,7 +45,7 @@ from cloakwork.app.cli.shared.console import (
     standard_error,
     write_json,
 )
-from cloakwork.app.cli.shared.data_sets import load_inputs
+from cloakwork.app.cli.shared.data_sets import as_arrays, load_inputs
 from cloakwork.app.cli.shared.failures import of_file, reading
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_any_model, is_compiled
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
@@ -101,7 +101,7 @@ def compile_model(
         Path | None,
         typer.Option(
             "--samples",
-            help="Learn ranges from a few hundred typical inputs [samples, ..]: .npy, .npz for several inputs by name, or .json of ranges; "
+            help="Learn ranges from a few hundred typical inputs [samples, ..]: .npy, .csv, .npz for several inputs by name, or .json of ranges; "
             "quantised models need none.",
         ),
     ] = None,
@@ -273,7 +273,7 @@ def _samples(path: Path) -> Any:
     if path.suffix == ".json":
         with reading(path, "ranges that 'cloakwork train' wrote"):
             return Calibration.from_json(path.read_bytes())
-    return load_inputs(path)
+    return as_arrays(load_inputs(path))
 
 
 def _check_picture(path: Path | None) -> None:

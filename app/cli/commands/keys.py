@@ -27,7 +27,6 @@ from cloakwork.app.cli.shared.data_sets import (
     count_of,
     load_array,
     load_inputs,
-    load_rows,
     shaped_for,
 )
 from cloakwork.app.cli.shared.failures import of_file, reading
@@ -132,7 +131,7 @@ def encrypt(
     values: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Values, with -- before negative ones; for a model a .npy file of samples (.npz for several inputs)."
+            help="Values, with -- before negative ones; for a model a .npy or .csv file of samples (.npz for several inputs)."
         ),
     ] = None,
     key_path: KeyOption = Path(CLIENT_KEY),
@@ -243,7 +242,7 @@ def decrypt(
             raise WrongCallError(
                 "--input goes with --model or --client of a model for batches or an index; leave it out"
             )
-        samples = len(load_rows(input_path))
+        samples = count_of(load_inputs(input_path))
     with reading(path, "a file of ciphertexts"):
         ciphertexts = load_ciphertexts(path.read_bytes())
     if noise and specification is not None:
@@ -351,7 +350,7 @@ def _decrypt_answers(
     if with_scores and not isinstance(client, BatchClient):
         raise WrongCallError("--scores: an index answers with labels or values alone; leave the option out")
     answered = read_messages(path, MessageKind.ANSWERS, client, "results of 'cloakwork run' for this model")
-    samples = load_rows(input_path)
+    samples = load_inputs(input_path)
     check_samples(client, answered, samples, input_path)
     if output is not None:
         refuse_overwriting(force, output)
@@ -409,11 +408,11 @@ def _encrypt_samples(
     specification: AnyClient, arguments: list[str], key_path: Path, output: Path, input_path: str | None, full: bool,
     passphrase_file: Path | None, force: bool, json_path: str | None,
 ) -> None:  # fmt: skip
-    """A .npy file of samples for a model, of several inputs a .npz file."""
+    """A .npy or .csv file of samples for a model, of several inputs a .npz file."""
     sources = [*arguments, *([] if input_path is None else [input_path])]
     if len(sources) != 1 or full:
         raise WrongCallError(
-            "for a model expected one .npy (of several inputs .npz) file of samples and no --full; for example "
+            "for a model expected one .npy or .csv (of several inputs .npz) file of samples and no --full; for example "
             "'cloakwork encrypt images.npy --model mnist-mlp-1x30'"
         )
     refuse_overwriting(force, output)

@@ -8,7 +8,7 @@ import typer
 
 from cloakwork.app.cli.shared.console import MIB, JsonOption, write_json
 from cloakwork.app.cli.shared.parameter_sets import find_set, key_sizes
-from cloakwork.app.cli.shared.tables import Column, Group, emit, number, print_rows
+from cloakwork.app.cli.shared.tables import Column, Group, number, print_rows
 from cloakwork.fhe_core.parameters import (
     ParameterSet,
     has_fine_outputs,
@@ -16,41 +16,46 @@ from cloakwork.fhe_core.parameters import (
     upload_bytes,
 )
 
-FIELDS = (
-    "name",
-    "kind",
-    "message_bits",
-    "polynomial_size",
-    "glwe_dimension",
-    "lane_count",
-    "party_count",
-    "extension_factor",
-    "limb_count",
-    "mask_gadget",
-    "body_gadget",
-    "cmux",
-    "glwe_secret",
-    "glwe_sigma",
-    "lwe_dimension",
-    "lwe_secret",
-    "lwe_sigma",
-    "keyswitch_modulus_log2",
-    "keyswitch_gadget",
-    "max_weight_norm",
-    "p_fail_log2",
-    "noise",
-    "security_bits",
-    "structured_secret",
-    "raised",
-    "key_modulus",
-    "key_sigma",
-    "rounded_products",
-)
+MEANINGS = {
+    "name": "",
+    "kind": "what it is made for: exact integers, a gate or approximate reals",
+    "message_bits": "bits of a message",
+    "polynomial_size": "coefficients of a polynomial, N",
+    "glwe_dimension": "polynomials of a mask, k",
+    "lane_count": "messages that share a mask",
+    "party_count": "parties that hold the key together",
+    "extension_factor": "accumulators that are one table",
+    "limb_count": "27-bit primes of the modulus Q",
+    "mask_gadget": "[log2 of the base, digits]",
+    "body_gadget": "[log2 of the base, digits]",
+    "cmux": "how the rotation reads the small key",
+    "glwe_secret": "distribution of the ring key",
+    "glwe_sigma": "standard deviation of its noise, units of 1/Q",
+    "lwe_dimension": "coefficients of the small key, n",
+    "lwe_secret": "distribution of the small key",
+    "lwe_sigma": "standard deviation of its noise, units of 2^-w",
+    "keyswitch_modulus_log2": "bits of a word under the small key, w",
+    "keyswitch_gadget": "[log2 of the base, digits]",
+    "max_weight_norm": "L2 norm of weights before a look-up, at most",
+    "p_fail_log2": "log2 of the probability that a look-up is wrong",
+    "noise": "standard deviation before a look-up, of the torus",
+    "security_bits": "log2 of the cost of the best known attack",
+    "structured_secret": "whether security rests on more than LWE",
+    "raised": "whether ciphertexts have fewer limbs than keys",
+    "key_modulus": "of the keys of raised sets",
+    "key_sigma": "standard deviation of their noise",
+    "rounded_products": "whether products are in double precision",
+}
+_SIZES = {
+    "bootstrap_key_bytes": "bytes in memory, masks included",
+    "keyswitch_key_bytes": "bytes in memory, masks included",
+    "upload_bytes": "bytes of all evaluation keys in a file",
+}
 
 
 def describe(parameters: ParameterSet) -> dict[str, Any]:
     """Returns the row and the sizes that follow from it, by the names of `bench keygen`. Gadgets are [base_log, level_count]."""
-    record: dict[str, Any] = {field: getattr(parameters, field) for field in FIELDS}
+    record: dict[str, Any] = {field: getattr(parameters, field) for field in MEANINGS}
     return {**record, **key_sizes(parameters)}
 
 
@@ -60,7 +65,13 @@ def params(
 ) -> None:
     """List the parameter sets, or show one."""
     if name is not None:
-        emit(describe(find_set(name)), json_path, name)
+        record = describe(find_set(name))
+        if json_path != "-":
+            meanings = MEANINGS | _SIZES
+            rows = [(field, each, meanings[field]) for field, each in record.items() if each is not None]
+            print_rows(name, (Column("number"), Column(""), Column("meaning")), rows)
+        if json_path is not None:
+            write_json(record, json_path)
         return
     sets = parameter_sets()
     if json_path != "-":

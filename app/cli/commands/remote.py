@@ -23,6 +23,8 @@ from cloakwork.app.cli.shared.program import Program
 from cloakwork.app.cli.shared.service_extra import make_data_folder
 from cloakwork.app.cli.shared.service_options import URL_VARIABLE, ApiKeyFileOption, CaOption, UrlOption, connect
 from cloakwork.app.cli.shared.tables import Column, emit, print_rows
+from cloakwork.app.client.client import Client
+from cloakwork.app.client.errors import ServiceError
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models.batches.batch_file import is_batch_file
 from cloakwork.models.batches.model import BatchModel
@@ -36,6 +38,7 @@ jobs = Program("Manage your jobs on a server.")
 
 REPOSITORY = "models"  # in the data folder
 _NUMBERS = {"bytes", "offset", "samples", "run_seconds", "security_bits", "bootstraps", "evaluation_key_bytes"}
+_FORBIDDEN = 403
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 ModelName = Annotated[str, typer.Argument(help="Name of the model on the server.")]
@@ -49,11 +52,16 @@ Identity = Annotated[str, typer.Argument(help="Identifier, as 'list' shows it.")
 def list_models(
     url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None, json_path: JsonOption = None
 ) -> None:
-    """List the models with their newest versions, parameter sets and costs."""
+    """List the models with their newest versions, parameter sets and costs.
+
+    An API key with the scope 'models' sees the versions that are out of service too, and why.
+    """
     with connect(url, api_key_file, certificates) as client:
         rows = [_model_row(client.call("GET", f"/v2/models/{quote(name, safe='')}")) for name in client.models()]
+        rows += _out_of_service(client)
+    reason = ("reason",) if any("reason" in row for row in rows) else ()
     shown = ("name", "version", "parameter_set", "security_bits", "bootstraps", "evaluation_key_bytes")
-    _show_rows(rows, "Models", json_path, shown)
+    _show_rows(rows, "Models", json_path, (*shown, *reason))
 
 
 def _model_row(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -64,6 +72,18 @@ def _model_row(metadata: dict[str, Any]) -> dict[str, Any]:
         raise FailureError("the server describes a model in another way than a cloakwork server does") from error
     shown = ("parameter_set", "security_bits", "structured_secret", "bootstraps", "evaluation_key_bytes")
     return {"name": name, "version": version, **{each: fhe.get(each) for each in shown}}
+
+
+def _out_of_service(client: Client) -> list[dict[str, Any]]:
+    """Lists versions that are not ready; nothing for an API key that may not see them."""
+    try:
+        entries = client.versions()
+    except ServiceError as error:
+        if error.status == _FORBIDDEN:
+            return []
+        raise
+    shown = ("name", "version", "reason")
+    return [{each: entry.get(each) for each in shown} for entry in entries if entry.get("state") != "READY"]
 
 
 @models.command("add")

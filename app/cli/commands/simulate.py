@@ -38,7 +38,7 @@ def simulate(
         typer.Option(
             "--data",
             metavar="NAME|FILE",
-            help=f"Use {', '.join(DATA_SETS)}, or a .npy file of samples (.npz for several inputs, by name).",
+            help=f"Use {', '.join(DATA_SETS)}, or a .npy or .csv file of samples (.npz for several inputs, by name).",
         ),
     ],
     labels_path: Annotated[

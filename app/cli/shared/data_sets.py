@@ -1,4 +1,4 @@
-"""Samples with labels for measuring a model: by the name of a data set, or from .npy files."""
+"""Samples with labels for measuring a model: by the name of a data set, or from files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cloakwork.app.cli.shared.console import FailureError, WrongCallError
 from cloakwork.app.cli.shared.digits import digits
 from cloakwork.app.cli.shared.failures import reading
-from cloakwork.app.client.table import read_tensors
+from cloakwork.app.client.table import read_samples, read_tensors
 from cloakwork.models import zoo
 from cloakwork.models.client_steps import named_inputs
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -42,6 +42,8 @@ def _held_out(model_name: str) -> Samples:
     return found.x, found.y
 
 
+TABLE_SUFFIXES: Final = (".csv", ".tsv", ".txt")
+
 # Samples [samples, ..] and labels [samples]: for MNIST and CIFAR-10 the whole test set, of small tables the rows that are kept for testing.
 DATA_SETS: Final[dict[str, Callable[[], Samples]]] = {
     "mnist": _mnist,
@@ -55,7 +57,7 @@ DATA_SETS: Final[dict[str, Callable[[], Samples]]] = {
 
 
 def load_samples(source: str, labels: Path | None) -> tuple[Any, NDArray[Any] | None]:
-    """Loads a data set by its name, or samples of a .npy file, whose labels may be in another one; of a .npz file arrays by name."""
+    """Loads a data set by its name, or samples of a .npy or .csv file, whose labels may be in another one; of a .npz file arrays by name."""
     if source in DATA_SETS:
         if labels is not None:
             raise WrongCallError(f"--labels: the data set '{source}' has its own; leave the option out")
@@ -64,8 +66,10 @@ def load_samples(source: str, labels: Path | None) -> tuple[Any, NDArray[Any] | 
         if labels is not None:
             raise WrongCallError("--labels: goes with samples of one array; leave the option out for a .npz file")
         return load_inputs(Path(source)), None
-    if not source.endswith(".npy"):
-        raise WrongCallError(f"--data: expected one of {', '.join(DATA_SETS)}, a .npy or a .npz file, got '{source}'")
+    if not source.endswith((".npy", *TABLE_SUFFIXES)):
+        raise WrongCallError(
+            f"--data: expected one of {', '.join(DATA_SETS)}, a .npy, .csv or .npz file, got '{source}'"
+        )
     samples = load_inputs(Path(source))
     if labels is None:
         return samples, None
@@ -78,7 +82,13 @@ def load_samples(source: str, labels: Path | None) -> tuple[Any, NDArray[Any] | 
 
 
 def load_inputs(path: Path) -> Any:
-    """Read samples of a .npy file, or of a .npz file by the names of a model's inputs. FailureError: as `load_rows`."""
+    """Read samples of a .npy file, a table of a .csv file, or of a .npz file arrays by the names of a model's inputs.
+
+    FailureError: as `load_rows`. ShapeError: the text is no table.
+    """
+    if path.suffix in TABLE_SUFFIXES:
+        with reading(path, "a table"):
+            return read_samples(path)
     if path.suffix != ".npz":
         return load_rows(path)
     return {name: _checked_rows(path, array) for name, array in read_tensors(path).items()}
@@ -94,6 +104,11 @@ def _checked_rows(path: Path, array: NDArray[Any]) -> NDArray[Any]:
         got = "a single number" if np.ndim(array) == 0 else "none"
         raise FailureError(f"{path}: expected at least one sample [samples, ..], got {got}")
     return array
+
+
+def as_arrays(samples: Any) -> Any:
+    """Returns samples without names of columns."""
+    return samples if isinstance(samples, dict) else np.asarray(samples)
 
 
 def count_of(samples: Any) -> int:
@@ -132,7 +147,9 @@ def shaped_for(specification: Any, samples: Any, source: Path | str) -> Any:
         return samples
     shape = specification.input_shape
     same_count = math.prod(samples.shape[1:]) == math.prod(shape)
-    return samples.reshape(len(samples), *shape) if same_count and not specification.input_steps else samples
+    return (
+        np.asarray(samples).reshape(len(samples), *shape) if same_count and not specification.input_steps else samples
+    )
 
 
 def classes_of(outputs: NDArray[Any]) -> NDArray[Any]:
