@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, Final
 
 from cloakwork.fhe_core.errors import (
     CompileError,
@@ -108,3 +111,15 @@ def some(names: Iterable[object]) -> str:
     texts = [str(name) for name in names]
     more = [f"and {len(texts) - _MOST_NAMED} more"] if len(texts) > _MOST_NAMED else []
     return ", ".join(texts[:_MOST_NAMED] + more)
+
+
+_PACKAGE: Final = __name__.partition(".")[0] + "."
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Gives a warning at the user's line: the nearest one outside of this package."""
+    frame: Any = sys._getframe(1)
+    level = 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -32,7 +31,7 @@ from cloakwork.models.client_steps import (
     run_output_steps,
 )
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError
+from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError, warn_user
 from cloakwork.models.linear.client_ranges import client_ranges
 from cloakwork.models.linear.compile_linear import DEFAULT_MARGIN, compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
@@ -286,12 +285,10 @@ def _chosen(
     if chosen is None:
         raise CompileError("packing: this model has no program of one ciphertext a sample; expected 'slots' or None")
     if chosen.agreement < LEAST_AGREEMENT:
-        warnings.warn(
-            AccuracyWarning(
-                f"the batch's integers decide as the model in clear on {100 * chosen.agreement:.1f} % of the given samples, less than "
-                f"{100 * LEAST_AGREEMENT:.0f} %: scale features, take fewer of them (PCA), a lower degree or fewer support vectors"
-            ),
-            stacklevel=3,
+        warn_user(
+            f"the batch's integers decide as the model in clear on {100 * chosen.agreement:.1f} % of the given samples, less than "
+            f"{100 * LEAST_AGREEMENT:.0f} %: scale features, take fewer of them (PCA), a lower degree or fewer support vectors",
+            AccuracyWarning,
         )
     by_program = single is not None and chosen is single[1]
     candidate = next((each for each in made if each.alternative == chosen), made[0])

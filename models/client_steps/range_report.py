@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.models.errors import CalibratedRangeWarning
+from cloakwork.models.errors import CalibratedRangeWarning, warn_user
 
 _MOST_NAMED: Final = 8
-_PACKAGE: Final = __name__.partition(".")[0] + "."
 
 
 class RangeReport:
@@ -49,17 +46,7 @@ class RangeReport:
         more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
         where = f"in columns {', '.join(names[:_MOST_NAMED] + more)}" if names else ""
         brackets = " ".join(filter(None, (count, where)))
-        warnings.warn(
+        warn_user(
             f"{what}: {int(self._samples.sum())} of {len(self._samples)} samples have {which}{f' ({brackets})' * bool(brackets)}; {then}",
             category,
-            stacklevel=_levels_to_user(),
         )
-
-
-def _levels_to_user() -> int:
-    """For `stacklevel`: frames from `warn` to the first one outside of this package."""
-    frame: Any = sys._getframe(2)
-    level = 2
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(_PACKAGE):
-        frame, level = frame.f_back, level + 1
-    return level

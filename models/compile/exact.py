@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -15,7 +14,13 @@ from cloakwork.models.compile.distinct_outputs import distinct_outputs
 from cloakwork.models.compile.labels import check_argmax, labels_of
 from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.criteria.choose_set import bootstrap_cost
-from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError, RoundedIntegersWarning
+from cloakwork.models.errors import (
+    CompileError,
+    NoParameterSetError,
+    PrecisionOverflowError,
+    RoundedIntegersWarning,
+    warn_user,
+)
 from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.passes.choose_exact import ExactChoice, choose_exact, choose_widened
@@ -119,10 +124,8 @@ def _on_integers(
         except NoParameterSetError:
             raise refused from None
         names = ", ".join(f"'{name}'" for name in dict.fromkeys(kept))
-        rounded = RoundedIntegersWarning(
-            f"results of {names} are rounded to {options.activation_bits} bits, as no set serves their integers: {refused}"
-        )
-        warnings.warn(rounded, stacklevel=2)
+        rounded = f"results of {names} are rounded to {options.activation_bits} bits, as no set serves their integers: {refused}"
+        warn_user(rounded, RoundedIntegersWarning)
         return found
 
 

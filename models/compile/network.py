@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,12 +20,11 @@ from cloakwork.models.errors import (
     CompileError,
     NoParameterSetError,
     RoundedIntegersWarning,
+    warn_user,
 )
 from cloakwork.models.graph.ir import NotFiniteError
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Measure, OriginalFacts, Told
-
-_CALLERS: Final = 4  # from `compile_network` up to the caller of `cloakwork.compile`
 
 
 @contextmanager
@@ -56,7 +54,7 @@ def compile_network(
     assert compilation.program is not None
     for short in (compilation.loss, compilation.doubt):
         if short is not None:
-            warnings.warn(short, AccuracyWarning, stacklevel=_CALLERS)
+            warn_user(short, AccuracyWarning)
     exact = compilation.program.facts.exact
     if compilation.options.is_exact and exact is not None and exact.results_rounded is not None:
         names = ", ".join(f"'{name}'" for name in exact.results_rounded)
@@ -64,9 +62,9 @@ def compile_network(
             f"results of {names} are rounded to {exact.activation_bits} bits, as no quantiser of the model follows them or no set serves it there: "
             "outputs differ from the model's integers; quantise them in the model, or ask for more activation_bits"
         )
-        warnings.warn(text, RoundedIntegersWarning, stacklevel=_CALLERS)
+        warn_user(text, RoundedIntegersWarning)
     if compilation.narrowed is not None:
-        warnings.warn(compilation.narrowed, CalibratedRangeWarning, stacklevel=_CALLERS)
+        warn_user(compilation.narrowed, CalibratedRangeWarning)
     return CompiledModel.checked(
         _with_original(compilation.program) if compilation.judged else compilation.program, compilation.imported
     )

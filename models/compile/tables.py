@@ -16,7 +16,7 @@ from cloakwork.models.client_steps import InputStep, OutputStep, run_input_steps
 from cloakwork.models.client_steps.scored_model import ScoredModel
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.verdicts import Verdict
-from cloakwork.models.errors import AccuracyError, AccuracyWarning, CalibratedRangeWarning
+from cloakwork.models.errors import AccuracyError, AccuracyWarning, CalibratedRangeWarning, warn_user
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.original.agreement import facts_of, first_sure
 from cloakwork.models.original.differences import Difference, difference
@@ -26,7 +26,6 @@ from cloakwork.models.runtime.interpreter import interpret
 
 Original: TypeAlias = Iterable[tuple[Any, NDArray[Any]]]
 _SEED: Final = 20261129
-_CALLERS: Final = 5  # to the user's line
 
 
 def imported_answers(
@@ -93,7 +92,7 @@ def settled(
             f"{name}: {verdict.samples} samples show that the encrypted model keeps at least {100 * verdict.at_least:.1f} %, not the "
             f"{100 * accuracy:g} % that were asked for (accuracy=); give {verdict.samples_for(accuracy)} or more, or ask for less"
         )
-        warnings.warn(text, AccuracyWarning, stacklevel=_CALLERS)
+        warn_user(text, AccuracyWarning)
     return facts_of(expected, own)
 
 

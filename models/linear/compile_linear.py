@@ -6,7 +6,6 @@ them. What is lost is the rounding of features and weights alone, some 12 bits e
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -37,7 +36,7 @@ from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.choose_set import named_sets
 from cloakwork.models.criteria.feature_ranges import OPTION
 from cloakwork.models.criteria.slots import ARGMAX_CANDIDATES, check_p_fail_log2
-from cloakwork.models.errors import AccuracyWarning, CompileError
+from cloakwork.models.errors import AccuracyWarning, CompileError, warn_user
 from cloakwork.models.linear.client_ranges import client_ranges
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.linear.linear_program import linear_program
@@ -171,7 +170,7 @@ def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], made: str, accurac
     )
     if accuracy:
         raise CompileError(f"{found_out}, expected {accuracy:.1%}: {reason}, or pass accuracy=0 to go on")
-    warnings.warn(f"{found_out}, which accuracy=0 lets pass: {reason}", AccuracyWarning, stacklevel=3)
+    warn_user(f"{found_out}, which accuracy=0 lets pass: {reason}", AccuracyWarning)
 
 
 def _names(model: LinearModel, steps: tuple[InputStep, ...]) -> tuple[str, ...]:

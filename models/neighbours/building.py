@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.levelled.cells import CellLayout, CellLevels
 from cloakwork.fhe_core.levelled.parameters import SETS
-from cloakwork.models.errors import AccuracyWarning, CompileError
+from cloakwork.models.errors import AccuracyWarning, CompileError, warn_user
 from cloakwork.models.neighbours.agreement import JUDGED_ROWS, Judged, judged
 from cloakwork.models.neighbours.cells import Cells
 from cloakwork.models.neighbours.client import Metric, NeighbourClient, Weights
@@ -192,4 +191,4 @@ def _answer_bytes(client: NeighbourClient) -> int:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(AccuracyWarning(message), stacklevel=4)
+    warn_user(message, AccuracyWarning)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -18,7 +17,7 @@ from cloakwork.fhe_core.levelled.inner_products import packed_query, rows_of
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps.unfit import Replaced, finite
-from cloakwork.models.errors import CalibratedRangeWarning, CompileError
+from cloakwork.models.errors import CalibratedRangeWarning, CompileError, warn_user
 from cloakwork.models.neighbours.cells import UNSEEN, Cells
 
 if TYPE_CHECKING:
@@ -104,11 +103,9 @@ class NeighbourClient:
             )
         replaced.warn()
         if beyond := int((np.abs(exact) > self.limit).any(axis=1).sum()):
-            warnings.warn(
-                CalibratedRangeWarning(
-                    f"{beyond} of {len(values)} queries hold values beyond the table's; they count as its end"
-                ),
-                stacklevel=2,
+            warn_user(
+                f"{beyond} of {len(values)} queries hold values beyond the table's; they count as its end",
+                CalibratedRangeWarning,
             )
         found: Integers = np.clip(exact, -self.limit, self.limit).astype(np.int64)
         return found

@@ -16,7 +16,6 @@ comparing with ONNX Runtime 1.31, pair by pair.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -25,7 +24,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.errors import RoundedIntegersWarning, UnsupportedNode
+from cloakwork.models.errors import RoundedIntegersWarning, UnsupportedNode, warn_user
 from cloakwork.models.graph.ir import ZERO_WIRE, Lookup
 from cloakwork.models.graph.steps import Step
 from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, Grid, OnnxNode, bounded, together
@@ -364,8 +363,7 @@ def _form(node: OnnxNode, index: int) -> tuple[np.float32, int, int, int]:
 
 
 def _warn(context: Context, what: str) -> None:
-    warnings.warn(
+    warn_user(
         f"'{context.origin}': {what}; ONNX Runtime's kernel rounds them in float32, as no function of an integer does",
         RoundedIntegersWarning,
-        stacklevel=2,
     )

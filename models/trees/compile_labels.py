@@ -8,7 +8,6 @@ sums on either side of the decision. Votes of 20 trees fit 32 slots. Where that 
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 from typing import Final
 
@@ -21,7 +20,7 @@ from cloakwork.models.client_steps import Integers, Pick
 from cloakwork.models.client_steps.transforms import CLASS_TRANSFORMS, best_class, class_threshold
 from cloakwork.models.criteria.choose_set import choose_set
 from cloakwork.models.criteria.slots import largest_slots, noise_limit_percent
-from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError
+from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError, warn_user
 from cloakwork.models.original.agreement import verdict_of
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts
@@ -75,7 +74,7 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
             if chosen is None:
                 raise
         if not _keeps_labels(ensemble, scalar, *chosen, options):
-            warnings.warn(_warning(chosen[0]), AccuracyWarning, stacklevel=3)
+            warn_user(_warning(chosen[0]), AccuracyWarning)
     plan, positive_from = chosen
     bits = bit_source(scalar, edges, plan, options)
     graph = tree_graph(plan.covers, plan.layout, bits, plan.factor, positive_from)

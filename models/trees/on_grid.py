@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from cloakwork.models.arrays import Indices, Reals, some_rows
 from cloakwork.models.client_steps import Thermometer, column_labels, run_input_steps, run_output_steps
 from cloakwork.models.criteria.tree_comparisons import GRID_BITS
 from cloakwork.models.criteria.verdicts import Verdict
-from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, some
+from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, some, warn_user
 from cloakwork.models.original.agreement import Answers, least_of
 from cloakwork.models.program.facts import GridFacts
 from cloakwork.models.trees.between import points_between
@@ -71,7 +70,7 @@ def on_grid(ensemble: TreeEnsemble, options: TreeOptions) -> OnGrid:
         text = _text(verdict, chosen.facts.bits, worst)
         if not verdict.reaches(accuracy):
             raise AccuracyError(f"{text}; {100 * accuracy:g} % were asked for (accuracy=)")
-        warnings.warn(text, AccuracyWarning, stacklevel=3)
+        warn_user(text, AccuracyWarning)
     return chosen
 
 
