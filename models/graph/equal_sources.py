@@ -106,19 +106,20 @@ class _Search:
             chosen, weights = np.flatnonzero(node.block == block), _scrambled(node.weights[block]).T
             for part in range(2):
                 hashes[chosen, :, part] = self._hash[node.gather[chosen], part] @ weights
-        own, flat = wires(node), hashes.reshape(-1, 2)
+        node_wires, flat = wires(node), hashes.reshape(-1, 2)
         turn = np.where(flat[:, 0] <= _negated(flat[:, 0]), 1, -1)
-        self._hash[own] = flat
-        self._constant[own] = constants[node.block].reshape(-1)
-        self._found.turn[own] = turn
-        self._found.still[own] = ~flat.any(axis=1)
+        self._hash[node_wires] = flat
+        self._constant[node_wires] = constants[node.block].reshape(-1)
+        self._found.turn[node_wires] = turn
+        self._found.still[node_wires] = ~flat.any(axis=1)
         canonical, first, index = np.unique(
             np.where(turn[:, None] > 0, flat, _negated(flat)), axis=0, return_index=True, return_inverse=True
         )
         numbers = [
-            self._rows.setdefault(row.tobytes(), own.start + int(i)) for row, i in zip(canonical, first, strict=True)
+            self._rows.setdefault(row.tobytes(), node_wires.start + int(i))
+            for row, i in zip(canonical, first, strict=True)
         ]
-        self._found.combination[own] = np.array(numbers, dtype=np.int64)[index.reshape(-1)]
+        self._found.combination[node_wires] = np.array(numbers, dtype=np.int64)[index.reshape(-1)]
 
     def _lookup(self, node: Lookup) -> None:
         """Looks for an earlier equal of every element. What has a combination of its own is not evaluated."""
@@ -138,12 +139,12 @@ class _Search:
         if shifts:  # what is rotated has no sign
             read = 2 * read + (self._found.turn[node.gather] > 0)
         for i in self._seen.setdefault((kind, shifts), _Seen()).add(read, element):
-            found = element(i)
-            twin = self._seen[kind, shifts].like(int(read[i])).twin(found, quantised)
+            candidate = element(i)
+            twin = self._seen[kind, shifts].like(int(read[i])).twin(candidate, quantised)
             if twin is None:
                 continue
             other, sign = twin
-            mine = slice(found.first_wire, found.first_wire + outputs)
+            mine = slice(candidate.first_wire, candidate.first_wire + outputs)
             equals = slice(other.first_wire, other.first_wire + outputs)
             self._found.wire[mine], self._found.sign[mine] = np.arange(equals.start, equals.stop), sign
             self._hash[mine] = self._hash[equals] if sign > 0 else _negated(self._hash[equals])
@@ -168,11 +169,11 @@ class _Seen:
 
     def like(self, key: int) -> _Alike:
         """Returns those that read the same, to be added to."""
-        made = self._made.setdefault(key, _Alike())
+        alike = self._made.setdefault(key, _Alike())
         if key in self._alone:
             element, i = self._alone.pop(key)
-            made.first = element(i)
-        return made
+            alike.first = element(i)
+        return alike
 
 
 class _Alike:
@@ -248,22 +249,22 @@ def _as_written(node: Lookup) -> _Values:
 
     def values(element: _Element, chosen: slice) -> Reals:
         function = int(node.function[element.index])
-        found = [np.ravel(parameter[function]) for step in node.steps for parameter in step.parameters]
-        return np.concatenate([[element.turn, element.constant], *found])
+        parameters = [np.ravel(parameter[function]) for step in node.steps for parameter in step.parameters]
+        return np.concatenate([[element.turn, element.constant], *parameters])
 
     return values
 
 
 def _samples(graph: Graph, node: Lookup) -> _Values:
     """Returns the result's phase for q on half a turn; the other half gives the negated ones."""
-    made, index = phase_functions(graph, node)
+    functions, index = phase_functions(graph, node)
     points = (np.arange(_POINTS) + 0.5) / (2 * _POINTS) - 0.25
 
     def values(element: _Element, chosen: slice) -> Reals:
         q = np.zeros(1) if element.still else points[chosen]
         phase = element.turn * q + element.constant
         half_turns = np.floor(2 * (phase + 0.25))
-        result = made[int(index[element.index])](phase - half_turns / 2)
+        result = functions[int(index[element.index])](phase - half_turns / 2)
         return np.where(half_turns % 2 == 0, result, -result)
 
     return values

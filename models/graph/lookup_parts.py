@@ -36,10 +36,10 @@ def part_origin(name: str, part: LookupRole, detail: str) -> str:
 
 
 def lookups_by_part(graph: Graph) -> dict[str, dict[str, int]]:
-    """Bootstraps of a sample by the name of the model's look-up, and by part of its chain or as "direct"; both in the order of the graph."""
-    found: dict[str, Counter[str]] = {}
+    """Counts bootstraps of a sample by the name of the model's look-up, and by part of its chain or as "direct"; both in the order of the graph."""
+    bootstraps: dict[str, Counter[str]] = {}
     for node in graph.lookups:
         match = _ORIGIN.fullmatch(node.origin)
         name, part = match.groups() if match is not None else (node.origin, DIRECT)
-        found.setdefault(name, Counter())[part] += node.bootstraps
-    return {name: dict(counts) for name, counts in found.items()}
+        bootstraps.setdefault(name, Counter())[part] += node.bootstraps
+    return {name: dict(counts) for name, counts in bootstraps.items()}

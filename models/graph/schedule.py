@@ -74,8 +74,8 @@ class Gather:
         first = np.zeros(len(self.layout.widths) + 1, dtype=np.int64)
         held = list(self.values)
         first[held] = np.cumsum([0, *(self.layout.widths[value] for value in held)])[:-1]
-        own = self.layout.column[self.wires] + first[self.layout.value[self.wires]]
-        return np.where(self.wires == ZERO_WIRE, -1, own).astype(np.int32)
+        columns = self.layout.column[self.wires] + first[self.layout.value[self.wires]]
+        return np.where(self.wires == ZERO_WIRE, -1, columns).astype(np.int32)
 
     @cached_property
     def distinct(self) -> tuple[Indices, Indices]:
@@ -198,9 +198,9 @@ class Schedule:
             if isinstance(step, Drop):
                 held -= sum(widths[value] for value in step.values)
                 continue
-            own = widths[step.writes]
+            written = widths[step.writes]
             read = step.node.size * (not step.is_everything) if isinstance(step, Extract) else _put_together(step)
-            held += own
+            held += written
             most = max(most, held + read)
         return max(most, held + self.output.flat.copied)
 

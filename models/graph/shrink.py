@@ -13,17 +13,17 @@ from cloakwork.models.graph.ir import Input, Lookup, Node, Product
 
 def shrunk(node: Node, read: NDArray[np.bool_]) -> tuple[Node | None, Indices]:
     """Returns the node with what is read of it, and the old numbers of its wires; None when nothing is."""
-    own = np.arange(node.first_wire, node.first_wire + node.size, dtype=np.int64)
+    node_wires = np.arange(node.first_wire, node.first_wire + node.size, dtype=np.int64)
     if isinstance(node, Input):
-        return node, own
+        return node, node_wires
     if not bool(read.any()):
-        return None, own[:0]
+        return None, node_wires[:0]
     if isinstance(node, Product):
-        return replace(node, gather=node.gather[read]), own[read]
+        return replace(node, gather=node.gather[read]), node_wires[read]
     if isinstance(node, Lookup):
         elements = read.reshape(len(node.gather), -1).any(axis=1)
         smaller = replace(node, gather=node.gather[elements], function=node.function[elements])
-        return smaller, own.reshape(len(node.gather), -1)[elements].reshape(-1)
+        return smaller, node_wires.reshape(len(node.gather), -1)[elements].reshape(-1)
     grid = read.reshape(len(node.gather), -1)
     positions, rows = grid.any(axis=1), grid.any(axis=0)
     blocks, block = np.unique(node.block[positions], return_inverse=True)
@@ -34,4 +34,4 @@ def shrunk(node: Node, read: NDArray[np.bool_]) -> tuple[Node | None, Indices]:
         weights=np.ascontiguousarray(node.weights[blocks][:, rows]),
         bias=np.ascontiguousarray(node.bias[blocks][:, rows]),
     )
-    return linear, own.reshape(grid.shape)[np.ix_(positions, rows)].reshape(-1)
+    return linear, node_wires.reshape(grid.shape)[np.ix_(positions, rows)].reshape(-1)

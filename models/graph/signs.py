@@ -63,8 +63,8 @@ def plan_signs(bits: int, fits: Callable[[int, int], bool], kept: int = 1) -> Si
                 ways.append((rest[0] + (1 if width in (1, left) else 2), (width, *rest[1])))
         return min(ways, key=lambda way: way[0], default=None)
 
-    found = best(0)
-    return None if found is None else SignPlan(bits, found[1])
+    cheapest = best(0)
+    return None if cheapest is None else SignPlan(bits, cheapest[1])
 
 
 def circle(slots: int) -> WireEncoding:
@@ -180,7 +180,7 @@ class _Piece:
 
 def _pieces(left: list[Row], windows: list[_Window], plan: SignPlan) -> list[_Piece]:
     """Args: left: rows without the bits below the last window; windows: those before it."""
-    found: list[_Piece] = []
+    pieces: list[_Piece] = []
     before: _Window | None = None
     for window in [*windows, None]:
         here = left if window is None else window.rows
@@ -189,9 +189,9 @@ def _pieces(left: list[Row], windows: list[_Window], plan: SignPlan) -> list[_Pi
         lowest = 0 if before is None else before.place + before.width - 1
         end = plan.bits if window is None else window.place + window.width
         if end - lowest > 1 or window is None:
-            found.append(_Piece(lowest, end, here))
+            pieces.append(_Piece(lowest, end, here))
         before = window
-    return found
+    return pieces
 
 
 def _halves(
@@ -204,15 +204,15 @@ def _halves(
 ) -> list[Indices]:
     """Returns half of every piece, negated by its turns. Args: values: what is added to the last piece, and the phase for 1."""
     added, unit = values
-    found: list[Indices] = []
+    halves: list[Indices] = []
     for piece, turn in zip(pieces, turns, strict=True):
         table = np.arange(1 << (piece.end - piece.lowest - 1)) * 2.0**piece.lowest
         half = (table + (added if piece is pieces[-1] else 0.0)) * unit / 2
         reach = float(np.abs(half).max())
         window, facts = (piece.lowest, piece.end - piece.lowest), WireEncoding(1.0, -reach, reach)
         tables, part = np.concatenate([half, -half]), (name, LookupRole.PIECE)
-        found.append(_looked_up(builder, piece.rows, plan, window, tables, facts, part, turn))
-    return found
+        halves.append(_looked_up(builder, piece.rows, plan, window, tables, facts, part, turn))
+    return halves
 
 
 def _looked_up(

@@ -146,12 +146,12 @@ def formula(steps: Sequence[Step]) -> str:
     for i, step in enumerate(steps):
         operands = [terms[i + 1 - back] for back in step.reads]
         if step.operator in _INFIX:
-            made = f"({operands[0]} {_INFIX[step.operator]} {operands[1]})"
+            term = f"({operands[0]} {_INFIX[step.operator]} {operands[1]})"
         elif step.operator == "Sum":
             weights = step.parameters[: len(operands)]
             terms_of = [t if bool((w == 1).all()) else f"w {t}" for t, w in zip(operands, weights, strict=True)]
-            made = "(" + " + ".join(terms_of) + ")"
+            term = "(" + " + ".join(terms_of) + ")"
         else:
-            made = f"{step.operator}({', '.join(operands)})"
-        terms.append(made if len(made) <= _LONGEST else f"{step.operator}(..)")
+            term = f"{step.operator}({', '.join(operands)})"
+        terms.append(term if len(term) <= _LONGEST else f"{step.operator}(..)")
     return terms[-1]

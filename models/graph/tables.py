@@ -30,13 +30,13 @@ class BatchTables:
 
 def batch_tables(graph: Graph, schedule: Schedule, params: ParameterSet) -> dict[int, BatchTables]:
     """Builds tables by the value that a `LookUp` writes."""
-    found: dict[int, BatchTables] = {}
+    tables_by_value: dict[int, BatchTables] = {}
     for level in schedule.levels:
         tables, index = _level_tables(graph, [node for step in level for node in step.nodes], params)
         for step in level:
             coefficients = shift_coefficients(graph, step.nodes[0], params)
-            found[step.writes] = BatchTables(tables, index[step.elements], coefficients)
-    return found
+            tables_by_value[step.writes] = BatchTables(tables, index[step.elements], coefficients)
+    return tables_by_value
 
 
 def _level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet) -> tuple[LookupTables, Indices]:
@@ -83,8 +83,8 @@ def function_rows(graph: Graph, node: Lookup) -> tuple[Reals, Indices]:
     scale."""
     assert graph.scale is not None and graph.offset is not None and graph.lower is not None and graph.upper is not None
     facts = [graph.scale, graph.offset, graph.lower, graph.upper]
-    own = graph.scale[wires(node)].reshape(len(node.gather), -1)[:, 0]
-    rows = np.stack([node.function.astype(np.float64), *(fact[node.gather] for fact in facts), own], axis=1)
+    result_scale = graph.scale[wires(node)].reshape(len(node.gather), -1)[:, 0]
+    rows = np.stack([node.function.astype(np.float64), *(fact[node.gather] for fact in facts), result_scale], axis=1)
     distinct, index = np.unique(rows, axis=0, return_inverse=True)
     return distinct, index.reshape(-1).astype(np.int64)
 

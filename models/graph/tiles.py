@@ -43,10 +43,10 @@ def tiles(computed: Computed, looked_up: Sequence[Lookup], most: int) -> Iterato
 
 
 def _read_each_other(linears: Sequence[Linear]) -> bool:
-    made = np.zeros(1 + max(map(_end, linears), default=0), dtype=bool)
+    is_result = np.zeros(1 + max(map(_end, linears), default=0), dtype=bool)
     for node in linears:
-        made[wires(node)] = True
-    return any(bool(made[node.gather].any()) for node in linears)
+        is_result[wires(node)] = True
+    return any(bool(is_result[node.gather].any()) for node in linears)
 
 
 def _end(node: Linear | Lookup) -> int:

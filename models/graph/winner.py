@@ -54,8 +54,8 @@ class Contest:
             won = self._all_of_some(builder, won)
         indices = self._counted(builder, won)
         table = np.zeros((self.classes, 2 * self.slots))
-        for number, own in enumerate(won):
-            table[number, len(own)] = number
+        for number, bits in enumerate(won):
+            table[number, len(bits)] = number
         table[:, self.slots :] = -table[:, : self.slots]
         facts = WireEncoding(self.output_unit, -float(self.classes), float(self.classes))
         numbers = builder.lookup(indices, table, facts, WINNER)
@@ -65,18 +65,18 @@ class Contest:
     def _all_of_some(self, builder: GraphBuilder, won: list[list[tuple[int, int]]]) -> list[list[tuple[int, int]]]:
         """Whether all bits of a part hold, in place of these bits."""
         most = self.slots - 1
-        parts = [own[start : start + most] for own in won for start in range(0, len(own), most)]
+        parts = [bits[start : start + most] for bits in won for start in range(0, len(bits), most)]
         indices = self._counted(builder, parts)
         table = np.full((len(parts), 2 * self.slots), -0.5)
-        for number, own in enumerate(parts):
-            table[number, len(own)] = 0.5
+        for number, bits in enumerate(parts):
+            table[number, len(bits)] = 0.5
         table[:, self.slots :] = -table[:, : self.slots]
         wires = iter(builder.lookup(indices, table, WireEncoding(1 / (2 * self.slots), -0.5, 0.5), WINNER).tolist())
-        return [[(next(wires), 1) for _ in range(0, len(own), most)] for own in won]
+        return [[(next(wires), 1) for _ in range(0, len(bits), most)] for bits in won]
 
     def _counted(self, builder: GraphBuilder, parts: Sequence[Sequence[tuple[int, int]]]) -> Indices:
         """Returns how many of the bits hold: each is 1/2 or -1/2."""
-        rows = [Row(dict(own), len(own) / 2) for own in parts]
+        rows = [Row(dict(bits), len(bits) / 2) for bits in parts]
         return builder.linear(rows, circle(self.slots), WINNER)
 
 

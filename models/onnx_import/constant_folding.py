@@ -52,8 +52,8 @@ def _check_size(node: onnx.NodeProto, feeds: Mapping[str, NDArray[Any]], opsets:
     else:
         counts = [_count(value) for value in _inferred(node, feeds, opsets)]
     if not counts or max(counts) > most:
-        found = max(counts, default=math.inf)
-        size = "of unknown size" if math.isinf(found) else f"of {found:.0f} numbers"
+        largest = max(counts, default=math.inf)
+        size = "of unknown size" if math.isinf(largest) else f"of {largest:.0f} numbers"
         raise UnsupportedNode(f"makes a constant {size}; expected at most {most}")
 
 

@@ -109,8 +109,8 @@ class OnnxNode:
         """Returns integers that newer opsets pass as an input and older ones as an attribute."""
         if self.has(index):
             return [int(v) for v in np.atleast_1d(self.constant(index))]
-        found = self.attributes.get(attribute)
-        return None if found is None else [int(v) for v in np.atleast_1d(found)]
+        numbers = self.attributes.get(attribute)
+        return None if numbers is None else [int(v) for v in np.atleast_1d(numbers)]
 
 
 @dataclass
@@ -205,24 +205,24 @@ class Context:
 
     def grid(self, x: Indices) -> Grid | None:
         """Returns the grid that all of these wires lie on."""
-        found = {self._grids.get(node.first_wire) for node in self._owners(x)}
-        grid = found.pop() if len(found) == 1 else None
+        grids = {self._grids.get(node.first_wire) for node in self._owners(x)}
+        grid = grids.pop() if len(grids) == 1 else None
         holds_zero = grid is None or grid.low <= 0 <= grid.high or not bool((x == ZERO_WIRE).any())
         return grid if holds_zero else None
 
     def only_owner(self, x: Indices) -> Node | None:
         """Returns the node that makes all of these wires; None where that are several, or some are zero."""
-        found = [] if bool((x == ZERO_WIRE).any()) else self._owners(x)
-        return found[0] if len(found) == 1 else None
+        owners = [] if bool((x == ZERO_WIRE).any()) else self._owners(x)
+        return owners[0] if len(owners) == 1 else None
 
     def is_never_negative(self, x: Indices) -> bool:
         """Whether functions that are at least 0 make all of these wires, zeros aside."""
         return all(isinstance(node, Lookup) and never_negative(node.steps) for node in self._owners(x))
 
     def _owners(self, x: Indices) -> list[Node]:
-        used, found, next_one = np.unique(x[x >= 0]), [], 0
+        used, owners, next_one = np.unique(x[x >= 0]), [], 0
         while next_one < len(used):
             node = self.nodes[bisect_right(self._starts, int(used[next_one])) - 1]
-            found.append(node)
+            owners.append(node)
             next_one = int(np.searchsorted(used, node.first_wire + node.size))
-        return found
+        return owners

@@ -25,24 +25,24 @@ _NUMBERS: Final = frozenset(
 # --- outputs -----------------------------------------------------------------------------------------------------------------------
 
 
-def chosen_outputs(graph: onnx.GraphProto, wanted: Sequence[str] | None) -> list[str]:
-    """Returns the names of the outputs that are computed, in the model's order. Args: wanted: some of them; None: all.
+def chosen_outputs(graph: onnx.GraphProto, requested: Sequence[str] | None) -> list[str]:
+    """Returns the names of the outputs that are computed, in the model's order. Args: requested: some of them; None: all.
 
     Raises:
         CompileError: none, too many, names that are empty, repeated or not the model's.
     """
     names = [output.name for output in graph.output]
     _check_names(names, "output")
-    if wanted is None:
+    if requested is None:
         return names
-    if isinstance(wanted, str) or not wanted or not all(isinstance(name, str) for name in wanted):
+    if isinstance(requested, str) or not requested or not all(isinstance(name, str) for name in requested):
         raise CompileError("outputs: expected a list of names of outputs, at least one")
-    unknown = [name for name in wanted if name not in names]
+    unknown = [name for name in requested if name not in names]
     if unknown:
         raise CompileError(
             f"outputs: the model has none named {some(map(repr, unknown))}; expected some of {some(map(repr, names))}"
         )
-    return [name for name in names if name in set(wanted)]
+    return [name for name in names if name in set(requested)]
 
 
 def outputs_of(names: Sequence[str], values: Mapping[str, Value]) -> list[Encrypted]:
@@ -76,28 +76,28 @@ def _output(name: str, value: Value | None, count: int) -> Encrypted:
 def given_inputs(graph: onnx.GraphProto, constants: Iterable[str]) -> list[onnx.ValueInfoProto]:
     """Returns the inputs that are no initializers."""
     known = set(constants)
-    found = [value for value in graph.input if value.name not in known]
-    _check_names([value.name for value in found], "input")
-    return found
+    inputs = [value for value in graph.input if value.name not in known]
+    _check_names([value.name for value in inputs], "input")
+    return inputs
 
 
 def read_inputs(
-    found: Sequence[onnx.ValueInfoProto], used: set[str], context: Context, values: dict[str, Value]
+    inputs: Sequence[onnx.ValueInfoProto], used: set[str], context: Context, values: dict[str, Value]
 ) -> tuple[tuple[NamedTensor, ...], tuple[str, ...]]:
     """Adds the input node and its tensors; the parts of several inputs (none of a model that has one), and names of inputs that nothing reads.
 
     Args:
         used: names that outputs depend on.
     """
-    needed = [value for value in found if value.name in used] if len(found) > 1 else list(found)
-    unused = tuple(value.name for value in found if value not in needed)
+    needed = [value for value in inputs if value.name in used] if len(inputs) > 1 else list(inputs)
+    unused = tuple(value.name for value in inputs if value not in needed)
     if not needed:
         raise CompileError("model: no output depends on an input; there is nothing to encrypt")
     shapes = [_extents(value) for value in needed]
     total = sum(map(math.prod, shapes))
     if total > MOST_NUMBERS:
         raise CompileError(f"model: expected inputs of at most {MOST_NUMBERS} numbers, got {total}; use smaller ones")
-    if len(found) == 1:
+    if len(inputs) == 1:
         context.origin = needed[0].name
         values[context.origin] = context.input([1, *shapes[0]])
         return (), ()

@@ -56,12 +56,12 @@ def needed_for(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple
 
 
 def read_by_layers(nodes: Sequence[onnx.NodeProto]) -> set[str]:
-    """Names that a layer with weights reads, or a node before one. Args: nodes: in order."""
-    found: set[str] = set()
+    """Finds names that a layer with weights reads, or a node before one. Args: nodes: in order."""
+    names: set[str] = set()
     for node in reversed(nodes):
-        if any(kind in node.op_type for kind in _LAYERS) or found.intersection(node.output):
-            found.update(filter(None, node.input))
-    return found
+        if any(kind in node.op_type for kind in _LAYERS) or names.intersection(node.output):
+            names.update(filter(None, node.input))
+    return names
 
 
 def constants_of(graph: onnx.GraphProto) -> dict[str, NDArray[np.generic]]:

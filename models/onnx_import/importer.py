@@ -159,9 +159,9 @@ def _as_onnx_runtime(
         if results is None or not all(isinstance(result, np.ndarray) for result in results):
             remaining.append(node)
             continue
-        found = {name: result for name, result in zip(node.output, results, strict=False) if name}
-        values.update(found)
-        constants.update((name, result) for name, result in found.items() if isinstance(result, np.ndarray))
+        folded = {name: result for name, result in zip(node.output, results, strict=False) if name}
+        values.update(folded)
+        constants.update((name, result) for name, result in folded.items() if isinstance(result, np.ndarray))
     remaining = with_moved_quantisers(remaining, constants, outputs)
     remaining, biases = with_integer_biases(remaining, constants)
     values.update(biases)

@@ -335,16 +335,16 @@ def _extreme(above: Indices, below: Indices, chosen: Indices, largest: bool) -> 
 
 
 def _simplest(least: Fraction, most: Fraction) -> Fraction:
-    """Between both, exclusive, with the smallest numerator and denominator: a walk down the Stern-Brocot tree."""
+    """Finds what lies between both, exclusive, with the smallest numerator and denominator: a walk down the Stern-Brocot tree."""
     low, high = (0, 1), (1, 0)
     while True:
-        found = low[0] + high[0], low[1] + high[1]
-        if found[0] * least.denominator <= least.numerator * found[1]:
-            low = found
-        elif found[0] * most.denominator >= most.numerator * found[1]:
-            high = found
+        mediant = low[0] + high[0], low[1] + high[1]
+        if mediant[0] * least.denominator <= least.numerator * mediant[1]:
+            low = mediant
+        elif mediant[0] * most.denominator >= most.numerator * mediant[1]:
+            high = mediant
         else:
-            return Fraction(*found)
+            return Fraction(*mediant)
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------------------

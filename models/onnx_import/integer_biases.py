@@ -37,24 +37,24 @@ def with_integer_biases(
     for node in nodes:
         for name in set(node.input):
             readers[name].append(node)
-    found: list[NodeProto] = []
-    made: dict[str, NDArray[Any]] = {}
+    changed: list[NodeProto] = []
+    biases: dict[str, NDArray[Any]] = {}
     for node in nodes:
         bias = constants.get(node.input[2]) if len(node.input) > 2 else None
         units = _units(node, producer, constants) if bias is not None and _ends_in_quantiser(node, readers) else None
         integers = None if bias is None or units is None else _integers(bias, units)
         if units is None or integers is None:
-            found.append(node)
+            changed.append(node)
             continue
         stem = f"{node.output[0]}/bias"
         while any(f"{stem}{end}" in producer or f"{stem}{end}" in constants for end in ("", "/integers", "/scale")):
             stem += "_"
-        made |= {f"{stem}/integers": integers, f"{stem}/scale": units}
-        found.append(helper.make_node("DequantizeLinear", [*made][-2:], [stem], stem, axis=0))
+        biases |= {f"{stem}/integers": integers, f"{stem}/scale": units}
+        changed.append(helper.make_node("DequantizeLinear", [*biases][-2:], [stem], stem, axis=0))
         layer = NodeProto.FromString(node.SerializeToString())
         layer.input[2] = stem
-        found.append(layer)
-    return found, made
+        changed.append(layer)
+    return changed, biases
 
 
 def _ends_in_quantiser(node: NodeProto, readers: Mapping[str, Sequence[NodeProto]]) -> bool:

@@ -90,14 +90,14 @@ class _Groups:
 
     def dequantiser(self, layer: NodeProto, index: int) -> NodeProto | None:
         """Finds where the input of a layer comes from."""
-        found = self.producer.get(layer.input[index]) if index < len(layer.input) else None
-        return found if found is not None and found.op_type == _DEQUANTISER else None
+        producer = self.producer.get(layer.input[index]) if index < len(layer.input) else None
+        return producer if producer is not None and producer.op_type == _DEQUANTISER else None
 
     def three(self, layer: NodeProto, index: int) -> list[str]:
-        """Names of values, scale and zero point of an input."""
-        found = self.dequantiser(layer, index)
-        assert found is not None
-        return list(found.input[:3])
+        """Names values, scale and zero point of an input."""
+        dequantiser = self.dequantiser(layer, index)
+        assert dequantiser is not None
+        return list(dequantiser.input[:3])
 
     def _alone(self, name: str) -> NodeProto | None:
         """Returns the node that makes what one node reads and nobody else sees."""
@@ -114,13 +114,15 @@ class _Groups:
         return scale, zero.reshape(()) if zero.size == 1 else zero
 
     def _has_arithmetic(self, layer: NodeProto, kind: np.dtype[Any]) -> bool:
-        """All inputs of 8 bits of one kind, each with one scale; not all of them constant."""
-        found = [self._quantisation(self.dequantiser(layer, index), _DEQUANTISER) for index in range(len(layer.input))]
-        if not all(each is not None and each[0].size == 1 and each[1].dtype == kind for each in found):
+        """Whether all inputs have 8 bits of one kind and one scale each; not all of them constant."""
+        quantisations = [
+            self._quantisation(self.dequantiser(layer, index), _DEQUANTISER) for index in range(len(layer.input))
+        ]
+        if not all(each is not None and each[0].size == 1 and each[1].dtype == kind for each in quantisations):
             return False
         if any(extent != 1 for extent in attribute(layer, "dilations", [])):
             return False
-        return any(self.three(layer, index)[0] not in self.constants for index in range(len(found)))
+        return any(self.three(layer, index)[0] not in self.constants for index in range(len(quantisations)))
 
     def _has_kernel(self, layer: NodeProto, kind: np.dtype[Any]) -> bool:
         """Activations of 8 bits of one kind, weights of 8 bits that are constant, a bias of int32."""
@@ -194,8 +196,8 @@ def _made(operator: str, domain: str, inputs: Sequence[str], layer: NodeProto, q
 
 def attribute(node: NodeProto, name: str, default: Any) -> Any:
     """Reads an attribute of a node that is not imported yet."""
-    found = next((attribute for attribute in node.attribute if attribute.name == name), None)
-    return default if found is None else helper.get_attribute_value(found)
+    proto = next((attribute for attribute in node.attribute if attribute.name == name), None)
+    return default if proto is None else helper.get_attribute_value(proto)
 
 
 def _without_unread(

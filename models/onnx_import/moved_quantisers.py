@@ -50,8 +50,8 @@ class _Graph:
                 self._readers[name].append(node)
 
     def has_one_scale(self, node: NodeProto) -> bool:
-        found = [self._constants.get(name) for name in node.input[1:3] if name]
-        return bool(found) and all(value is not None and value.size == 1 for value in found)
+        parameters = [self._constants.get(name) for name in node.input[1:3] if name]
+        return bool(parameters) and all(value is not None and value.size == 1 for value in parameters)
 
     def forward(self, dequantiser: NodeProto) -> None:
         """Moves pairs behind every operator that the dequantiser's integers pass through, on all ways that do not end in a quantiser.

@@ -75,10 +75,10 @@ def _without_zeros(context: Context, x: Indices) -> Indices:
 def _monotone_before(context: Context, x: Indices) -> Lookup | None:
     """Returns the look-up that windows x [.., n] come from, where each has one function, which does not fall: max(f(a), f(b)) = f(max(a, b))."""
     low, high = int(x.min()), int(x.max())
-    found = next((n for n in reversed(context.nodes) if n.first_wire <= high), None)
-    if not isinstance(found, Lookup) or low < found.first_wire or high >= found.first_wire + found.size:
+    owner = next((n for n in reversed(context.nodes) if n.first_wire <= high), None)
+    if not isinstance(owner, Lookup) or low < owner.first_wire or high >= owner.first_wire + owner.size:
         return None
-    function = found.function[x - found.first_wire]
+    function = owner.function[x - owner.first_wire]
     same = bool((function == function[..., :1]).all())
-    rising = np.broadcast_to(directions(found.steps), max(1, int(function.max()) + 1))
-    return found if same and bool((rising[function] > 0).all()) else None
+    rising = np.broadcast_to(directions(owner.steps), max(1, int(function.max()) + 1))
+    return owner if same and bool((rising[function] > 0).all()) else None

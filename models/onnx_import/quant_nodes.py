@@ -45,10 +45,10 @@ QUANTISERS: Final = frozenset((*_QUANT, *_BIPOLAR))
 def quant(context: Context, node: OnnxNode) -> Encrypted:
     """Adds one look-up, fused with the function before."""
     x = node.encrypted(0)
-    wanted = _Quantiser.of(node, x.shape)
-    if wanted.is_bipolar:
-        return Encrypted(_signs(context, x, wanted.scale, wanted.zero))
-    return Encrypted(wanted.on_wires(context, x))
+    quantiser = _Quantiser.of(node, x.shape)
+    if quantiser.is_bipolar:
+        return Encrypted(_signs(context, x, quantiser.scale, quantiser.zero))
+    return Encrypted(quantiser.on_wires(context, x))
 
 
 @operator(*_BIPOLAR, restrictions="scale constant")
@@ -67,10 +67,10 @@ def of_constants(node: OnnxNode) -> list[Constant]:
     if node.operator == "BipolarQuant":
         scale = _scale(node, x.shape)
         return [np.where(x >= 0, scale, -scale).astype(x.dtype)]
-    wanted = _Quantiser.of(node, x.shape)
-    scale, zero = wanted.scale.astype(x.dtype), wanted.zero.astype(x.dtype)
+    quantiser = _Quantiser.of(node, x.shape)
+    scale, zero = quantiser.scale.astype(x.dtype), quantiser.zero.astype(x.dtype)
     y = x / scale + zero
-    y = np.where(y >= 0, 1, -1) if wanted.is_bipolar else wanted.rounding(np.clip(y, *wanted.ends))
+    y = np.where(y >= 0, 1, -1) if quantiser.is_bipolar else quantiser.rounding(np.clip(y, *quantiser.ends))
     return [(y.astype(x.dtype) - zero) * scale]
 
 
@@ -119,20 +119,20 @@ class _Quantiser:
             # round(x / scale + zero) is round(x / scale) + zero but for halves beside odd zero points, and ones that are no integers.
             if not np.array_equal(self.zero / 2, np.rint(self.zero / 2)):
                 x = context.lookup(x, "Affine", np.ones_like(self.zero), self.zero * self.scale)
-                found = quantised(context, x, self.scale, np.zeros_like(self.zero), self.ends)
+                integers = quantised(context, x, self.scale, np.zeros_like(self.zero), self.ends)
             else:
-                found = quantised(context, x, self.scale, self.zero, self.ends)
+                integers = quantised(context, x, self.scale, self.zero, self.ends)
         else:
-            found = context.lookup(x, "Affine", 1 / self.scale, self.zero)
-            found = context.lookup(found, "Floor" if self.rounding is np.floor else "Ceil")
-            found = context.mark(context.lookup(found, "Clip", low, high), Grid(1.0, low, high))
-        return dequantised(context, found, self.scale, self.zero)
+            integers = context.lookup(x, "Affine", 1 / self.scale, self.zero)
+            integers = context.lookup(integers, "Floor" if self.rounding is np.floor else "Ceil")
+            integers = context.mark(context.lookup(integers, "Clip", low, high), Grid(1.0, low, high))
+        return dequantised(context, integers, self.scale, self.zero)
 
 
 def _signs(context: Context, x: Indices, scale: Constant, zero: Constant) -> Indices:
     """Returns (1 - zero) scale where x / scale + zero >= 0, else (-1 - zero) scale."""
-    found = context.lookup(x, "GreaterOrEqual", -zero * scale)
-    return context.lookup(found, "Affine", 2 * scale, -(1 + zero) * scale)
+    not_negative = context.lookup(x, "GreaterOrEqual", -zero * scale)
+    return context.lookup(not_negative, "Affine", 2 * scale, -(1 + zero) * scale)
 
 
 def _scale(node: OnnxNode, shape: tuple[int, ...]) -> Constant:
@@ -144,18 +144,20 @@ def _scale(node: OnnxNode, shape: tuple[int, ...]) -> Constant:
 
 def _parameter(node: OnnxNode, index: int, what: str, shape: tuple[int, ...]) -> Constant:
     """Returns the parameter of one number, or as many dimensions as x. UnsupportedNode: it does not fit x, or is not finite."""
-    found = np.asarray(node.constant(index), dtype=np.float64)
-    if not np.isfinite(found).all():
+    parameter = np.asarray(node.constant(index), dtype=np.float64)
+    if not np.isfinite(parameter).all():
         raise UnsupportedNode(f"has a {what} that is not finite; quantise the model again")
-    if found.size == 1:
-        return found.reshape(())
+    if parameter.size == 1:
+        return parameter.reshape(())
     try:
-        fits = np.broadcast_shapes(found.shape, shape) == shape
+        fits = np.broadcast_shapes(parameter.shape, shape) == shape
     except ValueError:
         fits = False
     if not fits:
-        raise UnsupportedNode(f"has a {what} of shape {list(found.shape)}, which does not broadcast to {list(shape)}")
-    return found
+        raise UnsupportedNode(
+            f"has a {what} of shape {list(parameter.shape)}, which does not broadcast to {list(shape)}"
+        )
+    return parameter
 
 
 def _shown(bits: NDArray[np.float64]) -> str:

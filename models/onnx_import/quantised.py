@@ -54,10 +54,10 @@ def quantised(context: Context, x: Indices, scale: Constant, zero: Constant, end
     """Returns clip(round(x / scale) + zero, *ends), halves to the even integer. Args: scale, zero: broadcast with x."""
     low, high = ends
     uniform = scale.size == zero.size == 1
-    found = context.grid(x) if uniform else None
+    source_grid = context.grid(x) if uniform else None
     step, shift = float(scale.flat[0]), float(zero.flat[0])
     grid = Grid(1.0, low, high)
-    if found is not None and found.within(step, (low - shift) * step, (high - shift) * step):
+    if source_grid is not None and source_grid.within(step, (low - shift) * step, (high - shift) * step):
         return context.mark(context.lookup(x, "Affine", 1 / step, shift), grid)
     out = context.lookup(x, "QuantizeLinear", scale, zero, low, high)
     return context.mark(out, grid)
@@ -65,11 +65,13 @@ def quantised(context: Context, x: Indices, scale: Constant, zero: Constant, end
 
 def dequantised(context: Context, x: Indices, scale: Constant, zero: Constant) -> Indices:
     out = context.lookup(x, "Affine", scale, -zero * scale)
-    found = context.grid(x)
-    if found is None or not scale.size == zero.size == 1:
+    source_grid = context.grid(x)
+    if source_grid is None or not scale.size == zero.size == 1:
         return out
     step, shift = float(scale.flat[0]), float(zero.flat[0])
-    return context.mark(out, Grid(step * found.step, (found.low - shift) * step, (found.high - shift) * step))
+    return context.mark(
+        out, Grid(step * source_grid.step, (source_grid.low - shift) * step, (source_grid.high - shift) * step)
+    )
 
 
 def _parameters(node: OnnxNode, x: Indices) -> tuple[Constant, Constant]:

@@ -45,8 +45,8 @@ class _Cell:
         """Returns x W' + h R' + biases of some gates."""
         weights = np.concatenate([self.w[rows], self.r[rows]], axis=1)
         bias = self.w_bias[rows] + self.r_bias[rows]
-        found: Indices = self.context.linear(np.concatenate([x, h])[None], weights[None], bias[None])[0]
-        return found
+        sums: Indices = self.context.linear(np.concatenate([x, h])[None], weights[None], bias[None])[0]
+        return sums
 
     def added(self, a: Indices, b: Indices, sign: float = 1.0) -> Indices:
         return self.context.linear(np.stack([a, b], axis=1), [[[1.0, sign]]])[:, 0]

@@ -65,16 +65,16 @@ def _target(node: OnnxNode, x: Indices) -> tuple[list[int], list[int], list[floa
     axes = [int(axis) % x.ndim for axis in given] if given is not None else list(range(x.ndim))
     sizes, scales = node.optional_constant(3), node.optional_constant(2)
     if sizes is not None and sizes.size:
-        wanted = [int(size) for size in sizes]
-        factors = [size / x.shape[axis] for axis, size in zip(axes, wanted, strict=True)]
+        targets = [int(size) for size in sizes]
+        factors = [size / x.shape[axis] for axis, size in zip(axes, targets, strict=True)]
     elif scales is not None and scales.size:
         factors = [float(scale) for scale in scales]
-        wanted = [int(np.floor(x.shape[axis] * scale)) for axis, scale in zip(axes, factors, strict=True)]
+        targets = [int(np.floor(x.shape[axis] * scale)) for axis, scale in zip(axes, factors, strict=True)]
     else:
         raise UnsupportedNode("names neither scales nor sizes; make one of them a constant")
-    if min(wanted, default=1) < 1 or min(factors, default=1.0) <= 0:
-        raise UnsupportedNode(f"to sizes {wanted}; expected positive ones")
-    return axes, wanted, factors
+    if min(targets, default=1) < 1 or min(factors, default=1.0) <= 0:
+        raise UnsupportedNode(f"to sizes {targets}; expected positive ones")
+    return axes, targets, factors
 
 
 def _pixels(node: OnnxNode, mode: str, before: int, after: int, scale: float) -> tuple[NDArray[np.int64], Reals]:

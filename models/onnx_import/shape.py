@@ -36,10 +36,10 @@ def flatten(_context: Context, node: OnnxNode) -> Encrypted:
 @operator("Reshape", cost=FREE)
 def reshape(_context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
-    wanted = [int(v) for v in node.constant(1)]
+    shape = [int(v) for v in node.constant(1)]
     if not node.attributes.get("allowzero", 0):
-        wanted = [x.shape[i] if extent == 0 else extent for i, extent in enumerate(wanted)]
-    return Encrypted(x.reshape(wanted))
+        shape = [x.shape[i] if extent == 0 else extent for i, extent in enumerate(shape)]
+    return Encrypted(x.reshape(shape))
 
 
 @operator("Transpose", cost=FREE)

@@ -85,16 +85,16 @@ def _pads(node: OnnxNode, sizes: tuple[int, ...], strides: list[int], whole: lis
     rank = len(sizes)
     mode = node.attributes.get("auto_pad", b"NOTSET")
     mode = mode.decode() if isinstance(mode, bytes) else mode
-    wanted = node.attributes.get("output_shape")
-    if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = [size * stride for size, stride in zip(sizes, strides, strict=True)]
-    if wanted is None:
+    output_shape = node.attributes.get("output_shape")
+    if output_shape is None and mode in ("SAME_UPPER", "SAME_LOWER"):
+        output_shape = [size * stride for size, stride in zip(sizes, strides, strict=True)]
+    if output_shape is None:
         flat = list(node.attributes.get("pads", [0] * 2 * rank)) if mode in ("NOTSET", "") else [0] * 2 * rank
         if len(flat) != 2 * rank:
             raise UnsupportedNode(f"expected {2 * rank} paddings, got {len(flat)}")
         return list(zip(flat[:rank], flat[rank:], strict=True))
     pads = []
-    for size, target in zip(whole, list(wanted)[-rank:], strict=True):
+    for size, target in zip(whole, list(output_shape)[-rank:], strict=True):
         total = max(size - int(target), 0)
         half = total // 2
         pads.append(

@@ -35,9 +35,9 @@ def with_unit_lengths(
     readers = Counter(name for node in nodes for name in node.input if name)
     for node in nodes:
         if len(node.output) == 1 and node.output[0] in outputs and not readers[node.output[0]]:
-            found = graph.divided(node)
-            if found is not None:
-                source, axis = found
+            division = graph.divided(node)
+            if division is not None:
+                source, axis = division
                 replaced[node.output[0]] = helper.make_node(
                     "LpNormalization", [source], list(node.output), name=node.name, axis=axis, p=2
                 )
@@ -71,13 +71,13 @@ class _Graph:
     def divided(self, node: NodeProto) -> tuple[str, int] | None:
         """Finds what the node divides by its own length, and along which axis."""
         if node.op_type == "Div":
-            found = self._length(node.input[1])
-            return found if found is not None and found[0] == node.input[0] else None
+            length = self._length(node.input[1])
+            return length if length is not None and length[0] == node.input[0] else None
         if node.op_type == "Mul":
             for source, factor in (node.input, reversed(node.input)):
-                found = self._inverse_length(factor)
-                if found is not None and found[0] == source:
-                    return found
+                length = self._inverse_length(factor)
+                if length is not None and length[0] == source:
+                    return length
         return None
 
     def _inverse_length(self, name: str) -> tuple[str, int] | None:

@@ -34,15 +34,15 @@ def reachable(graph: Graph) -> tuple[Reals, Reals]:
     assert graph.lower is not None and graph.upper is not None
     low, high = graph.lower.copy(), graph.upper.copy()
     for node in graph.nodes[1:]:
-        own = wires(node)
+        node_wires = wires(node)
         if isinstance(node, Linear):
             least, most = interval(node, low, high)
-            low[own], high[own] = least.reshape(-1), most.reshape(-1)
+            low[node_wires], high[node_wires] = least.reshape(-1), most.reshape(-1)
         elif isinstance(node, Lookup) and node.shifts is None:
             grid = np.linspace(low[node.gather], high[node.gather], _POINTS)
             values = function_values(node, grid)
-            low[own] = np.fmin(low[own], np.fmin.reduce(values))
-            high[own] = np.fmax(high[own], np.fmax.reduce(values))
+            low[node_wires] = np.fmin(low[node_wires], np.fmin.reduce(values))
+            high[node_wires] = np.fmax(high[node_wires], np.fmax.reduce(values))
     return low, high
 
 

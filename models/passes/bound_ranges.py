@@ -73,8 +73,10 @@ def room_for_far_answers(graph: Graph, samples: Reals | None = None) -> Graph:
 
     def ends(node: Linear) -> tuple[Reals, Reals]:
         assert graph.lower is not None and graph.upper is not None
-        own = wires(node)
-        return np.minimum(graph.lower[own], low[own]), np.maximum(graph.upper[own], high[own])
+        node_wires = wires(node)
+        return np.minimum(graph.lower[node_wires], low[node_wires]), np.maximum(
+            graph.upper[node_wires], high[node_wires]
+        )
 
     return _with_ends(graph, ends)
 

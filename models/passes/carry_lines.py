@@ -47,11 +47,11 @@ def carry_lines(graph: Graph, stats: Statistics) -> Graph | None:
     nodes: list[Node] = []
     next_wire = graph.wire_count
     for node in graph.nodes:
-        own = share[wires(node)]
-        if isinstance(node, Lookup) and own.any():
-            bent = replace(_less(node, own), first_wire=next_wire)
+        slope = share[wires(node)]
+        if isinstance(node, Lookup) and slope.any():
+            bent = replace(_less(node, slope), first_wire=next_wire)
             next_wire += bent.size
-            nodes += [bent, _sum(node, bent, own)]
+            nodes += [bent, _sum(node, bent, slope)]
         else:
             nodes.append(node)
     bare = replace(graph, nodes=tuple(nodes), lower=None, upper=None)

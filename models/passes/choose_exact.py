@@ -100,7 +100,7 @@ def choose_widened(
         refused = None if tried else refused
         pending = list(product(tried, sets))
         while pending:
-            found: list[tuple[float, ExactGraph, ParameterSet]] = []
+            fitting: list[tuple[float, ExactGraph, ParameterSet]] = []
             # Before anything is taken away already: tried where the cheaper ones are refused.
             dearer: list[tuple[ExactGraph, ParameterSet]] = []
             least = math.inf
@@ -114,10 +114,10 @@ def choose_widened(
                 except NoParameterSetError as error:
                     refused = refused or error
                     continue
-                found.append((graph.bootstraps * bootstrap_cost(params), exact, params))
-                least = min(least, found[-1][0])
+                fitting.append((graph.bootstraps * bootstrap_cost(params), exact, params))
+                least = min(least, fitting[-1][0])
             # Equal look-ups are most of the work to find and about as many in every way, so they are looked for in the cheapest alone.
-            for _, exact, params in sorted(found, key=lambda each: each[0]):
+            for _, exact, params in sorted(fitting, key=lambda each: each[0]):
                 try:
                     graph = merge_equal(widened(exact, params, p_fail_log2, winner, parts))
                     output_unit = _widened_output(exact, graph, params, p_fail_log2, approximate, winner)
@@ -185,8 +185,8 @@ def lookup_failure(params: ParameterSet, norms: Norms, margin: float) -> float:
 def _demands(exact: ExactGraph, approximate: Mapping[str, float]) -> list[_Demand]:
     result = []
     for node, norms in zip(exact.graph.linears, weight_norms(exact.graph), strict=True):
-        found = exact.of(node)
-        result.append(_Demand(node, norms, found.margin, found.kept, approximate.get(node.origin)))
+        accumulators = exact.of(node)
+        result.append(_Demand(node, norms, accumulators.margin, accumulators.kept, approximate.get(node.origin)))
     return result
 
 

@@ -56,11 +56,11 @@ def attempts(
         NoParameterSetError: at the end, when there was none; names the layer whose weights are coarsest, what it needs and the nearest set.
     """
     quantised = _Quantised(graph, limits, least_bits, stats, most_error)
-    found = False
+    any_fits = False
     for attempt in fitting(sorted(candidates, key=bootstrap_cost), quantised.under):
-        found = True
+        any_fits = True
         yield attempt
-    if found:
+    if any_fits:
         return
     last = quantised.least_hopeless()
     if last is None:
@@ -93,13 +93,13 @@ class _Quantised:
                 if self._hopeless is None or plan.error < self._hopeless.error:
                     self._hopeless = plan
             elif plan.given or plan.error < _BETTER * self._least_error:
-                made = Attempt(_within_noise(plan, self._least_bits), params, plan.error)
+                attempt = Attempt(_within_noise(plan, self._least_bits), params, plan.error)
                 self._least_error = plan.error
-                return made
+                return attempt
         except PrecisionOverflowError as error:
-            own = noise_behind(params, output=False)
-            if self._overflow is None or own < self._overflow[0]:
-                self._overflow = own, error
+            variance = noise_behind(params, output=False)
+            if self._overflow is None or variance < self._overflow[0]:
+                self._overflow = variance, error
         return None
 
     def least_hopeless(self) -> Attempt | None:
@@ -158,8 +158,8 @@ def _within_noise(plan: WeightPlan, least_bits: int) -> Graph:
         if share < 1:
             plan = plan_scales(plan.graph, plan.params, limits.scaled(share), least_bits, plan.stats)
         distinct = merge_equal(plan.integers())
-        found = zip(distinct.linears, weight_norms(distinct), strict=True)
-        if all(phase_noise(plan.params, norms) <= limits.of(node) / 200 for node, norms in found):
+        norms_by_layer = zip(distinct.linears, weight_norms(distinct), strict=True)
+        if all(phase_noise(plan.params, norms) <= limits.of(node) / 200 for node, norms in norms_by_layer):
             check_room(distinct)
             return distinct
     raise PrecisionOverflowError(f"rounded weights exceed the noise limit under parameter set '{plan.params.name}'")

@@ -41,13 +41,15 @@ def composed_windows(node: Linear, sources: list[Linear], most_weights: int) -> 
     weights = np.zeros((len(first), names.shape[1], rows))
     bias = np.empty((len(first), rows))
     for group, position in enumerate(first.tolist()):
-        own, kind = node.weights[node.block[position]], windows.kind[position]
-        row, column = np.nonzero(own)
+        block_weights, kind = node.weights[node.block[position]], windows.kind[position]
+        row, column = np.nonzero(block_weights)
         place = slots[position][windows.start[position, column, None] + np.arange(windows.factors.shape[1])]
-        np.add.at(weights[group], (place, row[:, None]), own[row, column, None] * windows.factors[kind[column]])
+        np.add.at(
+            weights[group], (place, row[:, None]), block_weights[row, column, None] * windows.factors[kind[column]]
+        )
         if names is not windows.read:
             weights[group, names[position] < 0] = 0.0
-        bias[group] = node.bias[node.block[position]] + own @ windows.bias[kind]
+        bias[group] = node.bias[node.block[position]] + block_weights @ windows.bias[kind]
     used = np.flatnonzero((names >= 0).any(axis=0))
     used = used if len(used) else np.zeros(1, dtype=np.int64)
     return replace(
@@ -72,7 +74,7 @@ class _Windows:
 
     @classmethod
     def of(cls, node: Linear, sources: list[Linear]) -> _Windows | None:
-        """Returns wires of no source lie behind the windows, and read nothing of what follows them. None where there is too much to read."""
+        """Puts wires of no source behind the windows; they read nothing of what follows them. None where there is too much to read."""
         width = max(source.weights.shape[2] for source in sources)
         rank, leads = _ranked(source_positions(node, sources))
         behind, alone = width * (int(rank.max()) + 1), rank < 0
@@ -86,14 +88,14 @@ class _Windows:
         own_factors[0, 0] = 1.0
         factors, bias, count = [own_factors], [np.zeros(1)], 1
         for source in sources:
-            blocks, rows, own = source.weights.shape
+            blocks, rows, columns = source.weights.shape
             inside = (node.gather >= source.first_wire) & (node.gather < source.first_wire + source.size)
             position, row = np.divmod(node.gather[inside] - source.first_wire, rows)
             kind[inside] = count + source.block[position] * rows + row
             line, column = np.nonzero(inside & leads)
-            places = start[line, column, None] + np.arange(own)
+            places = start[line, column, None] + np.arange(columns)
             read[line[:, None], places] = source.gather[(node.gather[line, column] - source.first_wire) // rows]
-            factors.append(np.pad(source.weights.reshape(-1, own), ((0, 0), (0, width - own))))
+            factors.append(np.pad(source.weights.reshape(-1, columns), ((0, 0), (0, width - columns))))
             bias.append(source.bias.reshape(-1))
             count += blocks * rows
         return cls(read, start, kind, np.concatenate(factors), np.concatenate(bias))

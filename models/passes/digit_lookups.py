@@ -29,7 +29,7 @@ def search_digits(
         facts: of the results.
     """
     plan = tables[0].plan
-    unit, left, found = 2.0**-plan.bits, list(rows), []
+    unit, left, lookups = 2.0**-plan.bits, list(rows), []
     ranks: list[Indices] = []
     for i, reading in enumerate(plan.readings):
         scaled = [_read(row, each.centres[i], reading, plan.bits) for row, each in zip(left, tables, strict=True)]
@@ -43,7 +43,7 @@ def search_digits(
         left = [_less(row, wire) for row, wire in zip(left, taken.tolist(), strict=True)]
         if plan.kinds[i] is ReadingKind.DIGIT:
             counted = np.stack([each.passed[i] for each in tables]) * step[:, None]
-            found.append(builder.search(index, _turned(counted), _tolerance(reading.margin), facts, part))
+            lookups.append(builder.search(index, _turned(counted), _tolerance(reading.margin), facts, part))
         if i in plan.ranked:
             ranked = np.stack([each.ranks[len(ranks)] for each in tables])
             turn = WireEncoding(2.0**-plan.ranks, -float(ranked.max()), float(ranked.max()))
@@ -53,8 +53,8 @@ def search_digits(
     factor = 1 << (plan.bits - plan.sign.bits)
     compared = [Row({wire: factor * weight for wire, weight in row.weights.items()}, row.constant) for row in left]
     half = np.repeat([0.5, -0.5], 1 << (plan.sign.windows[-1] - 1))
-    found.append(highest_bits(builder, compared, plan.sign, step[:, None] * half[None], facts, name))
-    return found, step / 2
+    lookups.append(highest_bits(builder, compared, plan.sign, step[:, None] * half[None], facts, name))
+    return lookups, step / 2
 
 
 def _part_of(plan: DigitPlan, reading: int) -> LookupRole:

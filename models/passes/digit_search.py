@@ -163,9 +163,9 @@ def digit_tables(steps: StepFunction, high: int, bits: int, room: Noise) -> Digi
         return None
     best: DigitTables | None = None
     for clamps in range(_MOST_CLAMPS + 1):
-        found = _Search(steps.thresholds, float(steps.low), float(high), bits, room).after(clamps)
-        if found is not None and (best is None or found.plan.lookups < best.plan.lookups):
-            best = found
+        tables = _Search(steps.thresholds, float(steps.low), float(high), bits, room).after(clamps)
+        if tables is not None and (best is None or tables.plan.lookups < best.plan.lookups):
+            best = tables
     return best
 
 
@@ -228,7 +228,7 @@ class _Search:
         return True
 
     def _grouped(self, reading: Reading) -> DigitTables | None:
-        """Returns a coarse reading before the fine one. Of some spacings of groups distances within one are alike."""
+        """Puts a coarse reading before the fine one. Of some spacings of groups distances within one are alike."""
         thresholds, count = self.thresholds, len(self.thresholds)
         low, high = self._ends(reading)
         first = np.searchsorted(thresholds, low, "right")  # that is open
@@ -239,9 +239,9 @@ class _Search:
                 if size >= count:
                     continue
                 group = np.minimum(first // spacing * spacing, count - size)
-                found = self._with_groups(reading, group, size, (low, high), apart)
-                if found is not None:
-                    return found
+                tables = self._with_groups(reading, group, size, (low, high), apart)
+                if tables is not None:
+                    return tables
         return None
 
     def _with_groups(
@@ -268,9 +268,9 @@ class _Search:
         inner.passed = [*self.passed, group.astype(np.float64)]
         inner.subtracted = [*self.subtracted, subtracted]
         for _ in range(2):
-            found = inner._finished((ranks[np.searchsorted(used, group)], classes, count), apart)
-            if found is not None or not inner._clamp():
-                return found
+            tables = inner._finished((ranks[np.searchsorted(used, group)], classes, count), apart)
+            if tables is not None or not inner._clamp():
+                return tables
         return None
 
     def _finished(self, ranked: tuple[Indices, Indices, int] | None, apart: bool) -> DigitTables | None:
@@ -293,14 +293,14 @@ class _Search:
         subtracted = np.where(opened == 1, thresholds[candidate], low - most)
         passed = np.where(opened == 1, sure, sure - 1.0)
         farthest = float(max(np.abs(low - subtracted).max(), np.abs(high - subtracted).max())) + 1 + most
-        before, ranks, found = list(self.subtracted), np.zeros((2, SLOTS)), (0, 0.0)
+        before, ranks, bits_and_margin = list(self.subtracted), np.zeros((2, SLOTS)), (0, 0.0)
         count = ranked[2] if ranked is not None else 0
         place = 0 if apart or not count else min(each.place for each in [*self.readings[self.outer :], reading])
         if ranked is not None and count:
             rank_reading = self._rank_reading(count, place, 0.0 if apart else farthest)
             if rank_reading is None:
                 return None
-            found, turn = rank_reading, 0.0 if apart else 2.0 ** (self.bits - place)
+            bits_and_margin, turn = rank_reading, 0.0 if apart else 2.0 ** (self.bits - place)
             ranks = np.stack([ranked[0], np.where(opened == 1, ranked[1][candidate], 0)]).astype(np.float64)
             before[self.outer - 1] = before[self.outer - 1] - ranks[0] * turn
             subtracted = subtracted - ranks[1] * turn
@@ -313,7 +313,7 @@ class _Search:
             kinds[self.outer - 1] = ReadingKind.DIGIT
         kinds[-1] = ReadingKind.DIGIT
         alone = (self.outer - 1, len(self.readings)) if apart and count else ()
-        plan = DigitPlan(self.bits, (*self.readings, reading), tuple(kinds), *found, place, alone, sign)
+        plan = DigitPlan(self.bits, (*self.readings, reading), tuple(kinds), *bits_and_margin, place, alone, sign)
         centres = (*self.centres, (self.low + self.high) / 2)
         return DigitTables(plan, centres, tables, np.stack([*self.passed, passed]), ranks, count)
 

@@ -48,11 +48,11 @@ def _applied(graph: Graph, centre: Reals, factor: Reals) -> Graph | None:
     lower, upper = graph.lower.copy(), graph.upper.copy()
     nodes: list[Node] = []
     for node in graph.nodes:
-        own = wires(node)
+        node_wires = wires(node)
         if isinstance(node, Lookup):
-            lower[own] = (lower[own] - centre[own]) * factor[own]
-            upper[own] = (upper[own] - centre[own]) * factor[own]
-            nodes.append(_shifted(node, centre[own], factor[own]))
+            lower[node_wires] = (lower[node_wires] - centre[node_wires]) * factor[node_wires]
+            upper[node_wires] = (upper[node_wires] - centre[node_wires]) * factor[node_wires]
+            nodes.append(_shifted(node, centre[node_wires], factor[node_wires]))
         elif isinstance(node, Linear):
             moved = undone(node, centre, factor)
             if moved is None:
@@ -101,20 +101,20 @@ def _groups(graph: Graph) -> Indices:
     look-ups make from one row; -1 for other wires than results of look-ups."""
     elements, keys, origin = [], [], shared_rows(graph)
     count = sum(node.bias.size for node in graph.linears)
-    made = np.zeros(graph.wire_count + 1, dtype=bool)
+    is_result = np.zeros(graph.wire_count + 1, dtype=bool)
     for lookup in graph.lookups:
-        own = wires(lookup)
-        made[own] = True
-        elements.append(np.arange(own.start, own.stop))
+        node_wires = wires(lookup)
+        is_result[node_wires] = True
+        elements.append(np.arange(node_wires.start, node_wires.stop))
         keys.append(np.repeat(origin[lookup.gather], lookup.size // len(lookup.gather)))
     for node in graph.linears:
         width = node.gather.shape[1]
         key = count + node.block[:, None] * width + np.arange(width)
-        read = made[node.gather] & (node.gather >= 0)
+        read = is_result[node.gather] & (node.gather >= 0)
         elements.append(node.gather[read])
         keys.append(np.broadcast_to(key, node.gather.shape)[read])
         count += len(node.weights) * width
-    result = np.where(made, np.arange(graph.wire_count + 1), -1)
+    result = np.where(is_result, np.arange(graph.wire_count + 1), -1)
     if not elements:
         return result
     wire, key = np.concatenate(elements), np.concatenate(keys)
@@ -180,9 +180,9 @@ def _factors(graph: Graph, groups: Indices, stats: Statistics) -> Reals:
         load = variance * np.einsum("gr,gr->g", weight, np.square(reach))[:, None]
         for block in np.unique(node.block):  # once: sensitivities are of all its positions
             column = node.gather[node.block == block].max(axis=0)
-            own = (column >= 0) & (groups[column] >= 0)
-            np.add.at(noise, column[own], gain[block][own])
-            np.add.at(rounding, column[own], load[block][own])
+            grouped = (column >= 0) & (groups[column] >= 0)
+            np.add.at(noise, column[grouped], gain[block][grouped])
+            np.add.at(rounding, column[grouped], load[block][grouped])
     return _bounded_factors(groups, noise, rounding, kept)
 
 

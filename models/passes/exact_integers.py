@@ -53,8 +53,8 @@ def in_units(
     graph: Graph, input_unit: float, options: ExactOptions, calibrated: bool, finer: Sequence[int | None]
 ) -> Iterator[ExactGraph]:
     """Yields the same integers in units so much finer, each as `ExactOptions.finer`, without repetitions."""
-    made = _Exact(graph, input_unit, options, calibrated)
-    integers = made.run()
+    conversion = _Exact(graph, input_unit, options, calibrated)
+    integers = conversion.run()
     seen: set[bytes] = set()
     for bits in finer:
         exact = with_units(integers, replace(options, finer=bits))
@@ -62,7 +62,7 @@ def in_units(
         scales = exact.graph.scale.tobytes()
         if scales not in seen:
             seen.add(scales)
-            yield replace(exact, kept=tuple(made.kept), rounded=tuple(made.rounded), apart=options.apart)
+            yield replace(exact, kept=tuple(conversion.kept), rounded=tuple(conversion.rounded), apart=options.apart)
 
 
 class _Exact:
@@ -94,9 +94,9 @@ class _Exact:
             if is_gate(node):
                 self.gates[node.gather] = node.steps[0].parameters[0][node.function]
         self._set(graph.input, input_unit, 0.0)
-        own = wires(graph.input)
-        self.low[own] = np.rint(graph.lower[own] / input_unit)
-        self.high[own] = np.rint(graph.upper[own] / input_unit)
+        input_wires = wires(graph.input)
+        self.low[input_wires] = np.rint(graph.lower[input_wires] / input_unit)
+        self.high[input_wires] = np.rint(graph.upper[input_wires] / input_unit)
 
     def run(self) -> Integers:
         for position, node in enumerate(self.source.nodes):
@@ -151,30 +151,30 @@ class _Exact:
         return finer
 
     def _gated(self, node: Linear, opening: Opening, step: Reals) -> Linear:
-        """With as many more integers where a gate is open as the row has values. Args: step: [G, K] of the columns."""
+        """Adds as many integers where a gate is open as the row has values. Args: step: [G, K] of the columns."""
         bits = opening.weights * step[:, None, :]
         if not np.array_equal(bits, np.rint(bits)):
             raise CompileError(f"'{node.origin}': chooses by what is no boolean; compare it first")
-        own, shape = wires(node), (len(node.gather), node.weights.shape[1])
+        node_wires, shape = wires(node), (len(node.gather), node.weights.shape[1])
         span = np.zeros(node.bias.shape)
-        np.maximum.at(span, node.block, (self.high[own] - self.low[own] + 1).reshape(shape))
-        gates = (self.gates[own] > 0).reshape(shape)
+        np.maximum.at(span, node.block, (self.high[node_wires] - self.low[node_wires] + 1).reshape(shape))
+        gates = (self.gates[node_wires] > 0).reshape(shape)
         added = np.where(gates, span[node.block], 0.0).reshape(-1)
         if self.options.apart:
             span = apart_offset(span, node.bias / self._row_step(node, shape))
             added = np.where(gates, span[node.block], 0.0).reshape(-1)
-        self.opens[own] = self.high[own] + 0.5
+        self.opens[node_wires] = self.high[node_wires] + 0.5
         if not self.options.apart:
-            self.high[own] += added
-        self.offsets[own] = added
+            self.high[node_wires] += added
+        self.offsets[node_wires] = added
         # A part of the offset that is a constant moves the origin, and with it what opens the gate.
         weights = node.weights + (bits * span[:, :, None]).astype(np.int64)
         constant = (opening.bias * span)[node.block].reshape(-1)
         moved = replace(node, weights=weights, bias=node.bias + opening.bias * span * self._row_step(node, shape))
-        self.low[own] -= constant
-        self.high[own] -= constant
-        self.opens[own] -= constant
-        self._set(moved, self.grid.step[own], moved.bias[node.block].reshape(-1))
+        self.low[node_wires] -= constant
+        self.high[node_wires] -= constant
+        self.opens[node_wires] -= constant
+        self._set(moved, self.grid.step[node_wires], moved.bias[node.block].reshape(-1))
         return moved
 
     def _row_step(self, node: Linear, shape: tuple[int, int]) -> Reals:
@@ -222,11 +222,11 @@ class _Exact:
 
     def _narrowed(self, node: Linear, low: Reals, high: Reals) -> tuple[Reals, Reals]:
         assert self.source.lower is not None and self.source.upper is not None
-        own, shape = wires(node), (len(node.gather), node.weights.shape[1])
-        step, origin = self.grid.step[own], self.grid.origin[own]
+        node_wires, shape = wires(node), (len(node.gather), node.weights.shape[1])
+        step, origin = self.grid.step[node_wires], self.grid.origin[node_wires]
         seen_low, seen_high = np.full(low.shape, np.inf), np.full(high.shape, -np.inf)
-        np.minimum.at(seen_low, node.block, np.floor((self.source.lower[own] - origin) / step).reshape(shape))
-        np.maximum.at(seen_high, node.block, np.ceil((self.source.upper[own] - origin) / step).reshape(shape))
+        np.minimum.at(seen_low, node.block, np.floor((self.source.lower[node_wires] - origin) / step).reshape(shape))
+        np.maximum.at(seen_high, node.block, np.ceil((self.source.upper[node_wires] - origin) / step).reshape(shape))
         if bool((seen_low > low).any() or (seen_high < high).any()):
             self.narrowed.add(node.first_wire)
         least = np.maximum(low, seen_low)
@@ -242,13 +242,13 @@ class _Exact:
             node = with_offsets(node, offset, opens, self.grid.origin[node.gather])
         step, origin, slots = self._slots(node)
         before = Grids(self.grid.step[node.gather], self.grid.origin[node.gather])
-        found, approximate = after_lookup(node, before), self._is_approximate(node)
-        on_grid = bool(found.through_zero.all()) and (slots is None or (approximate and rounds_itself(node)))
+        grids, approximate = after_lookup(node, before), self._is_approximate(node)
+        on_grid = bool(grids.through_zero.all()) and (slots is None or (approximate and rounds_itself(node)))
         low, high = self.low[node.gather], self.high[node.gather]
         results = self._results(node, step, origin, low, high)
         if self.options.apart and is_gate(node):
             results = np.minimum(low * step + origin, 0.0), np.maximum(high * step + origin, 0.0)
-        levels = 1 if not on_grid else self._levels(node, step, origin, results, found.step)
+        levels = 1 if not on_grid else self._levels(node, step, origin, results, grids.step)
         keys = np.stack([node.function.astype(np.float64), step, origin], axis=1)
         distinct, function = np.unique(keys, axis=0, return_inverse=True)
         function = function.reshape(-1).astype(np.int64)
@@ -269,7 +269,7 @@ class _Exact:
             ):
                 steps[-1] = Step("Excess")
             self.exact[wires(node)] = self.exact[node.gather] & (not approximate)
-            self._set(node, found.step, 0.0)
+            self._set(node, grids.step, 0.0)
         elif (chosen := self._step_of_choices(node, step, origin)) is not None:
             self.exact[wires(node)] = self.exact[node.gather] & (not approximate)
             self._set(node, chosen, 0.0)
@@ -282,12 +282,12 @@ class _Exact:
             steps.append(Step("QuantizeLinear", (one * unit, one * 0, one * ends[0], one * ends[1])))
             steps.append(Step("Affine", (one * unit, one * 0)))
             self._set(node, unit, 0.0)
-        own = wires(node)
-        self.low[own] = np.rint(results[0] / self.grid.step[own])
-        self.high[own] = np.rint(results[1] / self.grid.step[own])
-        made = replace(node, steps=tuple(steps), function=function)
-        self._reach(made)
-        return made
+        node_wires = wires(node)
+        self.low[node_wires] = np.rint(results[0] / self.grid.step[node_wires])
+        self.high[node_wires] = np.rint(results[1] / self.grid.step[node_wires])
+        lookup = replace(node, steps=tuple(steps), function=function)
+        self._reach(lookup)
+        return lookup
 
     def _is_integer(self, node: Lookup) -> bool:
         """A ReLU, a maximum of several or a choice of what nothing before it has rounded."""
@@ -315,7 +315,7 @@ class _Exact:
         """Returns [E]: of which the few constants are multiples that a comparison chooses from; None for other functions, and other constants."""
         if not any(each.operator in COMPARISONS for each in node.steps):
             return None
-        found = np.ones(len(node.gather))
+        steps = np.ones(len(node.gather))
         for element, wire in enumerate(node.gather.tolist()):
             sums = self.few.sums(wire)
             count = int(min(self.high[wire] - self.low[wire] + 1, _LARGEST))
@@ -324,17 +324,17 @@ class _Exact:
             values = np.unique(apply_steps(node.steps, x, np.full(len(x), node.function[element])))
             if len(values) > 2**self.options.activation_bits:
                 return None
-            found[element] = float(row_steps(values[None, None])[0, 0])
-        return found if bool((found > 0).all()) else None
+            steps[element] = float(row_steps(values[None, None])[0, 0])
+        return steps if bool((steps > 0).all()) else None
 
     def _reach(self, node: Lookup) -> None:
-        """The values of results of few arguments."""
+        """Notes the values of results of few arguments."""
         for element, wire in enumerate(node.gather.tolist()):
-            sums, own = self.few.sums(wire), node.first_wire + element
-            if sums is not None and self.high[own] - self.low[own] > 1:
+            sums, result_wire = self.few.sums(wire), node.first_wire + element
+            if sums is not None and self.high[result_wire] - self.low[result_wire] > 1:
                 x = sums * self.grid.step[wire] + self.grid.origin[wire]
                 y = apply_steps(node.steps, x, np.full(len(x), node.function[element]))
-                self.few.values[own] = np.unique(np.rint(y / self.grid.step[own]).astype(np.int64))
+                self.few.values[result_wire] = np.unique(np.rint(y / self.grid.step[result_wire]).astype(np.int64))
 
     def _slots(self, node: Lookup) -> tuple[Reals, Reals, int | None]:
         """Returns step and origin of what a look-up tells apart; the number of values of a rounded accumulator."""

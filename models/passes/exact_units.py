@@ -66,14 +66,16 @@ class _Units:
         limit: dict[int, float] = {}
         count: dict[int, int] = {}
         for i, node in enumerate(graph.nodes):
-            own = wires(node)
+            node_wires = wires(node)
             if isinstance(node, Linear):
-                count[node.first_wire] = int((self.high[own] - self.low[own]).max()) + 1
+                count[node.first_wire] = int((self.high[node_wires] - self.low[node_wires]).max()) + 1
                 allowed = self._allowed(node, count[node.first_wire], is_output(graph, node)) / count[node.first_wire]
                 if self.options.compared and is_output(graph, node):
                     allowed = min(_COARSEST_COMPARED, _LOOKUP_RANGE / (self._spread(graph) + 2))
             else:
-                largest = max(float(np.abs(self.low[own]).max()), float(np.abs(self.high[own]).max()), 1.0)
+                largest = max(
+                    float(np.abs(self.low[node_wires]).max()), float(np.abs(self.high[node_wires]).max()), 1.0
+                )
                 allowed = (INPUT_LIMIT if isinstance(node, Input) else 0.5) / largest
             limit[self.group[i]] = min(limit.get(self.group[i], 1.0), allowed)
         if self.options.whole:
@@ -124,22 +126,24 @@ class _Units:
 
     def _spread(self, graph: Graph) -> float:
         """Returns the largest difference of two outputs, in their one step."""
-        own = graph.output.reshape(-1)
-        constant = self.high[own] == self.low[own]
+        output_wires = graph.output.reshape(-1)
+        constant = self.high[output_wires] == self.low[output_wires]
         if not constant.all():
-            self.grid.step[own[constant]] = self.grid.step[own[~constant]].max()
-        step = self.grid.step[own]
+            self.grid.step[output_wires[constant]] = self.grid.step[output_wires[~constant]].max()
+        step = self.grid.step[output_wires]
         if np.ptp(step) > 1e-12 * step.max():
             raise CompileError(
                 "tell='labels': expected scores that one layer makes, got several of different scales; end the model in one dense layer"
             )
-        origin = self.grid.origin[own] / step
-        low, high = self.low[own] + origin, self.high[own] + origin
+        origin = self.grid.origin[output_wires] / step
+        low, high = self.low[output_wires] + origin, self.high[output_wires] + origin
         most = float(high.max() - low.min())
-        node = next(each for each in graph.nodes if each.first_wire <= own[0] < each.first_wire + each.size)
+        node = next(each for each in graph.nodes if each.first_wire <= output_wires[0] < each.first_wire + each.size)
         assert isinstance(node, Linear)
-        row = (own - node.first_wire) % node.weights.shape[1]
-        if len(node.gather) > 1 or bool((own < node.first_wire).any() or (own >= node.first_wire + node.size).any()):
+        row = (output_wires - node.first_wire) % node.weights.shape[1]
+        if len(node.gather) > 1 or bool(
+            (output_wires < node.first_wire).any() or (output_wires >= node.first_wire + node.size).any()
+        ):
             return most
         weights = node.weights[node.block[0]][row].astype(np.float64)
         apart = weights[:, None] - weights[None]
@@ -153,31 +157,36 @@ class _Units:
         nodes: list[Node] = []
         layers: dict[int, Accumulators] = {}
         for i, node in enumerate(graph.nodes):
-            own = wires(node)
-            step, origin = self.grid.step[own], self.grid.origin[own]
-            scale[own] = unit[i] / step
+            node_wires = wires(node)
+            step, origin = self.grid.step[node_wires], self.grid.origin[node_wires]
+            scale[node_wires] = unit[i] / step
             if isinstance(node, Linear):
                 first, last = node.first_wire, is_output(graph, node)
                 factor, merged = self._filling(graph, node, unit[i], last)
                 node = replace(node, weights=node.weights * factor[:, :, None])
-                scale[own] *= factor[node.block].reshape(-1)
-                centre = (self.low[own] + self.high[own]) / 2
-                offset[own] = (np.floor(centre) if last else centre) * step + origin
+                scale[node_wires] *= factor[node.block].reshape(-1)
+                centre = (self.low[node_wires] + self.high[node_wires]) / 2
+                offset[node_wires] = (np.floor(centre) if last else centre) * step + origin
                 kept = count[first] if merged.max() == 1 else 2 ** (self.options.accumulator_bits or 0)
                 margin = unit[i] * float((factor * merged).min()) / 2
                 layers[first] = Accumulators(unit[i], margin, count[first], kept, first in self.narrowed)
-            lower[own], upper[own] = self.low[own] * step + origin, self.high[own] * step + origin
+            lower[node_wires], upper[node_wires] = (
+                self.low[node_wires] * step + origin,
+                self.high[node_wires] * step + origin,
+            )
             nodes.append(node)
         done = check(replace(graph, nodes=tuple(nodes), lower=lower, upper=upper, scale=scale, offset=offset))
         return ExactGraph(done, layers)
 
     def _filling(self, graph: Graph, node: Linear, unit: float, last: bool) -> tuple[np.ndarray, np.ndarray]:
         """Returns [G, R]: by how much each row's integers are multiplied, and how many of its values look the same to its look-ups."""
-        own, ones = wires(node), np.ones(node.bias.shape, dtype=np.int64)
+        node_wires, ones = wires(node), np.ones(node.bias.shape, dtype=np.int64)
         if last:
             return self._parts * ones, ones
         values = ones.copy()
-        values[node.block] = (self.high[own] - self.low[own] + 1).reshape(len(node.gather), -1).astype(np.int64)
+        values[node.block] = (
+            (self.high[node_wires] - self.low[node_wires] + 1).reshape(len(node.gather), -1).astype(np.int64)
+        )
         wide = (self.options.finer is not None) & (values > _WIDE)
         sources = [graph.nodes[i] for i in source_nodes(graph, node.gather)]
         allowed = np.where(wide, _WIDE_RANGE * 2.0 ** -self._finer(sources), _LOOKUP_RANGE)

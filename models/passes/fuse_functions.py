@@ -47,67 +47,72 @@ class _Plan:
         self.needed, self.fused = self._swept()
 
     def _swept(self, undecided: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """From the output to the input. Args: undecided: sums read their source, whatever becomes of them."""
+        """Sweeps from output to input. Args: undecided: sums read their source, whatever becomes of them."""
         functions, graph = self.functions, self.functions.graph
         needed, fused = np.zeros((2, len(functions.source)), dtype=bool)
         needed[graph.output.reshape(-1)] = True
         for node in reversed(graph.nodes):
             if isinstance(node, Input):
                 continue
-            own = self._varying(node, needed)
+            varying = self._varying(node, needed)
             if undecided:
-                is_sum = self._is_sum(own)
-                needed[functions.own_source[own[is_sum]]] = True
-                own = own[~is_sum]
-            one = (functions.own_source[own] != own) & (~functions.is_linear[own] | self._as_one[own])
-            fused[own[one]] = True
-            needed[self._bases(own[one])] = True
-            needed[self._read_as_they_are(node, own[~one])] = True
+                is_sum = self._is_sum(varying)
+                needed[functions.own_source[varying[is_sum]]] = True
+                varying = varying[~is_sum]
+            one = (functions.own_source[varying] != varying) & (~functions.is_linear[varying] | self._as_one[varying])
+            fused[varying[one]] = True
+            needed[self._bases(varying[one])] = True
+            needed[self._read_as_they_are(node, varying[~one])] = True
         needed[ZERO_WIRE] = fused[ZERO_WIRE] = False
         return needed, fused
 
     def _varying(self, node: Node, needed: np.ndarray) -> Indices:
         """Returns wires of a node that are needed and no constants."""
-        own: Indices = np.flatnonzero(needed[wires(node)]) + node.first_wire
-        varying: Indices = own[self.functions.source[own] != CONSTANT]
+        needed_wires: Indices = np.flatnonzero(needed[wires(node)]) + node.first_wire
+        varying: Indices = needed_wires[self.functions.source[needed_wires] != CONSTANT]
         return varying
 
-    def programs(self, own: Indices) -> Iterator[WirePrograms]:
+    def programs(self, node_wires: Indices) -> Iterator[WirePrograms]:
         """Yields programs of wires of one node, pattern by pattern."""
-        pattern = self.functions.own_pattern[own]
+        pattern = self.functions.own_pattern[node_wires]
         for number in np.unique(pattern).tolist():
-            yield WirePrograms(self.functions, own[pattern == number])
+            yield WirePrograms(self.functions, node_wires[pattern == number])
 
-    def _bases(self, own: Indices) -> Indices:
+    def _bases(self, node_wires: Indices) -> Indices:
         """Returns what the programs of wires of one node begin at."""
-        pattern = self.functions.own_pattern[own]
+        pattern = self.functions.own_pattern[node_wires]
         plain = np.array([not self.functions.has_rows(number) for number in pattern.tolist()], dtype=bool)
-        parts = [program.base for program in self.programs(own[~plain])]
-        return np.concatenate([self.functions.own_source[own[plain]], *parts])
+        parts = [program.base for program in self.programs(node_wires[~plain])]
+        return np.concatenate([self.functions.own_source[node_wires[plain]], *parts])
 
-    def _is_sum(self, own: Indices) -> np.ndarray:
-        """Linear, but of look-ups."""
+    def _is_sum(self, node_wires: Indices) -> np.ndarray:
+        """Finds what is linear, but of look-ups."""
         functions = self.functions
-        other = (functions.own_source[own] == own) | (functions.affine[own] == functions.own_source[own])
-        result: np.ndarray = functions.is_linear[own] & ~other
+        other = (functions.own_source[node_wires] == node_wires) | (
+            functions.affine[node_wires] == functions.own_source[node_wires]
+        )
+        result: np.ndarray = functions.is_linear[node_wires] & ~other
         return result
 
-    def _read_as_they_are(self, node: Node, own: Indices) -> Indices:
+    def _read_as_they_are(self, node: Node, node_wires: Indices) -> Indices:
         """Returns what wires of a node that is left read."""
         if isinstance(node, Product):
-            linear = self.functions.is_linear[own]
+            linear = self.functions.is_linear[node_wires]
             return np.concatenate(
-                [self.functions.affine[own[linear]], node.gather[own[~linear] - node.first_wire].reshape(-1)]
+                [
+                    self.functions.affine[node_wires[linear]],
+                    node.gather[node_wires[~linear] - node.first_wire].reshape(-1),
+                ]
             )
-        smaller, _ = shrunk(node, np.isin(np.arange(node.first_wire, node.first_wire + node.size), own))
+        smaller, _ = shrunk(node, np.isin(np.arange(node.first_wire, node.first_wire + node.size), node_wires))
         return np.zeros(0, dtype=np.int64) if smaller is None else smaller.gather.reshape(-1)
 
     def _sums_worth_a_lookup(self) -> np.ndarray:
         functions = self.functions
         rows, atoms = [], []  # pairs: a sum that is read, a look-up that it has as a part
         for node in functions.graph.nodes[1:]:
-            own = self._varying(node, self.needed)
-            for program in self.programs(own[self._is_sum(own)]):
+            varying = self._varying(node, self.needed)
+            for program in self.programs(varying[self._is_sum(varying)]):
                 parts = program.atoms()
                 rows += [program.wire] * len(parts)
                 atoms += parts
@@ -145,12 +150,12 @@ class _Emission:
             if isinstance(node, Input):
                 self._nodes.append(node)
                 continue
-            own = np.flatnonzero(self._plan.needed[wires(node)]) + node.first_wire
-            constant = self._functions.source[own] == CONSTANT
-            fused = self._plan.fused[own]
-            self._left(node, own[~fused & ~constant])
-            self._constants(own[constant], node.origin)
-            self._fused(node, own[fused])
+            needed_wires = np.flatnonzero(self._plan.needed[wires(node)]) + node.first_wire
+            constant = self._functions.source[needed_wires] == CONSTANT
+            fused = self._plan.fused[needed_wires]
+            self._left(node, needed_wires[~fused & ~constant])
+            self._constants(needed_wires[constant], node.origin)
+            self._fused(node, needed_wires[fused])
         return replace(graph, nodes=tuple(self._nodes), output=self._renaming[graph.output])
 
     def _placed(self, node: Node, old: Indices, whole: int) -> None:
@@ -162,43 +167,43 @@ class _Emission:
             self._renaming[old] = np.arange(first, first + len(old))
         self._nodes.append(replace(node, first_wire=first))
 
-    def _constants(self, own: Indices, origin: str) -> None:
-        value = self._functions.offset[own]
-        self._renaming[own[value == 0]] = ZERO_WIRE
-        own, value = own[value != 0], value[value != 0]
-        if not len(own):
+    def _constants(self, node_wires: Indices, origin: str) -> None:
+        value = self._functions.offset[node_wires]
+        self._renaming[node_wires[value == 0]] = ZERO_WIRE
+        node_wires, value = node_wires[value != 0], value[value != 0]
+        if not len(node_wires):
             return
         distinct, block = np.unique(value, return_inverse=True)
-        nowhere = np.full((len(own), 1), ZERO_WIRE, dtype=np.int64)
+        nowhere = np.full((len(node_wires), 1), ZERO_WIRE, dtype=np.int64)
         weights = np.zeros((len(distinct), 1, 1))
         node = Linear(0, nowhere, block.reshape(-1).astype(np.int64), weights, distinct[:, None], origin)
-        self._placed(node, own, len(own))
+        self._placed(node, node_wires, len(node_wires))
 
-    def _left(self, node: Node, own: Indices) -> None:
-        if not len(own):
+    def _left(self, node: Node, node_wires: Indices) -> None:
+        if not len(node_wires):
             return
         if isinstance(node, Product):
-            linear = self._functions.is_linear[own]
-            self._scaled(node, own[linear])
-            own = own[~linear]
-        smaller, old = shrunk(node, np.isin(np.arange(node.first_wire, node.first_wire + node.size), own))
+            linear = self._functions.is_linear[node_wires]
+            self._scaled(node, node_wires[linear])
+            node_wires = node_wires[~linear]
+        smaller, old = shrunk(node, np.isin(np.arange(node.first_wire, node.first_wire + node.size), node_wires))
         if smaller is not None and not isinstance(smaller, Input):
             self._placed(replace(smaller, gather=self._renaming[smaller.gather]), old, node.size)
 
-    def _scaled(self, node: Product, own: Indices) -> None:
-        """Products with constants."""
-        if not len(own):
+    def _scaled(self, node: Product, node_wires: Indices) -> None:
+        """Adds products with constants."""
+        if not len(node_wires):
             return
         functions = self._functions
-        parameters: Reals = np.stack([functions.scale[own], functions.offset[own]], axis=1)
+        parameters: Reals = np.stack([functions.scale[node_wires], functions.offset[node_wires]], axis=1)
         distinct, function = np.unique(parameters, axis=0, return_inverse=True)
         step = Step("Affine", (distinct[:, 0].copy(), distinct[:, 1].copy()))
-        gather = self._renaming[functions.affine[own]]
-        made = Lookup(0, gather, (step,), function.reshape(-1).astype(np.int64), node.origin)
-        self._placed(made, own, node.size)
+        gather = self._renaming[functions.affine[node_wires]]
+        lookup = Lookup(0, gather, (step,), function.reshape(-1).astype(np.int64), node.origin)
+        self._placed(lookup, node_wires, node.size)
 
-    def _fused(self, node: Node, own: Indices) -> None:
-        for program in self._plan.programs(own):
+    def _fused(self, node: Node, node_wires: Indices) -> None:
+        for program in self._plan.programs(node_wires):
             steps, function = program.steps()
-            made = Lookup(0, self._renaming[program.base], steps, function, node.origin)
-            self._placed(made, program.wire, node.size)
+            lookup = Lookup(0, self._renaming[program.base], steps, function, node.origin)
+            self._placed(lookup, program.wire, node.size)

@@ -35,14 +35,14 @@ def without_gates(node: Linear, offsets: Reals) -> tuple[Linear, Opening | None]
     Raises:
         CompileError: values whose weights cannot be told from offsets, or too many blocks.
     """
-    own = offsets.reshape(len(node.gather), -1)
-    if not own.any():
+    position_offsets = offsets.reshape(len(node.gather), -1)
+    if not position_offsets.any():
         return node, None
-    split = regroup(node, own)
+    split = regroup(node, position_offsets)
     if split is None:
         raise CompileError(f"linear '{node.origin}': makes too many different choices for exact precision")
     first, block = split
-    old, size = node.block[first], own[first]
+    old, size = node.block[first], position_offsets[first]
     node = replace(node, weights=node.weights[old], bias=node.bias[old], block=block)
     unit = np.where(size > 0, size, 1.0)
     opening = Opening(

@@ -37,12 +37,12 @@ class Grids:
 
 def after_lookup(node: Lookup, before: Grids) -> Grids:
     """Returns grids of a look-up's results for those of the numbers that it reads."""
-    found = [before]
+    grids = [before]
     nowhere = Grids(np.zeros_like(before.step), np.zeros_like(before.origin))
     for step in node.steps:
         several = len(step.reads) > 1 and step.operator not in _TO_INTEGERS
-        found.append(nowhere if several else _after_step(step, node.function, found[-step.reads[0]]))
-    return found[-1]
+        grids.append(nowhere if several else _after_step(step, node.function, grids[-step.reads[0]]))
+    return grids[-1]
 
 
 def rounds_itself(node: Lookup) -> bool:

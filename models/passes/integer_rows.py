@@ -53,8 +53,8 @@ def _row_steps_at_once(rows: Reals, largest: Reals, most: int) -> Reals:
     ratio = rows / np.where(candidates > 0, candidates, 1.0)[..., None]
     fits = (np.abs(ratio - np.rint(ratio)).max(axis=2, initial=0.0) < _TOLERANCE) & (candidates > 0)
     first = np.argmax(fits, axis=0)
-    found = np.where(fits.any(axis=0), candidates[first, np.arange(len(rows))], 0.0)
-    return np.where(largest == 0, 1.0, found)
+    steps = np.where(fits.any(axis=0), candidates[first, np.arange(len(rows))], 0.0)
+    return np.where(largest == 0, 1.0, steps)
 
 
 def _multiples(rows: Reals, chosen: np.ndarray, step: Reals) -> tuple[np.ndarray, Reals]:

@@ -36,9 +36,9 @@ def leave_functions(graph: Graph) -> Graph:
     return without_dead_nodes(replace(graph, output=output, outputs=tuple(parts)))
 
 
-def _left(functions: WireFunctions, wanted: Indices) -> tuple[Indices, Functions] | None:
+def _left(functions: WireFunctions, output_wires: Indices) -> tuple[Indices, Functions] | None:
     """Returns what the client gets for each wire of an output, and what it does with it; None where there is nothing to leave, or too much."""
-    output = np.unique(wanted.reshape(-1))
+    output = np.unique(output_wires.reshape(-1))
     varying = output[functions.source[output] != CONSTANT]
     is_source = functions.own_source[varying] == varying
     moved = varying[~is_source & (functions.affine[varying] != functions.own_source[varying])]
@@ -46,8 +46,8 @@ def _left(functions: WireFunctions, wanted: Indices) -> tuple[Indices, Functions
         return None
     read = np.arange(len(functions.source), dtype=np.int64)
     number = np.zeros(len(read), dtype=np.int64)
-    found: dict[tuple[object, ...], int] = {(): 0}
-    made: list[tuple[Step, ...]] = [()]
+    numbers: dict[tuple[object, ...], int] = {(): 0}
+    programs: list[tuple[Step, ...]] = [()]
     for group in _alike(functions, moved):
         program = WirePrograms(functions, group)
         steps, function = program.steps()
@@ -57,25 +57,25 @@ def _left(functions: WireFunctions, wanted: Indices) -> tuple[Indices, Functions
             key = tuple(
                 (step.operator, step.reads, *(np.asarray(p[0]).tobytes() for p in step.parameters)) for step in one
             )
-            if key not in found:
-                found[key] = len(made)
-                made.append(one)
-            number[group[function == i]] = found[key]
-        if too_much(made) is not None:
-            return _common_end(functions.graph, wanted)
+            if key not in numbers:
+                numbers[key] = len(programs)
+                programs.append(one)
+            number[group[function == i]] = numbers[key]
+        if too_much(programs) is not None:
+            return _common_end(functions.graph, output_wires)
     read[-1] = -1
-    which = number[wanted]
+    which = number[output_wires]
     if not (which == 0).any():
-        made, which = made[1:], which - 1
-    return read[wanted], Functions(tuple(made), which)
+        programs, which = programs[1:], which - 1
+    return read[output_wires], Functions(tuple(programs), which)
 
 
-def _common_end(graph: Graph, wanted: Indices) -> tuple[Indices, Functions] | None:
+def _common_end(graph: Graph, output_wires: Indices) -> tuple[Indices, Functions] | None:
     """Returns the same with the last look-ups that are one function of all numbers; None where these are affine, or none."""
-    owners, read, steps = graph.owners(), wanted, tuple[Step, ...]()
+    owners, read, steps = graph.owners(), output_wires, tuple[Step, ...]()
     while True:
-        found = np.unique(owners[read])
-        node = graph.nodes[int(found[0])] if len(found) == 1 and read.min() >= 0 else None
+        positions = np.unique(owners[read])
+        node = graph.nodes[int(positions[0])] if len(positions) == 1 and read.min() >= 0 else None
         if not isinstance(node, Lookup):
             break
         numbers = np.unique(node.function[read - node.first_wire])
@@ -87,7 +87,9 @@ def _common_end(graph: Graph, wanted: Indices) -> tuple[Indices, Functions] | No
         return None
     steps = _within_domain(steps)
     return (
-        None if too_much([steps]) is not None else (read, Functions((steps,), np.zeros(wanted.shape, dtype=np.int64)))
+        None
+        if too_much([steps]) is not None
+        else (read, Functions((steps,), np.zeros(output_wires.shape, dtype=np.int64)))
     )
 
 
@@ -97,13 +99,13 @@ def _within_domain(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         ends = [_least_argument(step) for i, step in enumerate(steps) if step.reads == (i + 1,)]
         known = [end for end in ends if end is not None]
         return (_at_least(max(known)), *steps) if known else steps
-    made: list[Step] = []
+    program: list[Step] = []
     for step in steps:
         end = _least_argument(step)
-        if end is not None and not never_negative(made):
-            made.append(_at_least(end))
-        made.append(step)
-    return tuple(made)
+        if end is not None and not never_negative(program):
+            program.append(_at_least(end))
+        program.append(step)
+    return tuple(program)
 
 
 def _least_argument(step: Step) -> float | None:

@@ -55,15 +55,15 @@ def check_floor(exact: ExactGraph, params: ParameterSet, p_fail_log2: float, in_
 def _brought(graph: Graph, params: ParameterSet) -> Reals:
     """Returns [wires + 1]: the least variance of each wire that rows read; the last is the zero wire's."""
     assert graph.lower is not None and graph.upper is not None
-    found = np.zeros(graph.wire_count + 1)
+    variance = np.zeros(graph.wire_count + 1)
     for node in graph.nodes:
         if isinstance(node, Input):
-            found[wires(node)] = noise.fresh_variance(params)
+            variance[wires(node)] = noise.fresh_variance(params)
         elif isinstance(node, Lookup) and not (is_gate(node) or is_extreme(node)):
-            own = wires(node)
-            varies = graph.upper[own] > graph.lower[own]
-            found[own] = np.where(varies, noise.blind_rotation_variance(params), 0.0)
-    return found
+            node_wires = wires(node)
+            varies = graph.upper[node_wires] > graph.lower[node_wires]
+            variance[node_wires] = np.where(varies, noise.blind_rotation_variance(params), 0.0)
+    return variance
 
 
 def _variances(node: Linear, brought: Reals, in_parts: bool) -> tuple[Reals, Reals]:

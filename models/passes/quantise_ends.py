@@ -23,9 +23,9 @@ def quantise_input(graph: Graph) -> tuple[Graph, Quantise | None]:
 
 def without_quantiser(graph: Graph, using: list[Node]) -> tuple[Graph, Quantise | None]:
     """Returns the graph without the quantiser that all of these nodes are, which the client applies; None where they are not one."""
-    found = {uniform(node, "QuantizeLinear") for node in using}
-    quantiser = found.pop()
-    if found or quantiser is None:
+    quantisers = {uniform(node, "QuantizeLinear") for node in using}
+    quantiser = quantisers.pop()
+    if quantisers or quantiser is None:
         return graph, None
     scale, zero, low, high = quantiser
     graph = with_affine(graph, using, 1 / scale, zero)
@@ -41,11 +41,11 @@ def quantise_output(graph: Graph, exact: bool) -> tuple[Graph, Quantise | None]:
     """
     if graph.outputs:
         return leave_functions(graph), None
-    found, wanted = _without_quantiser(graph)
-    if wanted is not None and _is_linear(found, found.output):
-        return found, wanted
+    unquantised, quantiser = _without_quantiser(graph)
+    if quantiser is not None and _is_linear(unquantised, unquantised.output):
+        return unquantised, quantiser
     left = leave_functions(graph)
-    return (left, None) if exact or left is not graph or wanted is None else (found, wanted)
+    return (left, None) if exact or left is not graph or quantiser is None else (unquantised, quantiser)
 
 
 def _without_quantiser(graph: Graph) -> tuple[Graph, Quantise | None]:

@@ -63,18 +63,18 @@ class WeightPlan:
     def coarsest(self) -> tuple[float, str] | None:
         """Returns the largest weight in its integer steps, and name of the linear node where it is least. A row of one weight loses nothing, the
         scale takes it; neither do integers that are kept. None when there are no others."""
-        found = []
+        strengths = []
         for i, node in enumerate(self.graph.nodes):
             if isinstance(node, Linear) and i not in self.given and node.gather.shape[1] > 1:
                 strength = np.abs(node.weights) * self.rows[i][:, :, None] / self._column_scales(i)[:, None, :]
-                found.append((float(strength.max()), node.origin))
-        return min(found, default=None)
+                strengths.append((float(strength.max()), node.origin))
+        return min(strengths, default=None)
 
     def _column_scales(self, position: int) -> Reals:
         """Returns [G, K] of a linear node; inf where a column reads nothing."""
         scales = np.full(len(self.graph.nodes) + 1, np.inf)  # the last one is that of no source
-        for number, found in self.sources.items():
-            scales[number] = found
+        for number, source_scale in self.sources.items():
+            scales[number] = source_scale
         return np.asarray(scales[self.columns[position]])
 
     def integers(self) -> Graph:
@@ -82,13 +82,13 @@ class WeightPlan:
         graph, rows = self.graph, dict(self.rows)
         assert graph.lower is not None and graph.upper is not None
         scale, offset = np.zeros(graph.wire_count), np.zeros(graph.wire_count)
-        for number, found in self.sources.items():
-            scale[wires(graph.nodes[number])] = found
+        for number, source_scale in self.sources.items():
+            scale[wires(graph.nodes[number])] = source_scale
         nodes = list(graph.nodes)
         for i, node in enumerate(graph.nodes):
             if not isinstance(node, Linear):
                 continue
-            own, per_column = wires(node), self._column_scales(i)
+            node_wires, per_column = wires(node), self._column_scales(i)
             if i in self.given:
                 nodes[i] = replace(node, weights=_nearest(node, rows[i], per_column))
             else:
@@ -97,8 +97,8 @@ class WeightPlan:
                 )
                 room = _room(graph, self.params, self.limits, node)
                 nodes[i], rows[i] = _Rounding(graph, node, per_column, variance, room, self.stats).run(rows[i])
-            scale[own] = rows[i][node.block].reshape(-1)
-            offset[own] = (graph.upper[own] + graph.lower[own]) / 2
+            scale[node_wires] = rows[i][node.block].reshape(-1)
+            offset[node_wires] = (graph.upper[node_wires] + graph.lower[node_wires]) / 2
         return check(replace(graph, nodes=tuple(nodes), scale=scale, offset=offset))
 
 
@@ -120,10 +120,10 @@ def plan_scales(
     stats = statistics(graph, None) if stats is None else stats
     columns = {i: column_sources(graph, node) for i, node in enumerate(graph.nodes) if isinstance(node, Linear)}
     given = _given_integers(graph, params, limits, least_bits)
-    fixed = {source: found.source for source, found in given.values()}
+    fixed = {source: integers.source for source, integers in given.values()}
     chosen = choose_scales(graph, params, limits, stats, fixed, columns)
     sources = {**chosen.sources, **fixed}
-    rows = {**chosen.rows, **{position: found.rows for position, (_, found) in given.items()}}
+    rows = {**chosen.rows, **{position: integers.rows for position, (_, integers) in given.items()}}
     return WeightPlan(graph, params, limits, stats, sources, columns, rows, given, chosen.error)
 
 
@@ -140,9 +140,9 @@ class _Room:
         factor = np.where(bringing > self.variance, 0.995 * np.sqrt(self.variance / np.maximum(bringing, 1e-300)), 1.0)
         deviation = np.sqrt(self.behind + bringing)
         left = LOOKUP_LIMIT - scale * half
-        wanted = (LOOKUP_LIMIT - GUARD * deviation) / np.where(half > 0, scale * half, 1.0)
-        narrow = (half > 0) & (left < _LEAST_GUARD * deviation) & (wanted > 0)
-        return np.asarray(np.where(narrow, np.minimum(factor, wanted), factor))
+        guarded = (LOOKUP_LIMIT - GUARD * deviation) / np.where(half > 0, scale * half, 1.0)
+        narrow = (half > 0) & (left < _LEAST_GUARD * deviation) & (guarded > 0)
+        return np.asarray(np.where(narrow, np.minimum(factor, guarded), factor))
 
 
 def _room(graph: Graph, params: ParameterSet, limits: NoiseLimits, node: Linear) -> _Room:
@@ -162,14 +162,14 @@ class _BlockFacts:
 
 
 def _of_one_scale(blocks: Indices, rows: Reals) -> list[Indices]:
-    """Blocks of equal weights by rows of about one scale: they share the least, and would lose bits to a far wider range. Args: rows [G, R]."""
-    found, left = [], blocks
+    """Groups blocks of equal weights by rows of about one scale: they share the least, and would lose bits to a wider range. Args: rows [G, R]."""
+    groups, left = [], blocks
     while len(left):
         ratio = rows[left] / rows[left[0]]
         near = ((ratio > 1 / _ALIKE) & (ratio < _ALIKE)).all(axis=1)
-        found.append(left[near])
+        groups.append(left[near])
         left = left[~near]
-    return found
+    return groups
 
 
 class _Rounding:
@@ -193,10 +193,10 @@ class _Rounding:
             scale = np.stack([self._scale[alike].min(axis=0) for alike in together])
             variance = np.stack([self._variance[alike].max(axis=0) for alike in together])
             half = np.stack([self._room.half[alike].max(axis=0) for alike in together])
-            wanted = np.stack([rows[alike].min(axis=0) for alike in together])
-            found, scales = self._rounded(first, wanted, _BlockFacts(scale, variance, half), group.compensation)
+            row_scales = np.stack([rows[alike].min(axis=0) for alike in together])
+            integers, scales = self._rounded(first, row_scales, _BlockFacts(scale, variance, half), group.compensation)
             for i, alike in enumerate(together):
-                weights[alike], rows[alike] = found[i], scales[i]
+                weights[alike], rows[alike] = integers[i], scales[i]
         bias = node.bias + self._lost(weights, rows)
         return replace(node, weights=weights, bias=bias), rows
 
@@ -243,15 +243,15 @@ def _given_integers(
     sources = {
         i: source_nodes(graph, node.gather, owner) for i, node in enumerate(graph.nodes) if isinstance(node, Linear)
     }
-    readers = np.bincount([s for found in sources.values() for s in found], minlength=len(graph.nodes))
+    readers = np.bincount([s for node_sources in sources.values() for s in node_sources], minlength=len(graph.nodes))
     result = {}
-    for position, found in sources.items():
+    for position, node_sources in sources.items():
         node = graph.nodes[position]
-        if len(found) != 1 or readers[found[0]] != 1 or not isinstance(node, Linear):
+        if len(node_sources) != 1 or readers[node_sources[0]] != 1 or not isinstance(node, Linear):
             continue
-        scales = _least_noise(graph, node, found[0], params, limits.of(node))
+        scales = _least_noise(graph, node, node_sources[0], params, limits.of(node))
         if scales is not None and (scales.full >= _WELL_FILLED or scales.rounded_bits < least_bits):
-            result[position] = (found[0], scales.kept)
+            result[position] = (node_sources[0], scales.kept)
     return result
 
 
@@ -265,7 +265,7 @@ class _Kept:
 
 
 def _least_noise(graph: Graph, node: Linear, source: int, params: ParameterSet, limit_percent: float) -> _Kept | None:
-    """Of several limits up to the one given: less noise needs less of a table's end for itself."""
+    """Tries several limits up to the one given: less noise needs less of a table's end for itself."""
     output = is_output(graph, node)
     half = half_ranges(graph, node)
     source_limit = source_room(source) / extent(graph, source)
@@ -275,14 +275,14 @@ def _least_noise(graph: Graph, node: Linear, source: int, params: ParameterSet, 
         if room <= 0:
             break
         end = OUTPUT_LIMIT if output else lookup_limit(share * limit_percent)
-        found = RowNoise(source_variance(params, source), noise_behind(params, output), room)
-        scales = integer_scales(node.weights, half, end, source_limit, found)
+        row_noise = RowNoise(source_variance(params, source), noise_behind(params, output), room)
+        scales = integer_scales(node.weights, half, end, source_limit, row_noise)
         if scales is None or (best is not None and scales.error >= best.kept.error):
             continue
         widest = end / np.where(half > 0, half, 1.0)
         strength = float((np.abs(node.weights).max(axis=2) * widest).max())
         norm = float(np.sqrt(np.square(node.weights).sum(axis=2)).max() * widest.max())
-        step = max(norm * math.sqrt(found.source / room), strength / LARGEST_WEIGHT)
+        step = max(norm * math.sqrt(row_noise.source / room), strength / LARGEST_WEIGHT)
         best = _Kept(scales, float((scales.rows / widest).min()), int(strength / step).bit_length() + 1)
     return best
 

@@ -25,16 +25,16 @@ QUANTISERS: Final = ("QuantizeLinear", "Requantize", "Staircase")
 _POINTS = 4097
 
 
-def quantised_ranges(graph: Graph, given: tuple[Reals, Reals], wanted: Quantise | None) -> Calibration:
+def quantised_ranges(graph: Graph, given: tuple[Reals, Reals], quantiser: Quantise | None) -> Calibration:
     """Makes what calibration data would show.
 
     Args:
         given: least and largest values [numbers] of the input, as its quantisers leave them.
-        wanted: the quantiser of the output that the client applies; others are among the graph's client steps.
+        quantiser: of the output, that the client applies; others are among the graph's client steps.
     """
     lower, upper = np.zeros(graph.wire_count), np.zeros(graph.wire_count)
     lower[wires(graph.input)], upper[wires(graph.input)] = given
-    least_out, most_out = _output_windows(graph, wanted)
+    least_out, most_out = _output_windows(graph, quantiser)
     rows = []
     for node in graph.nodes[1:]:
         if isinstance(node, Linear):
@@ -62,11 +62,11 @@ def quantiser_bounds(graph: Graph, given: Quantise | None) -> tuple[Reals, Reals
     return np.full(graph.input.size, given.low), np.full(graph.input.size, given.high)
 
 
-def _output_windows(graph: Graph, wanted: Quantise | None) -> tuple[Reals, Reals]:
+def _output_windows(graph: Graph, quantiser: Quantise | None) -> tuple[Reals, Reals]:
     """Returns [wires]: beyond what values of the output change nothing, because the client rounds them into a range; infinite for other wires."""
     low, high = _client_windows(graph)
-    if wanted is not None:
-        low[:], high[:] = wanted.low, wanted.high
+    if quantiser is not None:
+        low[:], high[:] = quantiser.low, quantiser.high
     output = graph.output.reshape(-1)
     least, most = np.full(graph.wire_count, np.inf), np.full(graph.wire_count, -np.inf)
     np.minimum.at(least, output, low)

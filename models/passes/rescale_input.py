@@ -122,8 +122,8 @@ def _rescale(low: Reals, high: Reals, shape: tuple[int, ...]) -> Rescale:
         offset, half = np.zeros_like(low), np.maximum(np.abs(low), np.abs(high))
     else:
         offset, half = low / 2 + high / 2, high / 2 - low / 2
-    own = (-1, *[1] * (len(shape) - 1))
-    return Rescale(*(np.ascontiguousarray(facts.reshape(own)) for facts in (low, high, offset, 1 / half)))
+    column_shape = (-1, *[1] * (len(shape) - 1))
+    return Rescale(*(np.ascontiguousarray(facts.reshape(column_shape)) for facts in (low, high, offset, 1 / half)))
 
 
 def _sparse(values: Reals, low: Reals, high: Reals) -> np.ndarray:
@@ -152,13 +152,13 @@ def on_rescaled(graph: Graph, steps: Sequence[Rescale], shapes: Sequence[tuple[i
     Raises:
         CompileError: a linear node would need more weights than are worth keeping.
     """
-    own = wires(graph.input)
+    input_wires = wires(graph.input)
     centre, factor = np.zeros(graph.wire_count + 1), np.ones(graph.wire_count + 1)
     for fact, name in ((centre, "offset"), (factor, "scale")):
         spread = [
             np.broadcast_to(getattr(step, name), shape or (1,)) for step, shape in zip(steps, shapes, strict=True)
         ]
-        fact[own] = np.concatenate([numbers.reshape(-1) for numbers in spread])
+        fact[input_wires] = np.concatenate([numbers.reshape(-1) for numbers in spread])
     nodes: list[Node] = [graph.input]
     for node in graph.nodes[1:]:
         if not isinstance(node, Linear):
@@ -181,10 +181,10 @@ def _one_factor_per_column(node: Linear, factor: Reals) -> Linear | None:
     read = np.where(node.gather >= 0, factor[node.gather], 0.0)
     columns = np.zeros((len(node.weights), read.shape[1]))
     np.maximum.at(columns, node.block, read)
-    wanted = columns[node.block]
-    if bool(((read == wanted) | (read == 0)).all()):
+    block_factors = columns[node.block]
+    if bool(((read == block_factors) | (read == 0)).all()):
         return node
-    groups = regroup(node, np.where(read > 0, read, wanted))
+    groups = regroup(node, np.where(read > 0, read, block_factors))
     if groups is None:
         return None
     first, block = groups

@@ -54,8 +54,10 @@ def source_room(source: int) -> float:
 def extent(graph: Graph, source: int) -> float:
     """Returns the largest magnitude of a node's values."""
     assert graph.lower is not None and graph.upper is not None
-    own = wires(graph.nodes[source])
-    return max(float(np.abs(graph.lower[own]).max()), float(np.abs(graph.upper[own]).max()), SMALLEST_RANGE)
+    node_wires = wires(graph.nodes[source])
+    return max(
+        float(np.abs(graph.lower[node_wires]).max()), float(np.abs(graph.upper[node_wires]).max()), SMALLEST_RANGE
+    )
 
 
 def noise_behind(params: ParameterSet, output: bool) -> float:
@@ -188,8 +190,8 @@ def choose_scales(
         if scale == before:
             break
     rows = {i: reader.row_scales(scale, variance) for i, reader in readers.items()}
-    for i, found in rows.items():
-        if not bool((found > 0).all()):
+    for i, row_scales in rows.items():
+        if not bool((row_scales > 0).all()):
             raise PrecisionOverflowError(
                 f"'{graph.nodes[i].origin}': noise of parameter set '{params.name}' leaves no room for its look-ups; use a set with less noise"
             )
@@ -228,12 +230,14 @@ def _reader(
     _, variance = stats.column_moments(graph, node)
     sources = {}
     for number in np.unique(columns[columns >= 0]).tolist():
-        own = np.where((columns == number)[:, None, :], node.weights, 0.0)
-        if not own.any():
+        source_weights = np.where((columns == number)[:, None, :], node.weights, 0.0)
+        if not source_weights.any():
             continue
-        used = (own != 0).any(axis=1)
+        used = (source_weights != 0).any(axis=1)
         sources[number] = _Source(
-            np.square(own).sum(axis=2), np.abs(own).max(axis=2), (variance * used).sum(axis=1)[:, None]
+            np.square(source_weights).sum(axis=2),
+            np.abs(source_weights).max(axis=2),
+            (variance * used).sum(axis=1)[:, None],
         )
     weight = np.square(stats.row_sensitivity(node))
     return _Reader(half_ranges(graph, node), weight, noise_behind(params, output), room, output, sources)

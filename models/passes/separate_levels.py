@@ -71,9 +71,9 @@ class _Builder:
         node = replace(node, gather=self.moved(node.gather))
         sources = self._linears(node.gather)
         if sources:
-            found = _on_sources(node, sources)
-            if found is not None:
-                self._append_moved(node, *found)
+            composition = _on_sources(node, sources)
+            if composition is not None:
+                self._append_moved(node, *composition)
                 return
         gather = node.gather
         for source in sources:
@@ -118,8 +118,8 @@ class _Builder:
         return first
 
     def _linears(self, gather: Indices) -> list[Linear]:
-        found = [self.nodes[i] for i in np.unique(self._owner[gather]).tolist() if i >= 0]
-        return [node for node in found if isinstance(node, Linear)]
+        nodes = [self.nodes[i] for i in np.unique(self._owner[gather]).tolist() if i >= 0]
+        return [node for node in nodes if isinstance(node, Linear)]
 
     def _refresh(self, source: Linear) -> int:
         if source.first_wire not in self._refreshed:

@@ -22,10 +22,10 @@ def separate_outputs(graph: Graph) -> Graph:
         of_lookups[lookup.gather] = True
     next_wire, moved, copies = graph.wire_count, identity_renaming(graph), list[Node]()
     for node in graph.linears:
-        own = wires(node)
-        if not (of_output[own].any() and of_lookups[own].any()):
+        node_wires = wires(node)
+        if not (of_output[node_wires].any() and of_lookups[node_wires].any()):
             continue
-        copy, old = shrunk(node, of_output[own])
+        copy, old = shrunk(node, of_output[node_wires])
         assert isinstance(copy, Linear)
         moved[old] = np.arange(next_wire, next_wire + copy.size)
         copies.append(replace(copy, first_wire=next_wire))

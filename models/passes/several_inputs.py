@@ -30,12 +30,12 @@ from cloakwork.models.passes.rescale_input import (
 def quantise_inputs(graph: Graph) -> tuple[Graph, Tensors]:
     """Returns the graph on inputs that the client has rounded where the model rounds them in one way, and the client's step. Args: graph: as
     imported."""
-    found: list[tuple[Quantise, ...]] = []
+    quantisers: list[tuple[Quantise, ...]] = []
     for place in places(graph.inputs):
         first, last = graph.input.first_wire + place.start, graph.input.first_wire + place.stop
         graph, quantiser = _quantised(graph, first, last)
-        found.append(() if quantiser is None else (quantiser,))
-    return graph, Tensors.of(graph.inputs, graph.unused, tuple(found))
+        quantisers.append(() if quantiser is None else (quantiser,))
+    return graph, Tensors.of(graph.inputs, graph.unused, tuple(quantisers))
 
 
 def _quantised(graph: Graph, first: int, last: int) -> tuple[Graph, Quantise | None]:
@@ -63,7 +63,7 @@ class Rescaled:
 
 def input_bounds(step: Tensors) -> tuple[Reals, Reals]:
     """Returns least and largest values of every number of the input, from quantisers. CompileError: an input has none."""
-    without = [name for name, own in zip(step.names, step.steps, strict=True) if not own]
+    without = [name for name, input_steps in zip(step.names, step.steps, strict=True) if not input_steps]
     if without:
         raise CompileError(
             f"samples: expected typical inputs, got none, and input '{without[0]}' does not go into a QuantizeLinear node; pass a dict of arrays "
@@ -87,7 +87,7 @@ def rescale_inputs(
         samples: [samples, numbers], as the step gives them; None: the ranges that were observed of each input.
         ranges: of inputs, by number.
     """
-    quantisers = [own[0] for own in step.steps if own]
+    quantisers = [input_steps[0] for input_steps in step.steps if input_steps]
     if len(quantisers) == len(step.steps):
         rescales: Sequence[Rescale] = [_to_integers(quantiser) for quantiser in quantisers]
         range_of_all = (min(q.low / q.unit for q in quantisers), max(q.high / q.unit for q in quantisers))
@@ -95,7 +95,7 @@ def rescale_inputs(
     else:
         rescales = _to_one(graph, calibration, samples, ranges)
         range_of_all, grid = RESCALED, None
-    steps = tuple((*own, rescale) for own, rescale in zip(step.steps, rescales, strict=True))
+    steps = tuple((*input_steps, rescale) for input_steps, rescale in zip(step.steps, rescales, strict=True))
     rescaled = on_rescaled(graph, rescales, step.shapes)
     seen = replace(calibration.on(graph, rescaled), input_range=range_of_all, inputs=None)
     return Rescaled(rescaled, replace(step, steps=steps), seen, grid)
@@ -119,7 +119,7 @@ def _to_one(graph: Graph, calibration: Calibration, samples: Reals | None, range
             assert calibration.inputs is not None
             rescales.append(rescale_of_range(*ranges.of_all(*calibration.inputs[i]), part.shape))
         else:
-            own = samples[:, place].reshape(len(samples), *part.shape)
-            by_column = column_rescale(own, replace(ranges, given={}))
-            rescales.append(by_column or rescale_of_range(*ranges.of_all(*whole_range(own)), part.shape))
+            input_samples = samples[:, place].reshape(len(samples), *part.shape)
+            by_column = column_rescale(input_samples, replace(ranges, given={}))
+            rescales.append(by_column or rescale_of_range(*ranges.of_all(*whole_range(input_samples)), part.shape))
     return rescales

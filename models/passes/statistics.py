@@ -67,7 +67,10 @@ class Statistics:
             gather = node.gather[np.isin(node.block, blocks)]
             wide = self.values is not None and compensated(node.gather.shape[1])
             reading.setdefault(np.unique(gather, axis=0).tobytes() if wide else b"", []).append(np.array(blocks))
-        return [Together(tuple(found), self._compensation(node, np.concatenate(found))) for found in reading.values()]
+        return [
+            Together(tuple(alike_blocks), self._compensation(node, np.concatenate(alike_blocks)))
+            for alike_blocks in reading.values()
+        ]
 
     def _compensation(self, node: Linear, blocks: Indices) -> Compensation | None:
         """Returns the compensation by what the columns of some blocks read, over samples and positions."""
@@ -178,10 +181,10 @@ def _sensitivity(graph: Graph, values: Reals) -> Reals:
         square += np.square(gradient[:-1]).mean(axis=1)
     result = np.sqrt(square / _PROBES)
     for node in graph.nodes:
-        own = result[wires(node)]
-        used = own[own > 0]
+        sensitivity = result[wires(node)]
+        used = sensitivity[sensitivity > 0]
         floor = _FLOOR * float(np.median(used)) if len(used) else 1.0
-        result[wires(node)] = np.maximum(own, floor)
+        result[wires(node)] = np.maximum(sensitivity, floor)
     return np.asarray(result)
 
 

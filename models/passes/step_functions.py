@@ -88,16 +88,16 @@ def is_monotone(steps: Sequence[Step]) -> bool:
 def around_changes(function: Callable[[Indices], Reals], low: int, high: int) -> Indices:
     """Returns integers on both sides of every change of a monotone function, and both ends, in order: by bisection."""
     below, above = np.array([low]), np.array([high])
-    found = [below, above]
+    sides = [below, above]
     while len(below):
         changed = function(below) != function(above)
         below, above = below[changed], above[changed]
         near = above - below == 1
-        found += [below[near], above[near]]
+        sides += [below[near], above[near]]
         below, above = below[~near], above[~near]
         middle = (below + above) // 2
         below, above = np.concatenate([below, middle]), np.concatenate([middle, above])
-    return np.unique(np.concatenate(found))
+    return np.unique(np.concatenate(sides))
 
 
 def halves(constant: float) -> float:

@@ -16,12 +16,12 @@ PART: Final = 16
 
 def large_weights(graph: Graph) -> frozenset[int]:
     """Returns wires that accumulators read with weights of more than a part."""
-    found: set[int] = set()
+    wires: set[int] = set()
     for node in graph.linears:
         if not is_output(graph, node):
             large = (np.abs(node.weights).max(axis=1) > PART)[node.block]
-            found.update(node.gather[large & (node.gather >= 0)].tolist())
-    return frozenset(found)
+            wires.update(node.gather[large & (node.gather >= 0)].tolist())
+    return frozenset(wires)
 
 
 def weighted(

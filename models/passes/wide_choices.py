@@ -78,5 +78,5 @@ def choice_of(
 def chosen(builder: GraphBuilder, choices: Sequence[Choice], plan: SignPlan, name: str) -> list[list[int]]:
     """Lists what makes c d of each: wires to be added up. Args: choices: of one least difference and one unit."""
     rows, bits = [each.row for each in choices], [each.bit for each in choices]
-    made = chosen_parts(builder, rows, bits, plan, (choices[0].low, choices[0].unit), name)
-    return [[int(wires[number]) for wires in made] for number in range(len(choices))]
+    parts = chosen_parts(builder, rows, bits, plan, (choices[0].low, choices[0].unit), name)
+    return [[int(wires[number]) for wires in parts] for number in range(len(choices))]

@@ -94,8 +94,8 @@ class _Widening:
         graph = self._graph
         for node in graph.nodes:
             if isinstance(node, Input):
-                own = self._builder.add(node, self._facts(np.arange(node.size)))
-                self._sums |= {wire: PhaseSum({wire: 1}) for wire in own.tolist()}
+                input_wires = self._builder.add(node, self._facts(np.arange(node.size)))
+                self._sums |= {wire: PhaseSum({wire: 1}) for wire in input_wires.tolist()}
             elif isinstance(node, Lookup):
                 self._lookup(node)
         if winner:
@@ -103,9 +103,9 @@ class _Widening:
         output = graph.output.reshape(-1).tolist()
         self._linear(output)
         moved = np.array([self._moved[wire] for wire in output], dtype=np.int64)
-        made = self._builder.graph(moved.reshape(graph.output.shape))
-        made = replace(made, inputs=graph.inputs, outputs=graph.outputs, unused=graph.unused)
-        return replace(made, client_steps=graph.client_steps)
+        widened_graph = self._builder.graph(moved.reshape(graph.output.shape))
+        widened_graph = replace(widened_graph, inputs=graph.inputs, outputs=graph.outputs, unused=graph.unused)
+        return replace(widened_graph, client_steps=graph.client_steps)
 
     def _facts(self, old: Indices) -> WireEncoding:
         graph = self._graph
@@ -144,21 +144,21 @@ class _Widening:
         return sum(weight**2 * (fresh if wire < inputs else rotated) for wire, weight in row.weights.items())
 
     def _linear(self, old: Sequence[int]) -> None:
-        """Rows that are read as they are, where they are not there yet."""
-        graph, wanted = self._graph, [wire for wire in dict.fromkeys(old) if wire not in self._moved]
+        """Adds rows that are read as they are and not there yet."""
+        graph, missing = self._graph, [wire for wire in dict.fromkeys(old) if wire not in self._moved]
         assert graph.scale is not None
         owner = graph.owners()
-        for position in dict.fromkeys(int(owner[wire]) for wire in wanted):
+        for position in dict.fromkeys(int(owner[wire]) for wire in missing):
             node = graph.nodes[position]
             assert isinstance(node, Linear)
-            own = [wire for wire in wanted if owner[wire] == position]
-            sums = [self._row(wire) for wire in own]
+            node_wires = [wire for wire in missing if owner[wire] == position]
+            sums = [self._row(wire) for wire in node_wires]
             rows = [
                 each.row(float(self._bias(wire) + each.constant / graph.scale[wire]))
-                for wire, each in zip(own, sums, strict=True)
+                for wire, each in zip(node_wires, sums, strict=True)
             ]
-            made = self._builder.linear(rows, self._facts(np.array(own)), node.origin)
-            self._moved |= dict(zip(own, made.tolist(), strict=True))
+            new_wires = self._builder.linear(rows, self._facts(np.array(node_wires)), node.origin)
+            self._moved |= dict(zip(node_wires, new_wires.tolist(), strict=True))
 
     # --- look-ups ---
 
@@ -198,9 +198,9 @@ class _Widening:
             if large := [each for each in alike if node.first_wire + each[0] in self._read_in_parts]:
                 self._in_steps(node, large, self._multiples, PART)
         for digits in dict.fromkeys(tables.plan for _, tables in searches):
-            found = [each for each in searches if each[1].plan == digits]
-            self._by_digits(node, found, self._sums)
-            if wide := [each for each in found if node.first_wire + each[0] in self._read_in_parts]:
+            same_plan = [each for each in searches if each[1].plan == digits]
+            self._by_digits(node, same_plan, self._sums)
+            if wide := [each for each in same_plan if node.first_wire + each[0] in self._read_in_parts]:
                 self._by_digits(node, wide, self._multiples, PART)
         if extremes:
             self._extremes(node, extremes)
@@ -215,35 +215,35 @@ class _Widening:
         self._sums |= self._looked_up(node, elements)
 
     def _looked_up(self, node: Lookup, elements: Indices, times: int = 1) -> dict[int, PhaseSum]:
-        """By one look-up each: the results of elements, times a number, by old wires."""
+        """Looks up elements once each: results, times a number, by old wires."""
         gather = node.gather[elements].tolist()
         self._linear(gather)
         moved = np.array([self._moved[wire] for wire in gather], dtype=np.int64)
         old = node.first_wire + elements
         facts = self._facts(old)
         facts = replace(facts, scale=times * np.asarray(facts.scale))
-        made = self._builder.add(replace(node, gather=moved, function=node.function[elements]), facts)
-        return {o: PhaseSum({new: 1}) for o, new in zip(old.tolist(), made.tolist(), strict=True)}
+        new_wires = self._builder.add(replace(node, gather=moved, function=node.function[elements]), facts)
+        return {o: PhaseSum({new: 1}) for o, new in zip(old.tolist(), new_wires.tolist(), strict=True)}
 
     def _in_steps(
         self, node: Lookup, parts: Sequence[tuple[int, StepPart]], results: dict[int, PhaseSum], times: int = 1
     ) -> None:
-        """Look-ups of one plan: each is a term of its element. Args: results: to be added to; times: that they are multiplied by."""
+        """Adds look-ups of one plan: each is a term of its element. Args: results: to be added to; times: that they are multiplied by."""
         assert self._graph.scale is not None
         old = np.array([node.first_wire + element for element, _ in parts], dtype=np.int64)
         scale = self._graph.scale[old]
         tables = np.stack([part.table for _, part in parts]) / scale[:, None]
         reach = np.abs(tables).max(axis=1)
         facts, rows = WireEncoding(times * scale, -reach, reach), [part.row for _, part in parts]
-        made = highest_bits(self._builder, rows, parts[0][1].plan, tables, facts, node.origin)
-        for wire, new, (_, part) in zip(old.tolist(), made.tolist(), parts, strict=True):
+        new_wires = highest_bits(self._builder, rows, parts[0][1].plan, tables, facts, node.origin)
+        for wire, new, (_, part) in zip(old.tolist(), new_wires.tolist(), parts, strict=True):
             term = PhaseSum({new: 1}, times * part.constant)
             results[wire] = PhaseSum.of([(results.get(wire, PhaseSum({})), 1), (term, 1)])
 
     def _by_digits(
         self, node: Lookup, searches: Sequence[tuple[int, DigitTables]], results: dict[int, PhaseSum], times: int = 1
     ) -> None:
-        """Searches of one plan: what each adds up is the sum of its element. Args: as of `_in_steps`; equal look-ups are merged (merge_equal)."""
+        """Adds searches of one plan: each sums up to its element. Args: as of `_in_steps`; equal look-ups are merged (merge_equal)."""
         assert self._graph.scale is not None
         elements = [element for element, _ in searches]
         old = np.array([node.first_wire + element for element in elements], dtype=np.int64)
@@ -253,12 +253,12 @@ class _Widening:
         heights = np.array([float(each.heights.mean()) for each in steps])
         reach = np.abs(heights / scale) * np.array([len(each.thresholds) for each in steps])
         integers = [row.row(halves(row.constant / unit)) for row in sums]
-        tables = [found for _, found in searches]
-        made, constant = search_digits(
+        tables = [table for _, table in searches]
+        lookups, constant = search_digits(
             self._builder, integers, tables, heights / scale, WireEncoding(times * scale, -reach, reach), node.origin
         )
         for number, (wire, each) in enumerate(zip(old.tolist(), steps, strict=True)):
-            terms = [(PhaseSum({int(wires[number]): 1}), 1.0) for wires in made]
+            terms = [(PhaseSum({int(wires[number]): 1}), 1.0) for wires in lookups]
             added = each.lowest + float(constant[number] * scale[number])
             results[wire] = PhaseSum.of([*terms, (PhaseSum({}, times * added), 1)])
 
@@ -269,18 +269,18 @@ class _Widening:
         """
         graph = self._graph
         assert graph.scale is not None
-        found: dict[tuple[SignPlan, float], list[tuple[int, Row]]] = {}
+        groups: dict[tuple[SignPlan, float], list[tuple[int, Row]]] = {}
         for element, row in elements:
-            bits, own = self._elements.bits(node, element), node.first_wire + element
+            bits, wire = self._elements.bits(node, element), node.first_wire + element
             step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
-            unit, added = float(graph.scale[own] * step), round(origin / step)
+            unit, added = float(graph.scale[wire] * step), round(origin / step)
             bound = round(float(bounds_of(node)[element]) / step)
             low, high = (integer + added for integer in self._elements.ends(node, element))
             least = node.steps[-1].operator == "Min"
             itself = PhaseSum.of([(row, unit * 2.0**bits), (PhaseSum({}, added * unit), 1)])
             if low >= bound or high <= bound:
                 passes = (low >= bound) != least
-                self._sums[own] = itself if passes else PhaseSum({}, bound * unit)
+                self._sums[wire] = itself if passes else PhaseSum({}, bound * unit)
                 if not (passes and self._exact.apart and not itself.is_whole):
                     continue
                 bound = high if least else low  # x = low + max(x - low, 0), at another scale
@@ -289,24 +289,24 @@ class _Widening:
                 raise refused(node, bits, self._params, "its bits are too many for the noise of what it adds up")
             integer = row.row(halves(row.constant * 2.0**bits) + added - bound)
             if self._exact.apart:
-                self._sums[own] = PhaseSum({}, bound * unit)
+                self._sums[wire] = PhaseSum({}, bound * unit)
                 integer = negated(integer) if least else integer
             else:  # c + (x - c) / 2, or x - (x - c) / 2: both are half of the sum.
-                self._sums[own] = PhaseSum.of([(itself, 0.5), (PhaseSum({}, bound * unit), 0.5)])
-            found.setdefault((plan, -unit if least else unit), []).append((own, integer))
-        for (plan, unit), alike in found.items():
-            made, constant = excess_parts(
+                self._sums[wire] = PhaseSum.of([(itself, 0.5), (PhaseSum({}, bound * unit), 0.5)])
+            groups.setdefault((plan, -unit if least else unit), []).append((wire, integer))
+        for (plan, unit), alike in groups.items():
+            parts, constant = excess_parts(
                 self._builder, [row for _, row in alike], plan, unit, node.origin, self._exact.apart
             )
-            for number, (own, _) in enumerate(alike):
-                terms = [(PhaseSum({int(wires[number]): 1}), 1) for wires in made]
-                self._sums[own] = PhaseSum.of([(self._sums[own], 1), *terms, (PhaseSum({}, constant), 1)])
+            for number, (wire, _) in enumerate(alike):
+                terms = [(PhaseSum({int(wires[number]): 1}), 1) for wires in parts]
+                self._sums[wire] = PhaseSum.of([(self._sums[wire], 1), *terms, (PhaseSum({}, constant), 1)])
 
     def _choices(self, node: Lookup) -> None:
-        """c d of bits c and differences d, which one row adds up far apart."""
-        found: dict[tuple[SignPlan, int, float], list[tuple[int, Choice]]] = {}
+        """Adds c d of bits c and differences d, which one row adds up far apart."""
+        groups: dict[tuple[SignPlan, int, float], list[tuple[int, Choice]]] = {}
         for element in range(len(node.gather)):
-            bits, own = self._elements.bits(node, element), node.first_wire + element
+            bits, wire = self._elements.bits(node, element), node.first_wire + element
             choice = choice_of(self._exact, node, element, bits, self._sum)
             variance = max(self._variance(choice.difference), self._variance(choice.condition))
             plan = plan_highest_bits(bits, variance, self._params, self._p_fail_log2, spare=1)
@@ -317,11 +317,11 @@ class _Widening:
                     self._params,
                     "the bits of what it chooses are too many for the noise of what it adds up",
                 )
-            found.setdefault((plan, choice.low, choice.unit), []).append((own, choice))
-        for (plan, _, _), alike in found.items():
-            made = chosen(self._builder, [each for _, each in alike], plan, node.origin)
-            for (own, _), parts in zip(alike, made, strict=True):
-                self._sums[own] = PhaseSum(dict.fromkeys(parts, 1))
+            groups.setdefault((plan, choice.low, choice.unit), []).append((wire, choice))
+        for (plan, _, _), alike in groups.items():
+            terms = chosen(self._builder, [each for _, each in alike], plan, node.origin)
+            for (wire, _), parts in zip(alike, terms, strict=True):
+                self._sums[wire] = PhaseSum(dict.fromkeys(parts, 1))
 
     def _parts(self, node: Lookup, element: int, row: PhaseSum) -> list[StepPart] | DigitTables:
         """The cheapest way to what an element computes. NoParameterSetError where there is none."""

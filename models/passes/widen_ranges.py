@@ -39,14 +39,16 @@ def widen_ranges(graph: Graph) -> Graph:
     if not (below | above).any():
         return graph
     for node in graph.nodes[1:]:
-        own = wires(node)
+        node_wires = wires(node)
         if isinstance(node, Linear):
-            width = graph.upper[own] - graph.lower[own]
-            lower[own], upper[own] = of_blocks(
-                node, lower[own] - _ROOM * width * below[own], upper[own] + _ROOM * width * above[own]
+            width = graph.upper[node_wires] - graph.lower[node_wires]
+            lower[node_wires], upper[node_wires] = of_blocks(
+                node,
+                lower[node_wires] - _ROOM * width * below[node_wires],
+                upper[node_wires] + _ROOM * width * above[node_wires],
             )
         elif isinstance(node, Lookup) and (below | above)[node.gather].any():
-            lower[own], upper[own] = lookup_bounds(node, lower, upper)
+            lower[node_wires], upper[node_wires] = lookup_bounds(node, lower, upper)
     return check(replace(graph, lower=lower, upper=upper))
 
 
@@ -62,14 +64,14 @@ def reach_far(graph: Graph, inputs: Reals, most: float) -> Graph:
     lower, upper = graph.lower.copy(), graph.upper.copy()
     low, high = _extremes(graph, inputs)
     for node in graph.nodes[1:]:
-        own = wires(node)
+        node_wires = wires(node)
         if isinstance(node, Linear) and not is_output(graph, node):
-            width = graph.upper[own] - graph.lower[own]
-            below = np.clip(graph.lower[own] - low[own] - _HELD * width, 0, most * width)
-            above = np.clip(high[own] - graph.upper[own] - _HELD * width, 0, most * width)
-            lower[own], upper[own] = of_blocks(node, lower[own] - below, upper[own] + above)
+            width = graph.upper[node_wires] - graph.lower[node_wires]
+            below = np.clip(graph.lower[node_wires] - low[node_wires] - _HELD * width, 0, most * width)
+            above = np.clip(high[node_wires] - graph.upper[node_wires] - _HELD * width, 0, most * width)
+            lower[node_wires], upper[node_wires] = of_blocks(node, lower[node_wires] - below, upper[node_wires] + above)
         elif isinstance(node, Lookup):
-            lower[own], upper[own] = lookup_bounds(node, lower, upper)
+            lower[node_wires], upper[node_wires] = lookup_bounds(node, lower, upper)
     return check(replace(graph, lower=lower, upper=upper))
 
 

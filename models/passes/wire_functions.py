@@ -100,107 +100,111 @@ class WireFunctions:
 
     # --- node by node ---
 
-    def _begin(self, own: Indices) -> None:
-        self.source[own] = self.affine[own] = own
-        self.scale[own], self.offset[own], self.pattern[own] = 1.0, 0.0, _SOURCE
+    def _begin(self, node_wires: Indices) -> None:
+        self.source[node_wires] = self.affine[node_wires] = node_wires
+        self.scale[node_wires], self.offset[node_wires], self.pattern[node_wires] = 1.0, 0.0, _SOURCE
 
-    def _set_constant(self, own: Indices, value: Reals) -> None:
+    def _set_constant(self, node_wires: Indices, value: Reals) -> None:
         """What is not finite is left as it is: `check` has to see it."""
         finite = np.isfinite(value)
-        self._begin(own[~finite])
-        own = own[finite]
-        self.source[own] = self.affine[own] = self.pattern[own] = CONSTANT
-        self.scale[own], self.offset[own] = 0.0, value[finite]
+        self._begin(node_wires[~finite])
+        node_wires = node_wires[finite]
+        self.source[node_wires] = self.affine[node_wires] = self.pattern[node_wires] = CONSTANT
+        self.scale[node_wires], self.offset[node_wires] = 0.0, value[finite]
 
-    def _set_affine(self, own: Indices, of: Indices, scale: Reals, offset: Reals) -> None:
-        self.affine[own], self.scale[own], self.offset[own] = of, scale, offset
+    def _set_affine(self, node_wires: Indices, of: Indices, scale: Reals, offset: Reals) -> None:
+        self.affine[node_wires], self.scale[node_wires], self.offset[node_wires] = of, scale, offset
         still = (scale == 0) | ~np.isfinite(scale)
-        self._set_constant(own[still], np.where(scale == 0, offset, np.nan)[still])
+        self._set_constant(node_wires[still], np.where(scale == 0, offset, np.nan)[still])
 
     def _lookup(self, position: int, node: Lookup) -> None:
-        own, read = np.arange(node.first_wire, node.first_wire + node.size), node.gather
-        self.source[own] = self.source[read]
+        node_wires, read = np.arange(node.first_wire, node.first_wire + node.size), node.gather
+        self.source[node_wires] = self.source[read]
         factors = affine_of(node)
         if factors is not None:
             scale, offset = factors
-            self.is_linear[own] = True
-            self._set_affine(own, self.affine[read], scale * self.scale[read], scale * self.offset[read] + offset)
+            self.is_linear[node_wires] = True
+            self._set_affine(
+                node_wires, self.affine[read], scale * self.scale[read], scale * self.offset[read] + offset
+            )
         else:
-            self.affine[own], self.scale[own] = own, 1.0
+            self.affine[node_wires], self.scale[node_wires] = node_wires, 1.0
             fixed = self.source[read] == CONSTANT
             if fixed.any():
                 value = apply_steps(node.steps, self.offset[read[fixed]], node.function[fixed])
-                self._set_constant(own[fixed], value)
-        self._number(position, own[:, None], read[:, None], len(node.steps))
+                self._set_constant(node_wires[fixed], value)
+        self._number(position, node_wires[:, None], read[:, None], len(node.steps))
 
     def _product(self, position: int, node: Product) -> None:
-        own, read = np.arange(node.first_wire, node.first_wire + node.size), node.gather
-        self.source[own] = self._common(self.source[read], own)
-        self.affine[own], self.scale[own] = own, 1.0
-        fixed = self.source[own] == CONSTANT
+        node_wires, read = np.arange(node.first_wire, node.first_wire + node.size), node.gather
+        self.source[node_wires] = self._common(self.source[read], node_wires)
+        self.affine[node_wires], self.scale[node_wires] = node_wires, 1.0
+        fixed = self.source[node_wires] == CONSTANT
         if fixed.any():
             with np.errstate(all="ignore"):
-                self._set_constant(own[fixed], FUNCTIONS[node.operator](*self.offset[read[fixed]].T))
+                self._set_constant(node_wires[fixed], FUNCTIONS[node.operator](*self.offset[read[fixed]].T))
         if node.operator != "Div" and node.operator != "Mul":  # a choice of equals, or their larger one
-            same = (self.source[own] != CONSTANT) & (read[:, -1] == read[:, -2])
+            same = (self.source[node_wires] != CONSTANT) & (read[:, -1] == read[:, -2])
             x = read[same, -1]
-            self.is_linear[own[same]] = True
-            self._set_affine(own[same], self.affine[x], self.scale[x], self.offset[x])
-            self.source[own[same]] = self.source[x]
+            self.is_linear[node_wires[same]] = True
+            self._set_affine(node_wires[same], self.affine[x], self.scale[x], self.offset[x])
+            self.source[node_wires[same]] = self.source[x]
         if node.operator == "Mul":
             constant = self.source[read] == CONSTANT
             for known, other in ((0, 1), (1, 0)):
                 some = constant[:, known] & ~constant[:, other]
                 factor, x = self.offset[read[some, known]], read[some, other]
-                self.is_linear[own[some]] = True
-                self._set_affine(own[some], self.affine[x], factor * self.scale[x], factor * self.offset[x])
-        self._number(position, own[:, None], read, 1)
+                self.is_linear[node_wires[some]] = True
+                self._set_affine(node_wires[some], self.affine[x], factor * self.scale[x], factor * self.offset[x])
+        self._number(position, node_wires[:, None], read, 1)
 
     def _linear(self, position: int, node: Linear) -> None:
         rows = node.weights.shape[1]
         used = (node.weights != 0).any(axis=1)
         self.is_linear[wires(node)] = True
         for chosen in _parts(len(node.gather), max(node.gather.shape[1], rows)):
-            own = node.first_wire + np.arange(chosen.start * rows, chosen.stop * rows).reshape(-1, rows)
+            node_wires = node.first_wire + np.arange(chosen.start * rows, chosen.stop * rows).reshape(-1, rows)
             gather, block = node.gather[chosen], node.block[chosen]
             source = np.where(used[block], self.source[gather], CONSTANT)
-            found = self._common(source, own[:, 0])
-            mixed = found == own[:, 0]
-            self._begin(own[mixed].reshape(-1))
-            self._functions_of_one(node, own[~mixed], gather[~mixed], block[~mixed], found[~mixed])
+            common = self._common(source, node_wires[:, 0])
+            mixed = common == node_wires[:, 0]
+            self._begin(node_wires[mixed].reshape(-1))
+            self._functions_of_one(node, node_wires[~mixed], gather[~mixed], block[~mixed], common[~mixed])
             read = np.where(source == CONSTANT, -1, gather)[~mixed]
-            self._number(position, own[~mixed], read, 1)
+            self._number(position, node_wires[~mixed], read, 1)
 
-    def _functions_of_one(self, node: Linear, own: Indices, gather: Indices, block: Indices, found: Indices) -> None:
-        """Args: own [P, R] wires of positions that read gather [P, K], with the source found [P] in common."""
-        for part in _parts(len(own), node.weights.shape[1] * node.weights.shape[2]):
-            wire, read = own[part], gather[part]
+    def _functions_of_one(
+        self, node: Linear, node_wires: Indices, gather: Indices, block: Indices, common: Indices
+    ) -> None:
+        """Args: node_wires [P, R] of positions that read gather [P, K]; common [P]: the one source of each."""
+        for part in _parts(len(node_wires), node.weights.shape[1] * node.weights.shape[2]):
+            wire, read = node_wires[part], gather[part]
             weights, bias = node.weights[block[part]], node.bias[block[part]]
             varying = (self.source[read] != CONSTANT) & (weights != 0).any(axis=1)
             offset = bias + np.einsum("prk,pk->pr", weights, self.offset[read])
             scale = np.einsum("prk,pk->pr", weights, np.where(varying, self.scale[read], 0.0))
             high = np.where(varying, self.affine[read], CONSTANT).max(axis=1)
             same = high == np.where(varying, self.affine[read], _HIGHEST).min(axis=1)
-            self.source[wire] = found[part, None]
+            self.source[wire] = common[part, None]
             self.affine[wire], self.scale[wire], self.offset[wire] = wire, 1.0, 0.0
-            fixed = found[part] == CONSTANT
+            fixed = common[part] == CONSTANT
             self._set_constant(wire[fixed].reshape(-1), offset[fixed].reshape(-1))
             of = np.broadcast_to(high[:, None], wire.shape)
             self._set_affine(
                 wire[same].reshape(-1), of[same].reshape(-1), scale[same].reshape(-1), offset[same].reshape(-1)
             )
 
-    def _common(self, source: Indices, own: Indices) -> Indices:
+    def _common(self, source: Indices, node_wires: Indices) -> Indices:
         """Returns the one source of each row [E, K], CONSTANT where there is none at all, itself where there are several."""
         high = source.max(axis=1)
         low = np.where(source == CONSTANT, _HIGHEST, source).min(axis=1)
-        return np.where((high == CONSTANT) | (high == low), high, own)
+        return np.where((high == CONSTANT) | (high == low), high, node_wires)
 
     # --- patterns ---
 
-    def _number(self, position: int, own: Indices, read: Indices, steps: int) -> None:
-        """Patterns of wires own [E, R] that read [E, K]; sources and constants have none."""
-        if not own.size:
+    def _number(self, position: int, node_wires: Indices, read: Indices, steps: int) -> None:
+        """Numbers patterns of node_wires [E, R] that read [E, K]; sources and constants have none."""
+        if not node_wires.size:
             return
         distinct, first, index = np.unique(self.pattern[read], axis=0, return_index=True, return_inverse=True)
         numbers = []
@@ -211,21 +215,21 @@ class WireFunctions:
                 self._steps.append(steps + self._steps_before(key[key != CONSTANT], read[example]))
                 is_row = isinstance(self.graph.nodes[position], Linear)
                 self._with_rows.append(is_row or any(self._with_rows[k] for k in key.tolist() if k >= 0))
-        pattern = np.broadcast_to(np.array(numbers, dtype=np.int64)[index.reshape(-1)][:, None], own.shape)
-        some = (self.source[own] != own) & (self.source[own] != CONSTANT)
-        self.pattern[own[some]] = pattern[some]
+        pattern = np.broadcast_to(np.array(numbers, dtype=np.int64)[index.reshape(-1)][:, None], node_wires.shape)
+        some = (self.source[node_wires] != node_wires) & (self.source[node_wires] != CONSTANT)
+        self.pattern[node_wires[some]] = pattern[some]
 
     def _steps_before(self, patterns: Indices, read: Indices) -> int:
         if len(patterns) == 1:
             return 0 if patterns[0] == _SOURCE else self._steps[int(patterns[0])]
-        found: set[int] = set()
+        visited: set[int] = set()
         waiting = [int(wire) for wire in read if self._is_inner(int(wire))]
         total = 0
         while waiting and total <= MOST_JOINED_STEPS:
             wire = waiting.pop()
-            if wire in found:
+            if wire in visited:
                 continue
-            found.add(wire)
+            visited.add(wire)
             node = self.graph.nodes[int(self.owner[wire])]
             total += len(node.steps) if isinstance(node, Lookup) else 1
             waiting += [int(other[0]) for other in self.reads(np.array([wire])) if self._is_inner(int(other[0]))]
@@ -235,14 +239,14 @@ class WireFunctions:
         return self.source[wire] not in (CONSTANT, wire)
 
     def _bound(self, node: Node, readers: int) -> None:
-        """Programs that get too long: later ones begin behind them, and operands are not joined."""
-        own = np.arange(node.first_wire, node.first_wire + node.size)
-        some = own[self.pattern[own] >= 0]
+        """Ends programs that get too long: later ones begin behind them, and operands are not joined."""
+        node_wires = np.arange(node.first_wire, node.first_wire + node.size)
+        some = node_wires[self.pattern[node_wires] >= 0]
         steps = np.array([self._steps[number] for number in self.pattern[some].tolist()], dtype=np.int64)
         is_lookup = isinstance(node, Lookup)
         if not is_lookup:
             self._begin(some[steps > MOST_JOINED_STEPS])
-        self.own_source[own], self.own_pattern[own] = self.source[own], self.pattern[own]
+        self.own_source[node_wires], self.own_pattern[node_wires] = self.source[node_wires], self.pattern[node_wires]
         most = MOST_SHARED_STEPS if readers > 1 else _MOST_STEPS
         self._begin(some[steps > most])
 

@@ -38,19 +38,19 @@ class WirePrograms:
 
     def atoms(self) -> list[Indices]:
         """Returns the wires [n] each that the last ones are linear combinations of, and which take a bootstrap: look-ups and products."""
-        functions, found, waiting = self._functions, [], [len(self._columns) - 1]
+        functions, atoms, waiting = self._functions, [], [len(self._columns) - 1]
         seen = set(waiting)
         while waiting:
             column = self._columns[waiting.pop()]
             if column.wire is None:
                 continue
             if not functions.is_linear[column.wire[0]]:
-                found.append(column.wire)
+                atoms.append(column.wire)
                 continue
             fresh = {operand for operand in column.operands if operand != _ARGUMENT} - seen
             seen |= fresh
             waiting += sorted(fresh)
-        return found
+        return atoms
 
     def _begin_at_linear_node(self) -> None:
         """Leaves to a linear node what it computes of the source alone: `base` becomes the last of its wires that all the rest is a function of."""
@@ -77,15 +77,15 @@ class WirePrograms:
         parameters = [self._parameters(column) for column in self._columns]
         flat = np.concatenate([np.zeros((len(self.base), 1)), *parameters], axis=1)
         distinct, function = np.unique(flat, axis=0, return_inverse=True)
-        made: list[Step] = []
+        steps: list[Step] = []
         place = {_ARGUMENT: 0}  # the result [0, 1, ..] of each column
         start = 1
-        for number, (column, own) in enumerate(zip(self._columns, parameters, strict=True)):
-            chosen = distinct[:, start : start + own.shape[1]]
-            start += own.shape[1]
-            made += self._steps_of(column, chosen, [place[operand] for operand in self._operands(column)], len(made))
-            place[number] = len(made)
-        return tuple(made), function.reshape(-1).astype(np.int64)
+        for number, (column, column_parameters) in enumerate(zip(self._columns, parameters, strict=True)):
+            chosen = distinct[:, start : start + column_parameters.shape[1]]
+            start += column_parameters.shape[1]
+            steps += self._steps_of(column, chosen, [place[operand] for operand in self._operands(column)], len(steps))
+            place[number] = len(steps)
+        return tuple(steps), function.reshape(-1).astype(np.int64)
 
     # --- columns ---
 

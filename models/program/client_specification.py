@@ -207,9 +207,9 @@ class ClientSpecification:
         )
 
     def _check_steps(self) -> None:
-        """Steps that fit each other and the shapes: tried on no samples, as any values may be refused."""
+        """Checks that steps fit each other and the shapes: on no samples, as any values may be refused."""
         try:
-            made, _ = self._tried
+            inputs, _ = self._tried
             with np.errstate(all="ignore"):
                 for stage in STAGES:
                     self.finish(self.output_offset[None], stage)
@@ -217,7 +217,7 @@ class ClientSpecification:
             raise SerializationError(
                 "client specification: its steps do not fit each other; get it again from who compiled the model"
             ) from error
-        if made.shape != (0, *self.input_shape):
+        if inputs.shape != (0, *self.input_shape):
             raise SerializationError(
                 f"client specification: its steps do not give {list(self.input_shape)} numbers; get it again from who compiled the model"
             )
@@ -352,19 +352,19 @@ def _count(x: Any) -> int | None:
 
 
 def _engine_key(key: SecretKey) -> ClientKey:
-    found: Any = getattr(key, "only", key)
-    if not hasattr(found, "encrypt_packed"):
-        raise KeyMismatchError(f"key: expected the secret key, a cloakwork.Key, got {type(found).__name__}")
-    return found  # type: ignore[no-any-return]
+    engine_key: Any = getattr(key, "only", key)
+    if not hasattr(engine_key, "encrypt_packed"):
+        raise KeyMismatchError(f"key: expected the secret key, a cloakwork.Key, got {type(engine_key).__name__}")
+    return engine_key  # type: ignore[no-any-return]
 
 
 def _check_parameters(name: str, digest: str) -> None:
     """Raises KeyMismatchError for a set that does not exist here, or has another row."""
     try:
-        found = parameter_digest(parameter_set(name)).hex()
+        expected = parameter_digest(parameter_set(name)).hex()
     except ParameterError as error:
         raise KeyMismatchError(f"client specification: its parameter set cannot be used here ({error})") from error
-    if digest != found:
+    if digest != expected:
         raise KeyMismatchError(
             f"client specification: it was made for another version of parameter set '{name}'; compile the model again"
         )
@@ -383,7 +383,7 @@ def _digest(text: Any) -> bytes:
     return digest
 
 
-def _other_version(found: Any) -> str:
-    if found == 1:
+def _other_version(version: Any) -> str:
+    if version == 1:
         return "it is of version 1, which did not say its program: 'cloakwork inspect --client' and the service write it anew"
     return "its version is another, of a newer release"

@@ -39,8 +39,8 @@ class _Record:
     def to_fields(self) -> dict[str, Any]:
         values = {key: getattr(self, each.name) for key, each in self.keys().items()}
         absent = {key for key, each in self.keys().items() if _may_be_missing(each) and values[key] in (None, {})}
-        own = {} if self.kind is None else {"kind": self.kind}
-        return dict(sorted((own | {key: _plain(v) for key, v in values.items() if key not in absent}).items()))
+        kind = {} if self.kind is None else {"kind": self.kind}
+        return dict(sorted((kind | {key: _plain(v) for key, v in values.items() if key not in absent}).items()))
 
     @classmethod
     def taken(cls, rest: dict[str, Any]) -> Self:
@@ -193,10 +193,10 @@ class Facts:
 
     def to_fields(self) -> dict[str, Any]:
         """Returns the fields for JSON, in the order of files; what is not known is left out."""
-        found = dict(self.others)
+        fields = dict(self.others)
         for model in (self.trees, self.linear, self.exact):
-            found |= {} if model is None else model.to_fields()
-        own = {
+            fields |= {} if model is None else model.to_fields()
+        optional = {
             "check": None if self.check is None else self.check.to_fields(),
             "estimator": self.estimator,
             "grid": None if self.grid is None else self.grid.to_fields(),
@@ -204,8 +204,8 @@ class Facts:
             "original": None if self.original is None else self.original.to_fields(),
             "tell": None if self.tell == "scores" else self.tell,
         }
-        found |= {name: value for name, value in own.items() if value is not None}
-        return dict(sorted(found.items()))
+        fields |= {name: value for name, value in optional.items() if value is not None}
+        return dict(sorted(fields.items()))
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Facts:

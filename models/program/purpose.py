@@ -9,7 +9,7 @@ from __future__ import annotations
 from cloakwork.fhe_core.errors import KeyMismatchError
 
 
-def check_purpose(found: bytes | None, digest: bytes, what: str, remedy: str) -> None:
+def check_purpose(purpose: bytes | None, digest: bytes, what: str, remedy: str) -> None:
     """Checks that ciphertexts are for the program of this digest.
 
     Args:
@@ -18,12 +18,12 @@ def check_purpose(found: bytes | None, digest: bytes, what: str, remedy: str) ->
     Raises:
         KeyMismatchError: they are for another program, or do not say for which.
     """
-    if found is None:
+    if purpose is None:
         raise KeyMismatchError(
             f"{what}: expected ciphertexts for program {digest.hex()[:16]}, got some that do not say which program they are for: made without a "
             f"client specification, or by an earlier release; {remedy}"
         )
-    if found != digest:
+    if purpose != digest:
         raise KeyMismatchError(
-            f"{what}: expected ciphertexts for program {digest.hex()[:16]}, got some for program {found.hex()[:16]}, another model; {remedy}"
+            f"{what}: expected ciphertexts for program {digest.hex()[:16]}, got some for program {purpose.hex()[:16]}, another model; {remedy}"
         )

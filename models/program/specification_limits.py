@@ -64,12 +64,12 @@ class TableSizes:
 
     def add(self, step: Any, before: Any, after: Any) -> None:
         """Adds a step that makes one table of another. ValueError: too wide a one."""
-        made = _numbers(after)
-        width = _numbers(before) + 2 * made
+        numbers_after = _numbers(after)
+        width = _numbers(before) + 2 * numbers_after
         if width > _MOST_SAMPLE_NUMBERS:
             raise ValueError(f"expected tables of at most {_MOST_SAMPLE_NUMBERS} numbers a sample")
         self.widest = max(self.widest, width)
-        self.work += made * _rounds(step)
+        self.work += numbers_after * _rounds(step)
 
     def check(self, x: Any) -> None:
         """Raises ShapeError for samples of which the steps would make too much."""
