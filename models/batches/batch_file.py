@@ -161,10 +161,10 @@ def _alternative(fields: dict[str, Any]) -> Alternative:
 
 
 def _cost(fields: dict[str, Any]) -> Cost:
-    found = Cost(**{name: typed.real(value) for name, value in fields.items()})
-    if min(vars(found).values()) < 0:
+    cost = Cost(**{name: typed.real(value) for name, value in fields.items()})
+    if min(vars(cost).values()) < 0:
         raise ValueError("expected costs of 0 or more")
-    return found
+    return cost
 
 
 def _line(value: Any) -> str:
@@ -177,14 +177,14 @@ def _line(value: Any) -> str:
 def _check(model: BatchContents) -> None:
     """Raises ValueError, ParameterError: parts that do not fit each other, sums that would wrap, levels that leave too little room for noise."""
     client, formula = model.client, model.formula
-    own = None if model.program is None else ClientSpecification.of(model.program).to_json()
-    told = None if client.program is None else client.program.to_json()
+    program_specification = None if model.program is None else ClientSpecification.of(model.program).to_json()
+    client_specification = None if client.program is None else client.program.to_json()
     by_query = model.program is not None or client.packing == "query"
     fits = (
         (formula.features, formula.outputs) == (client.features, len(client.unit))
         and client.products == (formula.degree > 1)
         and not (client.packing == "query" and formula.outer is not None)
-        and own == told
+        and program_specification == client_specification
         and bool(model.considered)
         and model.packing == ("ciphertexts" if by_query else "slots")
     )

@@ -58,11 +58,11 @@ class _Candidate:
     agreement: float = 0.0
 
     def client(self, after: After) -> BatchClient:
-        made, plan = self.quantised, self.plan
+        quantised, plan = self.quantised, self.plan
         return BatchClient(
             parameters=plan.parameters, packing=plan.packing, level=plan.level, answer_level=plan.answer_level,
-            products=made.formula.degree > 1, limit=made.limit, features=made.formula.features, unit=made.unit, told=made.told,
-            input_steps=self.steps, after=after, radial=self.radial,
+            products=quantised.formula.degree > 1, limit=quantised.limit, features=quantised.formula.features, unit=quantised.unit,
+            told=quantised.told, input_steps=self.steps, after=after, radial=self.radial,
         )  # fmt: skip
 
     @property
@@ -134,13 +134,13 @@ class _Source:
 
     @property
     def centre(self) -> Reals:
-        found: Reals = self.lower / 2 + self.upper / 2
-        return found
+        centre: Reals = self.lower / 2 + self.upper / 2
+        return centre
 
     @property
     def half(self) -> Reals:
-        found: Reals = self.upper / 2 - self.lower / 2
-        return found
+        half: Reals = self.upper / 2 - self.lower / 2
+        return half
 
     def batches(self) -> Iterator[_Candidate]:
         """Yields candidates of one sample a slot."""
@@ -153,11 +153,11 @@ class _Source:
                 yield from inner._linear(
                     _linear_of(inner), inner, "a weighted sum of products of features, which the client makes"
                 )
-            own = self.model.on_ranges(self.centre, self.half)
-            yield from self._powers(own, f"powers of {len(own.inner)} sums of features")
-            squares = own.squares()
-            if squares is not None and len(squares.inner) < len(own.inner):
-                unscaled = squares.on_ranges(np.zeros(own.features), np.ones(own.features))
+            rescaled = self.model.on_ranges(self.centre, self.half)
+            yield from self._powers(rescaled, f"powers of {len(rescaled.inner)} sums of features")
+            squares = rescaled.squares()
+            if squares is not None and len(squares.inner) < len(rescaled.inner):
+                unscaled = squares.on_ranges(np.zeros(rescaled.features), np.ones(rescaled.features))
                 yield from self._powers(
                     unscaled, f"{len(squares.inner)} squares along the eigenvectors of the quadratic form"
                 )
@@ -202,36 +202,38 @@ class _Source:
         packing: Packing,
         radial: Radial | None,
     ) -> Iterator[_Candidate]:
-        """Of more and more plaintext moduli, until they agree well."""
+        """Yields candidates of more and more plaintext moduli, until one agrees well."""
         for chosen in moduli:
-            made = quantised_linear(effects, math.prod(chosen), self.input_bits)
-            for found in [] if made is None else self._planned(kind, made, packing, radial):
-                yield found
-                if found.agreement >= GOOD_AGREEMENT:
+            quantised = quantised_linear(effects, math.prod(chosen), self.input_bits)
+            for candidate in [] if quantised is None else self._planned(kind, quantised, packing, radial):
+                yield candidate
+                if candidate.agreement >= GOOD_AGREEMENT:
                     return
 
     def _powers(self, model: PowerModel, kind: str) -> Iterator[_Candidate]:
         u = np.clip((self.seen - self.centre) / self.half, -1, 1)
         for moduli in range(1, MOST_MODULI + 1):
-            made = quantised_power(model, u, slot_room(moduli))
-            found = None if made is None else next(self._planned(kind, made, "slots", None), None)
-            if found is not None:
-                yield found
-                if found.agreement >= GOOD_AGREEMENT:
+            quantised = quantised_power(model, u, slot_room(moduli))
+            candidate = None if quantised is None else next(self._planned(kind, quantised, "slots", None), None)
+            if candidate is not None:
+                yield candidate
+                if candidate.agreement >= GOOD_AGREEMENT:
                     return
 
-    def _planned(self, kind: str, made: Quantised, packing: Packing, radial: Radial | None) -> Iterator[_Candidate]:
-        """Nothing where no set has room."""
-        made = replace(made, formula=made.formula.without_zeros())
-        plan = best_plan(made.formula, made.limit, packing, self.batch)
+    def _planned(
+        self, kind: str, quantised: Quantised, packing: Packing, radial: Radial | None
+    ) -> Iterator[_Candidate]:
+        """Yields nothing where no set has room."""
+        quantised = replace(quantised, formula=quantised.formula.without_zeros())
+        plan = best_plan(quantised.formula, quantised.limit, packing, self.batch)
         if plan is None:
             return
-        steps = (*self.steps, Rescale(self.lower, self.upper, self.centre, made.limit / self.half), Round())
-        found = _Candidate(kind, made, plan, steps, radial)
-        client = found.client(self.after)
+        steps = (*self.steps, Rescale(self.lower, self.upper, self.centre, quantised.limit / self.half), Round())
+        candidate = _Candidate(kind, quantised, plan, steps, radial)
+        client = candidate.client(self.after)
         q = run_input_steps(steps[-2:], self.seen).astype(np.int64)
-        scores = client.scores(made.formula.scores(q, made.limit), q)
-        yield replace(found, agreement=agreement(self.after, scores, self.clear))
+        scores = client.scores(quantised.formula.scores(q, quantised.limit), q)
+        yield replace(candidate, agreement=agreement(self.after, scores, self.clear))
 
     def single(self) -> tuple[CompiledModel, Alternative] | None:
         """Returns a program of one ciphertext a sample, of linear models and of products that the client makes; None where there is none."""
@@ -257,11 +259,11 @@ def _linear_of(source: _Source) -> LinearModel:
     return source.model
 
 
-def agreement(after: After, found: Reals, clear: Reals) -> float:
-    """Returns share of samples decided alike; of values one less the share of their deviation that is lost."""
+def agreement(after: After, scores: Reals, clear: Reals) -> float:
+    """Returns the share of samples decided alike; of values 1 less the share of their deviation that is lost."""
     if isinstance(after, Votes):
-        return float((after.decide(found) == after.decide(clear)).mean())
-    ours, theirs = (np.asarray(run_output_steps(after, each)) for each in (found, clear))
+        return float((after.decide(scores) == after.decide(clear)).mean())
+    ours, theirs = (np.asarray(run_output_steps(after, each)) for each in (scores, clear))
     if theirs.dtype.kind != "f":
         return float((ours == theirs).mean())
     deviation, error = float(np.std(theirs)), float(np.sqrt(np.mean(np.square(ours - theirs))))
@@ -274,13 +276,13 @@ def _chosen(
     source: _Source, single: tuple[CompiledModel, Alternative] | None, packing: SamplePacking | None
 ) -> BatchModel:
     """Chooses the cheapest alternative of those that agree well, else the one that agrees most."""
-    made = [*source.batches(), *source.queries()]
-    if not made:
+    candidates = [*source.batches(), *source.queries()]
+    if not candidates:
         raise NoParameterSetError(
             "batch: no set has room for this model; use fewer features (PCA), a lower degree or fewer support vectors"
         )
     programs = [] if single is None else [single[1]]
-    alternatives = sorted([*(each.alternative for each in made), *programs], key=_preference)
+    alternatives = sorted([*(each.alternative for each in candidates), *programs], key=_preference)
     chosen = next((each for each in alternatives if packing in (None, each.packing)), None)
     if chosen is None:
         raise CompileError("packing: this model has no program of one ciphertext a sample; expected 'slots' or None")
@@ -291,7 +293,7 @@ def _chosen(
             AccuracyWarning,
         )
     by_program = single is not None and chosen is single[1]
-    candidate = next((each for each in made if each.alternative == chosen), made[0])
+    candidate = next((each for each in candidates if each.alternative == chosen), candidates[0])
     others = sorted((each for each in alternatives if each is not chosen), key=lambda each: each.cost.total_ms)
     considered = (chosen, *others)
     compiled = single[0] if single and by_program else None

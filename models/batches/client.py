@@ -107,8 +107,8 @@ class BatchClient:
 
     def evaluation_keys(self, keys: Sequence[LevelledClientKey]) -> list[LevelledEvaluationKeys]:
         """Makes what the server needs, once; none for sums alone."""
-        found = self.keys_to_send(keys)
-        return found if self.key_shapes.shapes[0].numbers else []
+        evaluation_keys = self.keys_to_send(keys)
+        return evaluation_keys if self.key_shapes.shapes[0].numbers else []
 
     def keys_to_send(self, keys: Sequence[LevelledClientKey]) -> list[LevelledEvaluationKeys]:
         """Makes the same for a file: of sums objects without a key."""
@@ -153,10 +153,10 @@ class BatchClient:
         """
         report, replaced = RangeReport(), Replaced()
         unfit = REFUSED if refuse else replaced
-        found = finite(run_input_steps(self.input_steps, samples, report, unfit), unfit)
+        rounded = finite(run_input_steps(self.input_steps, samples, report, unfit), unfit)
         report.warn()
         replaced.warn()
-        return found.astype(np.int64)
+        return rounded.astype(np.int64)
 
     def encrypt(self, key: Any, x: Any) -> Request:
         """Encrypt x, samples [samples, ..], to be sent: one query. Args: key: a `cloakwork.Key`, or the engine's keys."""
@@ -171,8 +171,8 @@ class BatchClient:
         if x is None:
             raise CompileError("decrypt: expected the samples that were encrypted, got none")
         if self.program is not None:
-            found = self.program.decrypt(_only(keys), cast("Ciphertexts | SwitchedCiphertexts", answer))
-            return self.decide(found[: len(x)], output)
+            scores = self.program.decrypt(_only(keys), cast("Ciphertexts | SwitchedCiphertexts", answer))
+            return self.decide(scores[: len(x)], output)
         integers = self.integers(x)
         parts = [
             LevelledCiphertexts.from_bytes(each) if isinstance(each, bytes) else each
@@ -218,12 +218,14 @@ class BatchClient:
                     f"answers: expected {count} ciphertexts of level {self.answer_level} of the key's set, got {answer!r}"
                 )
             check_masks(answer)
-            found = key.decrypt(answer)
+            plaintexts = key.decrypt(answer)
             if self.packing == "query":
-                residues.append(rows_of(found, len(self.unit))[None])
+                residues.append(rows_of(plaintexts, len(self.unit))[None])
             else:
                 residues.append(
-                    (slots_of(key.parameters).decode(found) if self.packing == "slots" else found)[:, :samples].T
+                    (slots_of(key.parameters).decode(plaintexts) if self.packing == "slots" else plaintexts)[
+                        :, :samples
+                    ].T
                 )
         return from_residues(residues, [each.plaintext_modulus for each in self.parameters])
 
@@ -234,12 +236,12 @@ class BatchClient:
 
     def scores(self, outputs: NDArray[Any], integers: Indices) -> Reals:
         """Returns [samples, scores] of the server's integers. Args: integers: the samples', for distances."""
-        found: Reals = outputs.astype(np.float64) * self.unit + self.told
+        scores: Reals = outputs.astype(np.float64) * self.unit + self.told
         if self.radial is None:
-            return found
+            return scores
         last = self.input_steps[-2]
         assert isinstance(last, Rescale)
-        return self.radial.scores(found, np.square(integers / last.scale).sum(axis=1))
+        return self.radial.scores(scores, np.square(integers / last.scale).sum(axis=1))
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -295,7 +297,7 @@ class BatchClient:
             parameters = tuple(LevelledParameters.of(typed.text(fields["set"]), each) for each in moduli)
             votes, radial, program = fields["votes"], fields["radial"], fields["program"]
             steps = output_steps_from_fields(fields["output_steps"])
-            found = cls(
+            specification = cls(
                 parameters=parameters,
                 packing=fields["packing"],
                 level=typed.integer(fields["level"], 1, 255),
@@ -311,10 +313,10 @@ class BatchClient:
                 program=None if program is None else ClientSpecification.from_json(json.dumps(program)),
             )
             with np.errstate(all="ignore"):  # of numbers that are refused
-                found._check()
+                specification._check()
         except (KeyError, TypeError, ValueError, AttributeError, FheError) as error:
             raise CompileError(f"batches: expected a client's specification of this release ({error})") from None
-        return found
+        return specification
 
     def _check(self) -> None:
         """Raises ValueError where fields do not fit each other."""
@@ -367,8 +369,8 @@ class BatchClient:
 
 def key_parts(key: Any) -> Sequence[Any]:
     """Returns the engine's keys. Args: key: a `cloakwork.Key`, the engine's keys, or one of them."""
-    found = getattr(key, "parts", key)
-    return found if isinstance(found, Sequence) else (found,)
+    parts = getattr(key, "parts", key)
+    return parts if isinstance(parts, Sequence) else (parts,)
 
 
 def _only(keys: Sequence[Any]) -> Any:
@@ -387,10 +389,10 @@ def from_residues(residues: Sequence[NDArray[np.int64]], moduli: Sequence[int]) 
     """Returns the integers of least absolute value of these residues, element by element by mixed radix: int64, or Python's integers beyond 2^62."""
     whole = math.prod(moduli)
     wide = whole >= 1 << 62
-    found: NDArray[Any] = residues[0].astype(object) if wide else residues[0]
+    integers: NDArray[Any] = residues[0].astype(object) if wide else residues[0]
     product = moduli[0]
     for rest, t in zip(residues[1:], moduli[1:], strict=True):
-        digit = (rest - found % t) % t * pow(product, -1, t) % t
-        found = found + digit * product
+        digit = (rest - integers % t) % t * pow(product, -1, t) % t
+        integers = integers + digit * product
         product *= t
-    return np.where(found > whole // 2, found - whole, found)
+    return np.where(integers > whole // 2, integers - whole, integers)

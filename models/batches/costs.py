@@ -105,9 +105,9 @@ def query_cost(
 
 
 def single_cost(program: Program, samples: int) -> Cost:
-    """Returns a program of `compile_linear`, by the forecast of its report."""
-    found = Report.of(program)
-    estimate = cpu_estimate(found.seconds)
+    """Returns the cost of a program of `compile_linear`, as its report says."""
+    report = Report.of(program)
+    estimate = cpu_estimate(report.seconds)
     assert estimate is not None, "figures of some CPU are stored"
     seconds = estimate[0] if samples >= _FULL else estimate[1]
-    return Cost(1000 * seconds, SINGLE_CLIENT_MS, found.input_bytes, answer_bytes(program))
+    return Cost(1000 * seconds, SINGLE_CLIENT_MS, report.input_bytes, answer_bytes(program))

@@ -43,14 +43,14 @@ class Votes:
         if self.pairs:
             return scores
         votes, sums = self._votes(scores)
-        found: Reals = votes + sums / (3 * (np.abs(sums) + 1))
-        return found
+        decisions: Reals = votes + sums / (3 * (np.abs(sums) + 1))
+        return decisions
 
     def decide(self, scores: Reals) -> NDArray[Any]:
         """Returns labels [samples]."""
         best = self.decisions(scores) if self.break_ties and not self.pairs else self._votes(scores)[0]
-        found: NDArray[Any] = self.labels[best.argmax(axis=1)]
-        return found
+        labels: NDArray[Any] = self.labels[best.argmax(axis=1)]
+        return labels
 
     def _votes(self, scores: Reals) -> tuple[Reals, Reals]:
         """Returns votes and sums of scores, [samples, classes] each."""
@@ -102,10 +102,10 @@ class Radial:
         """
         distances = np.maximum(squares[:, None] + self.squares - 2 * products, 0.0)
         kernels = np.exp(-self.gamma * distances)
-        found: Reals = (
+        scores: Reals = (
             np.einsum("sv,ov->so", kernels, self.dual) + self.intercept
         )  # of a sample the same beside any others
-        return found
+        return scores
 
     def to_fields(self) -> dict[str, Any]:
         return {

@@ -17,8 +17,8 @@ def batch_facts(model: BatchModel) -> dict[str, Any]:
 
     What a service counts is queries, each of up to `samples_per_ciphertext` samples.
     """
-    told = {"packing": "program", "client": model.client.to_json(), "report": model.report()}
-    return told if model.single is not None else _levelled_facts(model) | told | {"packing": model.client.packing}
+    facts = {"packing": "program", "client": model.client.to_json(), "report": model.report()}
+    return facts if model.single is not None else _levelled_facts(model) | facts | {"packing": model.client.packing}
 
 
 def _levelled_facts(model: BatchModel) -> dict[str, Any]:

@@ -81,8 +81,8 @@ class Formula:
         if self.outer is None or self.added is None:
             return y
         if self.largest(limit) < _INT64:  # what overflows on the way comes back
-            found: NDArray[Any] = y**self.degree @ self.outer.T + self.added.astype(np.int64)
-            return found
+            scores: NDArray[Any] = y**self.degree @ self.outer.T + self.added.astype(np.int64)
+            return scores
         large: NDArray[Any] = y.astype(object) ** self.degree @ self.outer.T.astype(object) + self.added
         return large
 
@@ -116,14 +116,14 @@ class Formula:
 
 def power(arithmetic: Arithmetic[Held], a: Held, degree: int) -> Held:
     """Returns a^degree by squares, the noise taken down before each product."""
-    found: Held | None = None
+    product: Held | None = None
     square = a
     while True:
-        square = arithmetic.rescale(square) if degree > 1 or found is not None else square
+        square = arithmetic.rescale(square) if degree > 1 or product is not None else square
         if degree & 1:
-            found = square if found is None else arithmetic.multiply(arithmetic.rescale(found), square)
+            product = square if product is None else arithmetic.multiply(arithmetic.rescale(product), square)
         degree >>= 1
         if not degree:
-            assert found is not None
-            return found
+            assert product is not None
+            return product
         square = arithmetic.multiply(square, square)

@@ -69,8 +69,8 @@ class PowerModel:
 
     def scores(self, x: Reals) -> Reals:
         """Returns [samples, outputs]."""
-        found: Reals = (x @ self.inner.T + self.constant) ** self.degree @ self.dual.T + self.intercept
-        return found
+        scores: Reals = (x @ self.inner.T + self.constant) ** self.degree @ self.dual.T + self.intercept
+        return scores
 
     def squares(self) -> PowerModel | None:
         """Writes a kernel of degree 2, the quadratic form of every output, as squares along its eigenvectors, features + 1 at most; None of other
@@ -85,11 +85,11 @@ class PowerModel:
             vectors.append(eigenvectors.T[used])
             values.append(eigenvalues[used])
             owners.append(np.full(int(used.sum()), number))
-        found, owner = np.concatenate(vectors), np.concatenate(owners)
-        if not len(found):
+        directions, owner = np.concatenate(vectors), np.concatenate(owners)
+        if not len(directions):
             return None
         dual = np.where(np.arange(len(self.dual))[:, None] == owner, np.concatenate(values), 0.0)
-        return replace(self, inner=found[:, :-1], constant=found[:, -1], dual=dual)
+        return replace(self, inner=directions[:, :-1], constant=directions[:, -1], dual=dual)
 
     def expanded(self) -> tuple[Polynomials, LinearModel]:
         """Returns products of features, which the client makes, and a linear model of them."""
@@ -140,5 +140,5 @@ class RadialModel:
     def scores(self, x: Reals) -> Reals:
         """Returns [samples, outputs]."""
         distances = np.square(x).sum(axis=1)[:, None] + np.square(self.vectors).sum(axis=1) - 2 * x @ self.vectors.T
-        found: Reals = np.exp(-self.gamma * np.maximum(distances, 0.0)) @ self.dual.T + self.intercept
-        return found
+        scores: Reals = np.exp(-self.gamma * np.maximum(distances, 0.0)) @ self.dual.T + self.intercept
+        return scores

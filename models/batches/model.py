@@ -89,10 +89,18 @@ class BatchModel:
     @classmethod
     def load(cls, path: PathLike) -> BatchModel:
         """Read the file of a model for batches. Raises: SerializationError, KeyMismatchError: as `read_batch`."""
-        found = read_batch(path)
-        single = None if found.program is None else CompiledModel(found.program)
-        given = (found.client, found.formula, found.plan, single, found.batch, found.considered, found.reason)
-        return cls(*given, original=found.original)
+        contents = read_batch(path)
+        single = None if contents.program is None else CompiledModel(contents.program)
+        given = (
+            contents.client,
+            contents.formula,
+            contents.plan,
+            single,
+            contents.batch,
+            contents.considered,
+            contents.reason,
+        )
+        return cls(*given, original=contents.original)
 
     def scorer(self, keys: Sequence[LevelledEvaluationKeys] = (), threads: int = 1, device: str = "cpu") -> BatchScorer:
         """Makes the server of levelled arithmetic. Args: keys: of `BatchClient.evaluation_keys`."""
@@ -169,11 +177,11 @@ class BatchModel:
         key = getattr(key, "parts", key)  # of a `cloakwork.Key`
         keys = tuple(key) if isinstance(key, Sequence) else (key,)
         if self.single is not None:
-            found = [getattr(each, "parameters", None) for each in keys]
+            parameters = [getattr(each, "parameters", None) for each in keys]
             if (
-                len(found) != 1
-                or not isinstance(found[0], ParameterSet)
-                or found[0].name != self.single.program.parameters.name
+                len(parameters) != 1
+                or not isinstance(parameters[0], ParameterSet)
+                or parameters[0].name != self.single.program.parameters.name
             ):
                 raise CompileError(f"key: expected a ClientKey of the set '{self.single.program.parameters.name}'")
         return keys
@@ -232,18 +240,18 @@ class BatchModel:
     @property
     def details(self) -> str:
         """The report as text: why this packing, what the others would cost, and the failure probability. `str(model)` has four lines of it."""
-        found = self.report()
+        report = self.report()
         lines = [] if self.original is None else [self.original.text]
-        lines += [f"{_PACKINGS[found['packing']]}: {found['kind']}", found["reason"]]
+        lines += [f"{_PACKINGS[report['packing']]}: {report['kind']}", report["reason"]]
         lines += [
             f"{_PACKINGS[each['packing']]}, {each['kind']}: {each['milliseconds_a_sample']:.3g} ms a sample (server {each['server_ms']:.3g}, client "
             f"{each['client_ms']:.3g}, transfer {each['transfer_ms']:.3g}), {each['up_bytes']:.0f} bytes up, {each['down_bytes']:.0f} down"
-            for each in found["considered"]
+            for each in report["considered"]
         ]
         lines.append(
-            f"set {found['parameter_set']}, failure below 2^{max(found['failure_log2'], _NEVER):.0f}, agreement {100 * found['agreement']:.1f} %"
+            f"set {report['parameter_set']}, failure below 2^{max(report['failure_log2'], _NEVER):.0f}, agreement {100 * report['agreement']:.1f} %"
         )
-        lines.append(f"the client learns {found['client_learns']}")
+        lines.append(f"the client learns {report['client_learns']}")
         return "\n".join(lines)
 
 

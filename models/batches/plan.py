@@ -50,12 +50,12 @@ class BatchPlan:
 @lru_cache(maxsize=16)
 def slot_moduli(size: int, count: int) -> tuple[int, ...]:
     """Returns the largest primes that slots take."""
-    found: list[int] = []
+    moduli: list[int] = []
     t = (PLAINTEXT_LIMIT - 2) // (2 * size) * (2 * size) + 1
-    while len(found) < count:
-        found += [t] if is_prime(t) else []
+    while len(moduli) < count:
+        moduli += [t] if is_prime(t) else []
         t -= 2 * size
-    return tuple(found)
+    return tuple(moduli)
 
 
 def slot_room(moduli: int) -> int:
@@ -65,12 +65,12 @@ def slot_room(moduli: int) -> int:
 
 def best_plan(formula: Formula, limit: int, packing: Packing, samples: int) -> BatchPlan | None:
     """Finds the cheapest plan for this many samples; None where no set has room. Args: limit: of features' integers."""
-    wanted = 2 * formula.largest(limit) + 1
+    least_modulus = 2 * formula.largest(limit) + 1
     if packing == "slots":
-        count = next((count for count in range(1, MOST_MODULI + 1) if wanted <= slot_room(count)), None)
+        count = next((count for count in range(1, MOST_MODULI + 1) if least_modulus <= slot_room(count)), None)
         plans = iter(()) if count is None else _batches(formula, count, samples)
     else:
-        moduli = next((moduli for moduli in COEFFICIENT_MODULI if wanted <= math.prod(moduli)), None)
+        moduli = next((moduli for moduli in COEFFICIENT_MODULI if least_modulus <= math.prod(moduli)), None)
         if moduli is None:
             return None
         plans = (_queries if packing == "query" else _batches)(formula, moduli, samples)
@@ -80,10 +80,10 @@ def best_plan(formula: Formula, limit: int, packing: Packing, samples: int) -> B
 def answer_noise(formula: Formula, parameters: LevelledParameters, packing: Packing, levels: tuple[int, int]) -> Noise:
     """Returns the noise of answers, as foreseen. Args: levels: of queries and of answers. Raises: ParameterError: there is no room for it."""
     if packing == "query":
-        found = _query_noise(formula, parameters, levels)
-        if failure_log2(found, parameters, levels[1]) > FAILURE_LOG2:
+        noise = _query_noise(formula, parameters, levels)
+        if failure_log2(noise, parameters, levels[1]) > FAILURE_LOG2:
             raise ParameterError(f"levels: expected more than {levels} for these weights")
-        return found
+        return noise
     forecast = LevelledForecast(parameters)
     answer = formula.run(forecast, forecast.fresh(formula.features, levels[0]), lambda _: np.zeros((1, 1), np.int64))
     return forecast.modulus_switch(answer, levels[1]).noise
@@ -96,7 +96,7 @@ def _query_noise(formula: Formula, parameters: LevelledParameters, levels: tuple
 
 
 def _batches(formula: Formula, moduli: tuple[int, ...] | int, samples: int) -> Iterator[BatchPlan]:
-    """The least level of every set that has room. Args: moduli: or, for slots, their number."""
+    """Yields plans of the least level of each set with room. Args: moduli: or, for slots, their number."""
     packing: Packing = "slots" if isinstance(moduli, int) else "coefficients"
     for name in _SETS:
         size, levels = SETS[name].polynomial_size, SETS[name].levels
@@ -106,10 +106,10 @@ def _batches(formula: Formula, moduli: tuple[int, ...] | int, samples: int) -> I
             forecast = LevelledForecast(parameters[0])
             try:
                 x = forecast.fresh(formula.features, level)
-                found = formula.run(forecast, x, constants_of(parameters[0], packing))
+                outputs = formula.run(forecast, x, constants_of(parameters[0], packing))
             except ParameterError:
                 continue
-            answer = forecast.modulus_switch(found, forecast.least_level(found))
+            answer = forecast.modulus_switch(outputs, forecast.least_level(outputs))
             failure = failure_log2(answer.noise, parameters[0], answer.level)
             counts = formula.features, formula.outputs
             cost = batch_cost(forecast.work, parameters, (level, answer.level), counts, samples, packing == "slots")

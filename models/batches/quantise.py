@@ -36,10 +36,15 @@ class Quantised:
 
 def quantised_linear(effects: Effects, modulus: int, bits: int | None = None) -> Quantised | None:
     """Returns None where there is no room. Args: bits: of a feature, sign included; None: as many as are best."""
-    found = quantise_for_modulus(effects, modulus, MOST_WEIGHT, bits)
-    if found is None:
+    quantisation = quantise_for_modulus(effects, modulus, MOST_WEIGHT, bits)
+    if quantisation is None:
         return None
-    return Quantised(Formula(found.weights, found.added), found.levels, 1 / (found.gain * found.levels), found.told)
+    return Quantised(
+        Formula(quantisation.weights, quantisation.added),
+        quantisation.levels,
+        1 / (quantisation.gain * quantisation.levels),
+        quantisation.told,
+    )
 
 
 def quantised_power(model: PowerModel, samples: Reals, modulus: int) -> Quantised | None:
@@ -53,23 +58,25 @@ def quantised_power(model: PowerModel, samples: Reals, modulus: int) -> Quantise
     expected = model.scores(seen)
     spread = np.maximum(expected.std(axis=0), 1e-9 * (np.abs(expected).max(axis=0) + 1e-300))
     best: tuple[float, Quantised] | None = None
-    for found in _choices(model, (modulus - 1) // 2):
-        q = np.rint(seen * found.limit)
-        y = q @ found.formula.inner.T + found.formula.constant
-        assert found.formula.outer is not None and found.formula.added is not None
-        powers = (y / found.limit) ** model.degree * float(found.limit) ** model.degree
-        scores = (powers @ found.formula.outer.T + found.formula.added.astype(np.float64)) * found.unit + found.told
+    for quantised in _choices(model, (modulus - 1) // 2):
+        q = np.rint(seen * quantised.limit)
+        y = q @ quantised.formula.inner.T + quantised.formula.constant
+        assert quantised.formula.outer is not None and quantised.formula.added is not None
+        powers = (y / quantised.limit) ** model.degree * float(quantised.limit) ** model.degree
+        scores = (
+            powers @ quantised.formula.outer.T + quantised.formula.added.astype(np.float64)
+        ) * quantised.unit + quantised.told
         error = float((np.sqrt(np.square(scores - expected).mean(axis=0)) / spread).max())
         if best is None or error < best[0]:
-            best = error, found
+            best = error, quantised
     return None if best is None else best[1]
 
 
 def _choices(model: PowerModel, largest: int) -> Iterator[Quantised]:
     """Units are powers of two, or of the limit: clients know them."""
     effects = Effects(model.dual, model.intercept)
-    told = effects.told()
-    rest = model.intercept - told
+    public_offset = effects.told()
+    rest = model.intercept - public_offset
     sums = np.abs(model.dual).sum(axis=1) + np.abs(rest)
     sums = np.where(sums > 0, sums, 1.0)
     for feature_bits in _FEATURE_BITS:
@@ -91,4 +98,4 @@ def _choices(model: PowerModel, largest: int) -> Iterator[Quantised]:
             added = np.array([int(each) for each in np.rint(rest * gain * float(reach) ** model.degree)], dtype=object)
             formula = Formula(inner, constant, model.degree, outer, added)
             if formula.largest(limit) <= largest:
-                yield Quantised(formula, limit, 1 / (gain * float(reach) ** model.degree), told)
+                yield Quantised(formula, limit, 1 / (gain * float(reach) ** model.degree), public_offset)

@@ -30,6 +30,9 @@ def replay_batch(
         queries = [SeededLevelledCiphertexts.from_bytes(each) for each in parts]
         for query, key_id in zip(queries, key_ids, strict=False):
             require_same_key(key_id, query.key_id)
-        answer, found = joined_bytes([each.to_bytes() for each in scorer.score(queries, progress)]), file.answer(number)
-        different = None if answer == found else "its ciphertexts are other ones, or their header"
-        yield Replayed(1, hashlib.sha256(answer).hexdigest(), answer == found, different)
+        answer, recorded = (
+            joined_bytes([each.to_bytes() for each in scorer.score(queries, progress)]),
+            file.answer(number),
+        )
+        different = None if answer == recorded else "its ciphertexts are other ones, or their header"
+        yield Replayed(1, hashlib.sha256(answer).hexdigest(), answer == recorded, different)

@@ -48,15 +48,17 @@ class BatchScorer:
         tables: Sequence[InnerProductTable] | None = None,
     ) -> None:
         self._client, self._formula = client, formula
-        wanted = len(client.parameters) if client.products or client.packing == "query" else 0
-        if len(keys) != wanted:
-            raise CompileError(f"keys: expected evaluation keys for each of {wanted} plaintext moduli, got {len(keys)}")
+        key_count = len(client.parameters) if client.products or client.packing == "query" else 0
+        if len(keys) != key_count:
+            raise CompileError(
+                f"keys: expected evaluation keys for each of {key_count} plaintext moduli, got {len(keys)}"
+            )
         self._evaluators = [
-            LevelledEvaluator(each, keys[i] if wanted else None, threads=threads, device=device)
+            LevelledEvaluator(each, keys[i] if key_count else None, threads=threads, device=device)
             for i, each in enumerate(client.parameters)
         ]
-        made = prepared_tables(client, formula, threads, device) if tables is None else tables
-        self._tables = [table.used_by(each) for table, each in zip(made, self._evaluators, strict=bool(made))]
+        prepared = prepared_tables(client, formula, threads, device) if tables is None else tables
+        self._tables = [table.used_by(each) for table, each in zip(prepared, self._evaluators, strict=bool(prepared))]
 
     def score(self, queries: Queries, progress: Progress = None) -> list[LevelledCiphertexts]:
         """Returns the scores of one query's samples, a ciphertext for every output.
@@ -73,11 +75,11 @@ class BatchScorer:
             raise ShapeError(
                 f"queries: expected one for each of {len(self._evaluators)} plaintext moduli, got {len(queries)}"
             )
-        found = []
+        answers = []
         for i, query in enumerate(queries):
-            found.append(self._score(i, query))
+            answers.append(self._score(i, query))
             report(progress, i + 1, len(queries))
-        return found
+        return answers
 
     def _score(self, number: int, query: SeededLevelledCiphertexts | LevelledCiphertexts) -> LevelledCiphertexts:
         client, evaluator = self._client, self._evaluators[number]
@@ -89,8 +91,8 @@ class BatchScorer:
             )
         if self._tables:
             return self._tables[number].products(x).to_host()
-        found = self._formula.run(evaluator, x, constants_of(evaluator.parameters, client.packing))
-        return evaluator.modulus_switch(found, client.answer_level).to_host()
+        outputs = self._formula.run(evaluator, x, constants_of(evaluator.parameters, client.packing))
+        return evaluator.modulus_switch(outputs, client.answer_level).to_host()
 
 
 def prepared_tables(
@@ -110,9 +112,9 @@ def constants_of(parameters: LevelledParameters, packing: Packing) -> Callable[[
     """Returns polynomials [batch, N] that add numbers [batch] to every sample of a ciphertext."""
 
     def constants(numbers: NDArray[Any]) -> Indices:
-        found = np.zeros((len(numbers), parameters.polynomial_size), dtype=np.int64)
+        polynomials = np.zeros((len(numbers), parameters.polynomial_size), dtype=np.int64)
         small = numbers % parameters.plaintext_modulus  # Python's integers are beyond those of 64 bits
-        found[:, slice(None) if packing == "coefficients" else slice(1)] = small[:, None]
-        return found
+        polynomials[:, slice(None) if packing == "coefficients" else slice(1)] = small[:, None]
+        return polynomials
 
     return constants

@@ -115,14 +115,14 @@ def compile_linear(
     if features is not None:
         outside = _warn_of_samples(last[0], features, names)
         seen = features[:_COMPARED]
-        found = run_output_steps(after, interpret(program.graph, run_input_steps(last, seen)))
+        answers = run_output_steps(after, interpret(program.graph, run_input_steps(last, seen)))
         clear = run_output_steps(model.output_steps, model.scores(seen))
-        _check_accuracy(found, clear, _bits(quantised) + outside, options.accuracy)
-    made = replace(program, input_steps=(*steps, *last), output_steps=after)
+        _check_accuracy(answers, clear, _bits(quantised) + outside, options.accuracy)
+    program = replace(program, input_steps=(*steps, *last), output_steps=after)
     facts = Facts(linear=_facts(model, quantised))
     if labels_only:
-        facts = Facts(linear=_facts_of_labels(model, quantised, made), tell="labels")
-    return CompiledModel.checked(replace(made, facts=facts))
+        facts = Facts(linear=_facts_of_labels(model, quantised, program), tell="labels")
+    return CompiledModel.checked(replace(program, facts=facts))
 
 
 def _chosen_set(options: Options) -> ParameterSet:
@@ -151,26 +151,26 @@ def _bits(quantised: LinearQuantisation) -> str:
     return f"{feature_bits} bits of features and {weight_bits} of weights"
 
 
-def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], made: str, accuracy: float) -> None:
+def _check_accuracy(answers: NDArray[Any], clear: NDArray[Any], rounding: str, accuracy: float) -> None:
     """Raises CompileError where the quantised model is another than the one in clear; where any accuracy will do, an AccuracyWarning.
 
     Args:
-        made: how, for the message.
+        rounding: to how many bits, for the message.
     """
-    verdict = verdict_of(clear, found)
+    verdict = verdict_of(clear, answers)
     if verdict.reaches(accuracy) if accuracy else verdict.value >= DEFAULT_ACCURACY:
         return
     what = "agrees with the model in clear on {:.1%} of the samples (at least {:.1%})"
     if verdict.measure == "closeness":
         what = "keeps {:.1%} of the deviation of its values (at least {:.1%})"
-    found_out = f"linear model: with {made} it {what.format(verdict.value, verdict.at_least)}"
+    outcome = f"linear model: with {rounding} it {what.format(verdict.value, verdict.at_least)}"
     reason = (
         "its weights, times the range of their features, are of too different sizes, or given ranges too narrow. Scale or leave out features, "
         "regularise more (GaussianNB: a larger var_smoothing)"
     )
     if accuracy:
-        raise CompileError(f"{found_out}, expected {accuracy:.1%}: {reason}, or pass accuracy=0 to go on")
-    warn_user(f"{found_out}, which accuracy=0 lets pass: {reason}", AccuracyWarning)
+        raise CompileError(f"{outcome}, expected {accuracy:.1%}: {reason}, or pass accuracy=0 to go on")
+    warn_user(f"{outcome}, which accuracy=0 lets pass: {reason}", AccuracyWarning)
 
 
 def _names(model: LinearModel, steps: tuple[InputStep, ...]) -> tuple[str, ...]:
@@ -183,9 +183,9 @@ def _effects(model: LinearModel, centre: Reals, half: Reals) -> Effects:
     with np.errstate(all="ignore"):
         at_centre = model.intercept + model.coefficients @ centre
         of_features = model.coefficients * half
-    found = Effects(of_features, at_centre, compared=model.labels is not None and model.after is None)
-    found.check()
-    return found
+    effects = Effects(of_features, at_centre, compared=model.labels is not None and model.after is None)
+    effects.check()
+    return effects
 
 
 def _output_steps(model: LinearModel, quantised: LinearQuantisation) -> tuple[OutputStep, ...]:

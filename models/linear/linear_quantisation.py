@@ -61,8 +61,8 @@ class Effects:
         """Returns [outputs]: the largest effect of a feature; of a model that is constant the score."""
         largest = self._of_all(np.abs(self.of_features).max(axis=1))
         constant = self._of_all(np.abs(self.at_centre))
-        found = np.where(largest > LEAST_EFFECT, largest, constant)
-        return np.where(found > LEAST_EFFECT, found, 1.0)
+        peaks = np.where(largest > LEAST_EFFECT, largest, constant)
+        return np.where(peaks > LEAST_EFFECT, peaks, 1.0)
 
     def told(self) -> Reals:
         """Returns [outputs]: what the client adds, multiples of a power of two no smaller than what all features change; 0 where the server does."""
@@ -106,12 +106,12 @@ def quantise_linear(
     best: tuple[float, LinearQuantisation] | None = None
     for feature_bits in choices:
         for weight_bits in range(MOST_BITS, LEAST_BITS - 1, -1):
-            found = _fit(effects, params, p_fail_log2, 1 << (feature_bits - 1), (1 << (weight_bits - 1)) - 1)
-            if found is None:
+            quantisation = _fit(effects, params, p_fail_log2, 1 << (feature_bits - 1), (1 << (weight_bits - 1)) - 1)
+            if quantisation is None:
                 continue
-            error = _error(effects.of_features, found)
+            error = _error(effects.of_features, quantisation)
             if best is None or error < best[0]:
-                best = (error, found)
+                best = (error, quantisation)
             break  # fewer bits for the weights are worse
     if best is None:
         raise NoParameterSetError(
@@ -129,7 +129,7 @@ def quantise_for_signs(effects: Effects, difference_bits: int, bits: int | None 
         bits: of a feature, sign included; None: as many as are best. CompileError: out of their range.
     """
     _check_bits(bits)
-    found = []
+    quantisations = []
     for feature_bits in range(LEAST_BITS, difference_bits) if bits is None else (bits,):
         levels = 1 << (feature_bits - 1)
         for weight_bits in range(MOST_BITS, LEAST_BITS - 1, -1):
@@ -139,9 +139,11 @@ def quantise_for_signs(effects: Effects, difference_bits: int, bits: int | None 
             )
             step = 2.0**-difference_bits
             if int(largest.max()) < 1 << (difference_bits - 1) and levels * step <= INPUT_LIMIT:
-                found.append(LinearQuantisation(weights, added, np.zeros_like(gain), levels, gain, step, -math.inf))
+                quantisations.append(
+                    LinearQuantisation(weights, added, np.zeros_like(gain), levels, gain, step, -math.inf)
+                )
                 break
-    return min(found, key=lambda each: _error(effects.of_features, each), default=None)
+    return min(quantisations, key=lambda each: _error(effects.of_features, each), default=None)
 
 
 def quantise_for_modulus(
@@ -154,16 +156,20 @@ def quantise_for_modulus(
         bits: of a feature, sign included; None: as many as are best. CompileError: out of their range.
     """
     _check_bits(bits)
-    told, found = effects.told(), []
+    public_offset, quantisations = effects.told(), []
     for feature_bits in range(LEAST_BITS, MOST_BITS + 1) if bits is None else (bits,):
         levels = 1 << (feature_bits - 1)
         for weight_bits in range(MOST_BITS, LEAST_BITS - 1, -1):
-            gain, weights, added = _integers(effects, effects.at_centre - told, levels, (1 << (weight_bits - 1)) - 1)
+            gain, weights, added = _integers(
+                effects, effects.at_centre - public_offset, levels, (1 << (weight_bits - 1)) - 1
+            )
             sums = np.abs(weights).sum(axis=1)
             if int(sums.max()) < most_weight and int((sums * levels + np.abs(added)).max()) <= (modulus - 1) // 2:
-                found.append(LinearQuantisation(weights, added, told, levels, gain, 1 / modulus, -math.inf))
+                quantisations.append(
+                    LinearQuantisation(weights, added, public_offset, levels, gain, 1 / modulus, -math.inf)
+                )
                 break
-    return min(found, key=lambda each: _error(effects.of_features, each), default=None)
+    return min(quantisations, key=lambda each: _error(effects.of_features, each), default=None)
 
 
 def _check_bits(bits: int | None) -> None:
@@ -184,8 +190,8 @@ def _fit(
     effects: Effects, params: ParameterSet, p_fail_log2: float, levels: int, largest: int
 ) -> LinearQuantisation | None:
     """Returns None when the sums do not fit the torus."""
-    told = effects.told()
-    gain, weights, added = _integers(effects, effects.at_centre - told, levels, largest)
+    public_offset = effects.told()
+    gain, weights, added = _integers(effects, effects.at_centre - public_offset, levels, largest)
     norm = max(1.0, float(np.sqrt(np.square(weights.astype(np.float64)).sum(axis=1)).max()))
     total = max(1, int((np.abs(weights).sum(axis=1) * levels + np.abs(added)).max()))
     room = min(OUTPUT_LIMIT / total, INPUT_LIMIT / levels)
@@ -194,7 +200,7 @@ def _fit(
     for step in _round_steps(room):
         reached = noise.p_fail_log2(step / 2, variance)
         if reached <= p_fail_log2:
-            return LinearQuantisation(weights, added, told, levels, gain, step, reached)
+            return LinearQuantisation(weights, added, public_offset, levels, gain, step, reached)
     return None
 
 
@@ -207,9 +213,9 @@ def _round_steps(room: float) -> list[float]:
     ]
 
 
-def _error(effects: Reals, found: LinearQuantisation) -> float:
-    """Returns largest standard deviation of a score's rounding error relative to the model's largest effect, samples uniform in their ranges."""
+def _error(effects: Reals, quantisation: LinearQuantisation) -> float:
+    """Returns the largest standard deviation of a score's rounding error relative to the model's largest effect, samples uniform in their ranges."""
     scale = max(float(np.abs(effects).max()), LEAST_EFFECT)
-    in_weights = np.square((effects - found.weights / found.gain[:, None]) / scale).sum(axis=1) / 3
-    in_features = np.square(effects / scale).sum(axis=1) / 12 / found.levels**2
+    in_weights = np.square((effects - quantisation.weights / quantisation.gain[:, None]) / scale).sum(axis=1) / 3
+    in_features = np.square(effects / scale).sum(axis=1) / 12 / quantisation.levels**2
     return math.sqrt(float((in_weights + in_features).max()))

@@ -78,8 +78,8 @@ def _program(quantised: LinearQuantisation, contest: Contest, params: ParameterS
         quantised.weights.shape[1], WireEncoding(quantised.step, -levels, levels), "features"
     ).tolist()
     rows = [
-        Row({wire: weight for wire, weight in zip(wires, own, strict=True) if weight}, float(added))
-        for own, added in zip(quantised.weights.tolist(), quantised.added.tolist(), strict=True)
+        Row({wire: weight for wire, weight in zip(wires, row_weights, strict=True) if weight}, float(added))
+        for row_weights, added in zip(quantised.weights.tolist(), quantised.added.tolist(), strict=True)
     ]
     graph = merge_equal(builder.graph(contest.output(builder, rows)))
     limits = {name: noise_limit_percent(params, at, p_fail_log2) for name, at in lookup_margins(graph).items()}

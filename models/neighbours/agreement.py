@@ -41,17 +41,21 @@ class Judged:
         return float(np.mean(scored))
 
 
-def judged(client: NeighbourClient, rows: ScaledRows, made: Quantised, progress: Progress) -> Judged:
+def judged(client: NeighbourClient, rows: ScaledRows, quantised_rows: Quantised, progress: Progress) -> Judged:
     """Compares each of 400 rows at most against all others, by integers and by what they round."""
     if len(rows) <= client.n_neighbors:
         return Judged(np.empty(0, dtype=np.int64), np.empty((0, client.n_neighbors), dtype=np.int64), 1.0)
     numbers = np.unique(np.linspace(0, len(rows) - 1, JUDGED_ROWS).astype(int))
-    by_integers = _Nearest(numbers, made.integers[numbers].astype(np.float64), client.n_neighbors)
-    by_reals = _Nearest(numbers, rows.at(numbers) / made.step, client.n_neighbors)
-    for part in row_ranges(made.integers.shape):
-        by_integers.take(part, made.integers[part].astype(np.float64), made.factor, made.offsets[part])
-        reals = rows.at(part) / made.step  # of the integers' size, whatever the table's is
-        by_reals.take(part, reals, made.factor, -np.square(reals).sum(axis=1) if client.metric == "euclidean" else 0.0)
+    by_integers = _Nearest(numbers, quantised_rows.integers[numbers].astype(np.float64), client.n_neighbors)
+    by_reals = _Nearest(numbers, rows.at(numbers) / quantised_rows.step, client.n_neighbors)
+    for part in row_ranges(quantised_rows.integers.shape):
+        by_integers.take(
+            part, quantised_rows.integers[part].astype(np.float64), quantised_rows.factor, quantised_rows.offsets[part]
+        )
+        reals = rows.at(part) / quantised_rows.step  # of the integers' size, whatever the table's is
+        by_reals.take(
+            part, reals, quantised_rows.factor, -np.square(reals).sum(axis=1) if client.metric == "euclidean" else 0.0
+        )
         report(progress, len(rows) + part.stop, 2 * len(rows))
     decided = [client.of_rows(each.rows, np.ones(each.rows.shape)) for each in (by_integers, by_reals)]
     return Judged(numbers, by_integers.rows, _agreement(client, *decided))
@@ -75,11 +79,11 @@ class _Nearest:
     def take(self, part: slice, table: Reals, factor: int, offsets: Reals | Integers | float) -> None:
         scores = factor * (self._queries @ table.T) + offsets
         numbers = np.arange(part.start, part.stop)
-        own = self._judged - part.start
-        inside = (own >= 0) & (own < len(numbers))
-        scores[np.flatnonzero(inside), own[inside]] = -np.inf
+        judged_places = self._judged - part.start
+        inside = (judged_places >= 0) & (judged_places < len(numbers))
+        scores[np.flatnonzero(inside), judged_places[inside]] = -np.inf
         scores = np.concatenate([self._scores, scores], axis=1)  # those before come first, as equal ones do
-        rows = np.concatenate([self.rows, np.broadcast_to(numbers, (len(own), len(numbers)))], axis=1)
+        rows = np.concatenate([self.rows, np.broadcast_to(numbers, (len(judged_places), len(numbers)))], axis=1)
         kept = np.stack([nearest_rows(each, min(self._count, scores.shape[1])) for each in scores])
         self._scores = np.take_along_axis(scores, kept, axis=1)
         self.rows = np.take_along_axis(rows, kept, axis=1)

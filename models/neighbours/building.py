@@ -89,11 +89,11 @@ class IndexOptions:
         """Lists the numbers of probes to try, with which these cells have room for all rows. Raises: CompileError: there are none."""
         size, cells = SETS[CELL_SET].polynomial_size, None if self.cells == "auto" else self.cells
         tried = PROBES if self.probes is None else (self.probes,)
-        found = [count for count in tried if cell_blocks(rows, cells, count, size) * size >= rows]
-        if not found:
+        fitting = [count for count in tried if cell_blocks(rows, cells, count, size) * size >= rows]
+        if not fitting:
             least = -(-rows * min(tried) // size)
             raise CompileError(f"cells: expected at least {least} of {size // min(tried)} rows, got {self.cells}")
-        return found
+        return fitting
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,25 +145,25 @@ def built(values: NDArray[Any], targets: NDArray[Any], options: IndexOptions, pr
 def _finest(
     rows: ScaledRows, targets: NDArray[Any], options: IndexOptions, in_cells: bool, progress: Progress
 ) -> Built | None:
-    """Of as many bits as decide well, or the best of all that some set has room for."""
+    """Builds with as many bits as decide well, or the best that some set has room for."""
     best: Built | None = None
     classes = np.unique(targets) if options.classify else None
     cells = None if options.cells in (None, "auto") else int(options.cells)
     for bits, sets in TRIED if options.input_bits is None else ((options.input_bits, SMALL + LARGE),):
-        made = quantised(rows, bits, progress)
-        chosen = cell_set_for(made, cells, options.probes_for(len(rows))) if in_cells else None
+        quantised_rows = quantised(rows, bits, progress)
+        chosen = cell_set_for(quantised_rows, cells, options.probes_for(len(rows))) if in_cells else None
         if chosen is not None:
             parameters, level, answer_level = chosen[0].parameters, chosen[1].query, chosen[1].answer
-        elif not in_cells and (found := set_for(made, sets)) is not None:
-            parameters, level, answer_level = found
+        elif not in_cells and (set_and_levels := set_for(quantised_rows, sets)) is not None:
+            parameters, level, answer_level = set_and_levels
         else:
             continue
         client = NeighbourClient(
-            parameters=parameters, level=level, answer_level=answer_level, rows=len(rows), centre=rows.centre, step=made.step,
-            limit=made.limit, metric=options.metric, target=targets, classes=classes, n_neighbors=options.n_neighbors, weights=options.weights,
-            score_offset=made.middle,
+            parameters=parameters, level=level, answer_level=answer_level, rows=len(rows), centre=rows.centre, step=quantised_rows.step,
+            limit=quantised_rows.limit, metric=options.metric, target=targets, classes=classes, n_neighbors=options.n_neighbors,
+            weights=options.weights, score_offset=quantised_rows.middle,
         )  # fmt: skip
-        index = Built(client, made, bits, judged(client, rows, made, progress), chosen)
+        index = Built(client, quantised_rows, bits, judged(client, rows, quantised_rows, progress), chosen)
         if best is None or index.judged.agreement > best.judged.agreement:
             best = index
         if best.judged.agreement >= GOOD_AGREEMENT:

@@ -76,20 +76,20 @@ class Cells:
 
     def scored(self, query: Integers) -> NDArray[np.bool_]:
         """Finds which rows a query asks for, [rows]."""
-        asked = np.zeros(self.layout.cells, dtype=bool)
+        is_probed = np.zeros(self.layout.cells, dtype=bool)
         places = self.places(query)
-        asked[places[places != EMPTY]] = True
-        return asked[self.cell_of]
+        is_probed[places[places != EMPTY]] = True
+        return is_probed[self.cell_of]
 
     def spread(self, answer: Integers, query: Integers) -> Integers:
         """Spreads a decrypted answer [N] as scores of all rows, `UNSEEN` where it has none: [rows]."""
         places = self.places(query)
-        found = np.full(len(self.cell_of), UNSEEN, dtype=np.int64)
+        row_scores = np.full(len(self.cell_of), UNSEEN, dtype=np.int64)
         for cell, scores in zip(places, self.layout.scores(answer, places), strict=True):
             if cell != EMPTY:
                 rows = self.rows(int(cell))
-                found[rows] = scores[: len(rows)]
-        return found
+                row_scores[rows] = scores[: len(rows)]
+        return row_scores
 
     @cached_property
     def _order(self) -> Integers:

@@ -107,8 +107,8 @@ class NeighbourClient:
                 f"{beyond} of {len(values)} queries hold values beyond the table's; they count as its end",
                 CalibratedRangeWarning,
             )
-        found: Integers = np.clip(exact, -self.limit, self.limit).astype(np.int64)
-        return found
+        integers: Integers = np.clip(exact, -self.limit, self.limit).astype(np.int64)
+        return integers
 
     def encrypt(self, key: Any, x: Any) -> Any:
         """Encrypt one query [features] to be sent, or a list of them for [queries, features].
@@ -174,13 +174,13 @@ class NeighbourClient:
         decrypted = key.decrypt(answer, signed=True)
         if self.cells is None or query is None:
             return rows_of(decrypted, self.rows) + self.score_offset
-        found = self.cells.spread(decrypted[0], query)
-        return np.where(found == UNSEEN, found, found + self.score_offset)
+        row_scores = self.cells.spread(decrypted[0], query)
+        return np.where(row_scores == UNSEEN, row_scores, row_scores + self.score_offset)
 
     def nearest(self, scores: Integers) -> Integers:
         """Returns numbers of the nearest rows [.., n_neighbors], the nearest first; of equally near ones the first."""
-        found = [nearest_rows(row, self.n_neighbors) for row in scores.reshape(-1, scores.shape[-1])]
-        return np.array(found, dtype=np.int64).reshape(*scores.shape[:-1], self.n_neighbors)
+        nearest = [nearest_rows(row, self.n_neighbors) for row in scores.reshape(-1, scores.shape[-1])]
+        return np.array(nearest, dtype=np.int64).reshape(*scores.shape[:-1], self.n_neighbors)
 
     def decide(self, scores: Integers, queries: Integers) -> NDArray[Any]:
         """Returns labels by the largest sum of weights (of equal ones the first), or weighted means of values.
@@ -261,7 +261,7 @@ class NeighbourClient:
             if fields["format"] == FORMAT_OF_CELLS:
                 cells = Cells.from_fields(fields["cells"], parameters, centre.size)
             classes = None if fields["classes"] is None else np.array(fields["classes"])
-            found = cls(
+            client = cls(
                 parameters=parameters,
                 level=int(fields["level"]),
                 answer_level=int(fields["answer_level"]),
@@ -277,12 +277,12 @@ class NeighbourClient:
                 score_offset=int(fields["score_offset"]),
                 cells=cells,
             )
-            fits = found._is_consistent()
+            fits = client._is_consistent()
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise CompileError(f"neighbours: expected a client's specification of this release, {error}") from None
         if not fits:
             raise CompileError("neighbours: the client's specification is not consistent; it was changed or damaged")
-        return found
+        return client
 
     def _is_consistent(self) -> bool:
         """Also of what decisions look up: every label is among the classes, values are numbers."""
@@ -317,8 +317,8 @@ def nearest_rows(scores: NDArray[Any], count: int) -> Integers:
     least = np.partition(scores, -count)[-count]
     candidates = np.flatnonzero(scores >= least)
     order = np.argsort(-scores[candidates], kind="stable")
-    found: Integers = candidates[order[:count]]
-    return found
+    nearest: Integers = candidates[order[:count]]
+    return nearest
 
 
 def scaled(values: Reals, centre: Reals, metric: Metric) -> Reals:
@@ -329,5 +329,5 @@ def scaled(values: Reals, centre: Reals, metric: Metric) -> Reals:
         axis=1, keepdims=True, initial=0.0
     )  # squares of what is left are neither too large nor too small
     unit = np.divide(values, peaks, out=np.zeros_like(values), where=peaks > 0)
-    found: Reals = unit / np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1.0)
-    return found
+    normalised: Reals = unit / np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1.0)
+    return normalised

@@ -42,12 +42,12 @@ def clustered(integers: SmallIntegers, cells: int, capacity: int, progress: Prog
     sample = _sample(integers, min(rows, cells * _SAMPLE_OF_A_CELL))
     total = _ITERATIONS * len(sample) + _PASSES * rows
     centroids = _lloyd(sample, cells, total, progress)
-    found = np.zeros(rows, dtype=np.int64)
+    cell_of = np.zeros(rows, dtype=np.int64)
     for number in range(_PASSES):
         done = _ITERATIONS * len(sample) + number * rows
-        found = _with_room(integers, centroids, capacity, _later(progress, done, total))
-        centroids = means(integers, found, centroids)
-    return _in_a_chain(centroids)[found]
+        cell_of = _with_room(integers, centroids, capacity, _later(progress, done, total))
+        centroids = means(integers, cell_of, centroids)
+    return _in_a_chain(centroids)[cell_of]
 
 
 def means(integers: SmallIntegers, cell_of: Integers, others: Distances) -> Distances:
@@ -58,8 +58,10 @@ def means(integers: SmallIntegers, cell_of: Integers, others: Distances) -> Dist
         order = np.argsort(cell_of[part], kind="stable")
         numbers, first = np.unique(cell_of[part][order], return_index=True)
         sums[numbers] += np.add.reduceat(integers[part][order].astype(np.float64), first, axis=0)
-    found: Distances = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], others).astype(np.float32)
-    return found
+    centroids: Distances = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], others).astype(
+        np.float32
+    )
+    return centroids
 
 
 def _sample(integers: SmallIntegers, count: int) -> Distances:
@@ -98,8 +100,8 @@ def _spread_out(rows: Distances, cells: int) -> Distances:
 
 def _far(rows: Distances, centroids: Distances) -> Distances:
     """Returns squared distances less the rows' own squares, [rows, cells]."""
-    found: Distances = np.square(centroids).sum(axis=1) - 2 * (rows @ centroids.T)
-    return found
+    distances: Distances = np.square(centroids).sum(axis=1) - 2 * (rows @ centroids.T)
+    return distances
 
 
 def _later(progress: Progress, done: int, total: int) -> Progress:
@@ -108,8 +110,8 @@ def _later(progress: Progress, done: int, total: int) -> Progress:
 
 
 def _with_room(integers: SmallIntegers, centroids: Distances, capacity: int, progress: Progress) -> Integers:
-    """The cell of every row, [rows]."""
-    found = np.full(len(integers), -1, dtype=np.int64)
+    """Returns the cell of every row, [rows]."""
+    cell_of = np.full(len(integers), -1, dtype=np.int64)
     left = np.arange(len(integers))
     free = np.full(len(centroids), capacity, dtype=np.int64)
     while len(left):  # each time all are placed, or at least `_CANDIDATES` cells filled
@@ -117,10 +119,10 @@ def _with_room(integers: SmallIntegers, centroids: Distances, capacity: int, pro
         candidates, far = _candidates(integers, left, centroids, open_cells, progress)
         progress = None  # the rows that are left are few
         placed = _accepted(candidates, far, free)
-        found[left] = placed
+        cell_of[left] = placed
         free -= np.bincount(placed[placed >= 0], minlength=len(free))
         left = left[placed < 0]
-    return found
+    return cell_of
 
 
 def _candidates(
@@ -145,22 +147,22 @@ def _accepted(candidates: Integers, far: Distances, free: Integers) -> Integers:
     rows, count = candidates.shape
     # What a row loses by its next candidate; by those after the last, more than by any other.
     loss = np.diff(far, axis=1, append=np.float32(np.inf))
-    choice, found = np.zeros(rows, dtype=np.int64), candidates[:, 0].copy()
-    asked = np.ones(len(free) + 1, dtype=bool)  # cells that more rows want; the last stands for none
-    while asked.any():
-        asking = np.flatnonzero(asked[found])
-        wanted = found[asking]
-        order = np.lexsort((-loss[asking, choice[asking]], wanted))
-        sorted_cells = wanted[order]
+    choice, cell_of = np.zeros(rows, dtype=np.int64), candidates[:, 0].copy()
+    contested = np.ones(len(free) + 1, dtype=bool)  # cells that more rows want; the last stands for none
+    while contested.any():
+        asking = np.flatnonzero(contested[cell_of])
+        cells = cell_of[asking]
+        order = np.lexsort((-loss[asking, choice[asking]], cells))
+        sorted_cells = cells[order]
         rank = np.arange(len(order)) - np.searchsorted(sorted_cells, sorted_cells)
         beyond = asking[order[rank >= free[sorted_cells]]]
         choice[beyond] += 1
         again = beyond[choice[beyond] < count]
-        found[beyond] = -1
-        found[again] = candidates[again, choice[again]]
-        asked[:] = False
-        asked[found[again]] = True
-    return found
+        cell_of[beyond] = -1
+        cell_of[again] = candidates[again, choice[again]]
+        contested[:] = False
+        contested[cell_of[again]] = True
+    return cell_of
 
 
 def _in_a_chain(centroids: Distances) -> Integers:

@@ -89,8 +89,8 @@ class NeighbourIndex:
         options = IndexOptions(
             n_neighbors=n_neighbors, weights=weights, metric=metric, classify=classify, input_bits=input_bits, cells=cells, probes=probes
         )  # fmt: skip
-        made = built(np.asarray(table), np.asarray(target), options, progress)
-        return cls(made.client, made.made.integers, made.made.offsets, made.bits, made.judged.agreement)
+        index = built(np.asarray(table), np.asarray(target), options, progress)
+        return cls(index.client, index.made.integers, index.made.offsets, index.bits, index.judged.agreement)
 
     # --- the server ---
 
@@ -112,19 +112,19 @@ class NeighbourIndex:
 
     def scores(self, queries: Integers) -> Integers:
         """Returns [samples, rows] of quantised queries: what encrypted ones decrypt to, `UNSEEN` of rows in cells that they do not ask for."""
-        found = self.exhaustive_scores(queries)
+        scores = self.exhaustive_scores(queries)
         if self.client.cells is not None:
-            for row, query in zip(found, queries, strict=True):
+            for row, query in zip(scores, queries, strict=True):
                 row[~self.client.cells.scored(query)] = UNSEEN
-        return found
+        return scores
 
     def exhaustive_scores(self, queries: Integers) -> Integers:
         """Returns [samples, rows] of quantised queries, whatever cells rows are in."""
-        found = np.empty((len(queries), len(self.integers)), dtype=np.int64)
-        asked = queries.astype(np.float64)  # products of integers below 2^53 are exact
+        products = np.empty((len(queries), len(self.integers)), dtype=np.int64)
+        reals = queries.astype(np.float64)  # products of integers below 2^53 are exact
         for part in row_ranges(self.integers.shape):
-            found[:, part] = asked @ self.integers[part].T.astype(np.float64)
-        return score_factor(self.client.metric) * found + self.offsets
+            products[:, part] = reals @ self.integers[part].T.astype(np.float64)
+        return score_factor(self.client.metric) * products + self.offsets
 
     def predict(
         self,
@@ -160,13 +160,13 @@ class NeighbourIndex:
         return np.concatenate(decided)
 
     def __str__(self) -> str:
-        found = self.report()
+        report = self.report()
         accuracy = (
             f"as your model: {100 * self.agreement:.1f} % agreement" if self.original is None else self.original.text
         )
         seconds = "seconds for one sample: no forecast; 'cloakwork index query' measures them"
         return four_lines(
-            accuracy, seconds, bytes_line(found["query_bytes"], found["answer_bytes"], None), found["client_learns"]
+            accuracy, seconds, bytes_line(report["query_bytes"], report["answer_bytes"], None), report["client_learns"]
         )
 
     @property

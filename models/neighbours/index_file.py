@@ -57,8 +57,8 @@ def load_index(path: PathLike, max_bytes: int = DEFAULT_MAX_BYTES) -> NeighbourI
     try:
         fields = json.loads(bytes(data[HEADER.size : start]))
         client = NeighbourClient.from_fields(fields)
-        told = fields.get("original")
-        original = None if told is None else OriginalFacts.taken(dict(told))
+        original_fields = fields.get("original")
+        original = None if original_fields is None else OriginalFacts.taken(dict(original_fields))
     except (CompileError, TypeError, ValueError, RecursionError) as error:
         raise CompileError(f"{file}: {error}") from None
     integers = np.frombuffer(data[start:-CHECKSUM_BYTES], dtype="<i2").reshape(rows, features).astype(np.int16)

@@ -40,8 +40,8 @@ def write_index(
         integers: [rows, features], of `bits` bits.
         original: a field beside the client's; missing in files of earlier releases.
     """
-    told = {} if original is None else {"original": original.to_fields()}
-    described = json.dumps(client.to_fields() | told).encode()
+    original_fields = {} if original is None else {"original": original.to_fields()}
+    described = json.dumps(client.to_fields() | original_fields).encode()
     parts = [
         HEADER.pack(MAGIC, version_of(client), bits, *integers.shape, agreement, len(described)),
         described,

@@ -45,16 +45,16 @@ def replay_index(
     for number in range(len(file.manifest.exchanges)):
         query = SeededLevelledCiphertexts.from_bytes(file.request(number))
         require_same_key(key_id, query.key_id)
-        answer, found = scorer.score(query, progress).to_bytes(), file.answer(number)
-        yield Replayed(1, hashlib.sha256(answer).hexdigest(), answer == found, _difference(answer, found))
+        answer, recorded = scorer.score(query, progress).to_bytes(), file.answer(number)
+        yield Replayed(1, hashlib.sha256(answer).hexdigest(), answer == recorded, _difference(answer, recorded))
 
 
-def _difference(computed: bytes, found: bytes) -> str | None:
-    if computed == found:
+def _difference(computed: bytes, recorded: bytes) -> str | None:
+    if computed == recorded:
         return None
     ours = LevelledCiphertexts.from_bytes(computed)
     try:
-        theirs = LevelledCiphertexts.from_bytes(found)
+        theirs = LevelledCiphertexts.from_bytes(recorded)
     except FheError as error:
         return f"it is no sound object: {error}"
     if ours.words.shape != theirs.words.shape:

@@ -48,9 +48,11 @@ PROBES: Final = (8, 4)  # that are tried
 _ROOM: Final = 1.1  # of cells for their rows: full ones take rows that belong elsewhere
 
 
-def set_for(made: Quantised, sets: Sequence[tuple[str, int, int]]) -> tuple[LevelledParameters, int, int] | None:
+def set_for(
+    quantised_rows: Quantised, sets: Sequence[tuple[str, int, int]]
+) -> tuple[LevelledParameters, int, int] | None:
     """Returns the first with room for the scores of all rows, and its levels of queries and of answers."""
-    modulus, features = _modulus(made), made.integers.shape[1]
+    modulus, features = _modulus(quantised_rows), quantised_rows.integers.shape[1]
     if modulus is None:
         return None
     for name, level, answer_level in sets:
@@ -58,29 +60,31 @@ def set_for(made: Quantised, sets: Sequence[tuple[str, int, int]]) -> tuple[Leve
         size = parameters.polynomial_size
         if features > size:
             continue
-        starts = np.arange(0, len(made.integers), size)
-        norm1 = made.factor * np.add.reduceat(made.absolute, starts).max()
-        norm2 = made.factor * math.sqrt(float(np.add.reduceat(made.squares, starts).max()))
+        starts = np.arange(0, len(quantised_rows.integers), size)
+        norm1 = quantised_rows.factor * np.add.reduceat(quantised_rows.absolute, starts).max()
+        norm2 = quantised_rows.factor * math.sqrt(float(np.add.reduceat(quantised_rows.squares, starts).max()))
         noise = products_noise(parameters, (level, answer_level), features, float(norm1), norm2)
         if failure_log2(noise, parameters, answer_level) <= FAILURE_LOG2:
             return parameters, level, answer_level
     return None
 
 
-def cell_set_for(made: Quantised, cells: int | None, probes: Sequence[int]) -> tuple[CellLayout, CellLevels] | None:
+def cell_set_for(
+    quantised_rows: Quantised, cells: int | None, probes: Sequence[int]
+) -> tuple[CellLayout, CellLevels] | None:
     """Returns the first number of probes with room for the scores of cells, in whichever of them a row is, and the smallest answers.
 
     Args:
         cells: at least so many; None: a tenth more than rows fill.
         probes: in order of preference, powers of two.
     """
-    modulus, (rows, features) = _modulus(made), made.integers.shape
+    modulus, (rows, features) = _modulus(quantised_rows), quantised_rows.integers.shape
     if modulus is None:
         return None
     parameters = LevelledParameters.of(CELL_SET, modulus)
     size = parameters.polynomial_size
-    norm1 = made.factor * float(_largest(made.absolute, size))
-    norm2 = made.factor * math.sqrt(float(_largest(made.squares, size)))
+    norm1 = quantised_rows.factor * float(_largest(quantised_rows.absolute, size))
+    norm2 = quantised_rows.factor * math.sqrt(float(_largest(quantised_rows.squares, size)))
     for count in probes:
         blocks = cell_blocks(rows, cells, count, size)
         if features + min(2, count) * blocks * count > size:
@@ -102,8 +106,8 @@ def cell_blocks(rows: int, cells: int | None, probes: int, size: int) -> int:
     return -(-cells // probes) if cells is not None else math.ceil(_ROOM * rows / size)
 
 
-def _modulus(made: Quantised) -> int | None:
-    modulus = max(2 * made.span + 1, 3)
+def _modulus(quantised_rows: Quantised) -> int | None:
+    modulus = max(2 * quantised_rows.span + 1, 3)
     return modulus if modulus < PLAINTEXT_LIMIT else None
 
 

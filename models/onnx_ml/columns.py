@@ -47,19 +47,19 @@ class Tensors:
 
 
 def read_columns(
-    model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], wanted: str, *, table_model: bool = True
+    model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], output: str, *, table_model: bool = True
 ) -> tuple[Tensors, set[str], list[Problem]]:
-    """Returns recipes of every tensor that tensor `wanted` needs, the nodes that make them (by their first output), and what is wrong with some.
+    """Returns recipes of every tensor that tensor `output` needs, the nodes that make them (by their first output), and what is wrong with some.
 
     Args:
         nodes: of the graph, each after those that it reads.
-        table_model: whether `wanted` is what a tree or linear operator reads; else it is the end of a model in standard operators, which
+        table_model: whether `output` is what a tree or linear operator reads; else it is the end of a model in standard operators, which
             begins with the first matrix product or node that the client has no step for: those are `model_nodes` of the result.
     """
     tensors = _inputs(model)
     producer = {name: node for node in nodes for name in node.output}
     needed: set[str] = set()
-    waiting = [wanted]
+    waiting = [output]
     while waiting:
         node = producer.get(waiting.pop())
         if node is not None and node.output[0] not in needed:
@@ -112,9 +112,9 @@ def _inputs(model: onnx.ModelProto) -> Tensors:
 
 
 def _read(node: onnx.NodeProto, tensors: Tensors) -> None:
-    own = attributes(node)
+    node_attributes = attributes(node)
     if node.op_type == "Constant":
-        tensors.constants[node.output[0]] = np.asarray(own["value"])
+        tensors.constants[node.output[0]] = np.asarray(node_attributes["value"])
         return
     if node.input and all(name in tensors.constants for name in node.input if name):
         feeds = {name: tensors.constants[name] for name in node.input if name}
@@ -124,11 +124,11 @@ def _read(node: onnx.NodeProto, tensors: Tensors) -> None:
         tensors.widths[node.output[0]] = len(_recipe(node, tensors))
         return
     if node.op_type == "ConstantOfShape" and node.input[0] in tensors.widths:
-        tensors.recipes[node.output[0]] = _filled(own, tensors, tensors.widths[node.input[0]])
+        tensors.recipes[node.output[0]] = _filled(node_attributes, tensors, tensors.widths[node.input[0]])
         return
     if node.op_type not in _OPERATORS:
         raise UnsupportedNode("the client has no such step; do it before, on the table itself")
-    tensors.recipes[node.output[0]] = _OPERATORS[node.op_type](node, own, tensors)
+    tensors.recipes[node.output[0]] = _OPERATORS[node.op_type](node, node_attributes, tensors)
 
 
 # --- one function per operator ------------------------------------------------------------------------------------------------------
@@ -148,33 +148,35 @@ def _constant(node: onnx.NodeProto, tensors: Tensors, index: int) -> NDArray[Any
     return tensors.constants[name]
 
 
-def _same(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+def _same(node: onnx.NodeProto, node_attributes: Attributes, tensors: Tensors) -> Recipe:
     return _recipe(node, tensors)
 
 
-def _cast(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+def _cast(node: onnx.NodeProto, node_attributes: Attributes, tensors: Tensors) -> Recipe:
     recipe = _recipe(node, tensors)
     whole = all(tensors.flow.is_given(column) and tensors.types[column.source] in _INTEGERS for column in recipe)
-    if own["to"] in (TensorProto.FLOAT, TensorProto.DOUBLE) or (own["to"] in _INTEGERS and whole):
+    if node_attributes["to"] in (TensorProto.FLOAT, TensorProto.DOUBLE) or (
+        node_attributes["to"] in _INTEGERS and whole
+    ):
         return recipe
-    if own["to"] == TensorProto.STRING and all(
+    if node_attributes["to"] == TensorProto.STRING and all(
         tensors.flow.is_given(c) and tensors.types[c.source] == TensorProto.STRING for c in recipe
     ):
         return recipe
-    if own["to"] in _INTEGERS and all(c.codes is None for c in recipe):
+    if node_attributes["to"] in _INTEGERS and all(c.codes is None for c in recipe):
         return tensors.flow.apply(recipe, (Function("trunc"),), len(recipe))
     raise UnsupportedNode("makes texts of numbers, or truth values; do it before, on the table itself")
 
 
-def _reshape(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+def _reshape(node: onnx.NodeProto, node_attributes: Attributes, tensors: Tensors) -> Recipe:
     recipe, shape = _recipe(node, tensors), [int(extent) for extent in _constant(node, tensors, 1)]
     if len(shape) != 2 or shape[0] not in (-1, 0) or shape[1] not in (-1, len(recipe)):
         raise UnsupportedNode(f"to {shape}; expected samples of {len(recipe)} columns")
     return recipe
 
 
-def _concat(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
-    if own.get("axis", 1) not in (1, -1):
+def _concat(node: onnx.NodeProto, node_attributes: Attributes, tensors: Tensors) -> Recipe:
+    if node_attributes.get("axis", 1) not in (1, -1):
         raise UnsupportedNode("joins samples; expected columns")
     parts = [_recipe(node, tensors, i) for i in range(len(node.input))]
     if sum(map(len, parts)) > _MOST_COLUMNS:
@@ -182,31 +184,33 @@ def _concat(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
     return [column for part in parts for column in part]
 
 
-def _select(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+def _select(node: onnx.NodeProto, node_attributes: Attributes, tensors: Tensors) -> Recipe:
     recipe, chosen = _recipe(node, tensors), _constant(node, tensors, 1).reshape(-1)
-    if node.op_type == "Gather" and own.get("axis", 0) not in (1, -1):
+    if node.op_type == "Gather" and node_attributes.get("axis", 0) not in (1, -1):
         raise UnsupportedNode("chooses samples; expected columns")
     if bool((chosen < -len(recipe)).any() or (chosen >= len(recipe)).any()):
         raise UnsupportedNode(f"chooses columns that do not exist among {len(recipe)}")
     return [recipe[int(i)] for i in chosen]
 
 
-def _imputer(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
-    if "imputed_value_floats" not in own or not np.isnan(own.get("replaced_value_float", 0.0)):
+def _imputer(node: onnx.NodeProto, node_attributes: Attributes, tensors: Tensors) -> Recipe:
+    if "imputed_value_floats" not in node_attributes or not np.isnan(node_attributes.get("replaced_value_float", 0.0)):
         raise UnsupportedNode("replaces a number; only missing values (NaN) can be replaced")
-    return tensors.flow.fill(_recipe(node, tensors), own["imputed_value_floats"])
+    return tensors.flow.fill(_recipe(node, tensors), node_attributes["imputed_value_floats"])
 
 
-def _scaler(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
-    return tensors.flow.affine(_recipe(node, tensors), own.get("offset", 0.0), own.get("scale", 1.0))
+def _scaler(node: onnx.NodeProto, node_attributes: Attributes, tensors: Tensors) -> Recipe:
+    return tensors.flow.affine(
+        _recipe(node, tensors), node_attributes.get("offset", 0.0), node_attributes.get("scale", 1.0)
+    )
 
 
-def _normalizer(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
-    return tensors.flow.normalise(_recipe(node, tensors), _NORMS[own.get("norm", "MAX")])
+def _normalizer(node: onnx.NodeProto, node_attributes: Attributes, tensors: Tensors) -> Recipe:
+    return tensors.flow.normalise(_recipe(node, tensors), _NORMS[node_attributes.get("norm", "MAX")])
 
 
-def _arithmetic(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
-    """Add, Sub, Mul, Div of columns and a constant."""
+def _arithmetic(node: onnx.NodeProto, node_attributes: Attributes, tensors: Tensors) -> Recipe:
+    """Reads Add, Sub, Mul, Div of columns and a constant."""
     commutes = node.op_type in ("Add", "Mul")
     place = 1 if node.input[0] in tensors.recipes or not commutes else 0
     recipe, value = _recipe(node, tensors, 1 - place), np.asarray(_constant(node, tensors, place), dtype=np.float64)
@@ -223,13 +227,13 @@ def _arithmetic(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Reci
             return tensors.flow.affine(recipe, 0.0, 1 / value)
 
 
-def _one_hot_encoder(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
-    categories = own.get("cats_strings") or own.get("cats_int64s") or []
+def _one_hot_encoder(node: onnx.NodeProto, node_attributes: Attributes, tensors: Tensors) -> Recipe:
+    categories = node_attributes.get("cats_strings") or node_attributes.get("cats_int64s") or []
     recipe = _recipe(node, tensors)
     if len(recipe) != 1 or not categories:
         raise UnsupportedNode("expected one column, and its categories")
-    zeros = bool(own.get("zeros", 1))
-    if not tensors.flow.is_given(recipe[0]) and own.get("cats_int64s") and zeros:
+    zeros = bool(node_attributes.get("zeros", 1))
+    if not tensors.flow.is_given(recipe[0]) and node_attributes.get("cats_int64s") and zeros:
         values = np.array(categories, dtype=np.float64)
         return tensors.flow.apply(recipe, (Equal(np.zeros(len(values), np.int64), values),), len(values))
     codes = Codes.of(categories, range(len(categories)), -1.0 if zeros else REFUSE, len(categories))
@@ -237,42 +241,42 @@ def _one_hot_encoder(node: onnx.NodeProto, own: Attributes, tensors: Tensors) ->
     return [replace(encoded, indicator=i) for i in range(len(categories))]
 
 
-def _matrix(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
-    """Returns principal components and other projections."""
+def _matrix(node: onnx.NodeProto, node_attributes: Attributes, tensors: Tensors) -> Recipe:
+    """Reads principal components and other projections."""
     recipe, matrix = _recipe(node, tensors), np.asarray(_constant(node, tensors, 1), dtype=np.float64)
     if matrix.ndim != 2 or len(matrix) != len(recipe):
         raise UnsupportedNode(f"by a constant of shape {list(matrix.shape)}; expected a matrix of {len(recipe)} rows")
     return tensors.flow.apply(recipe, (Project(np.zeros(len(matrix)), matrix),), matrix.shape[1])
 
 
-def _product(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+def _product(node: onnx.NodeProto, node_attributes: Attributes, tensors: Tensors) -> Recipe:
     recipe = _recipe(node, tensors)
-    axes = own.get("axes") or (_constant(node, tensors, 1).tolist() if len(node.input) > 1 else [])
-    if [axis % 2 for axis in axes] != [1] or not own.get("keepdims", 1):
+    axes = node_attributes.get("axes") or (_constant(node, tensors, 1).tolist() if len(node.input) > 1 else [])
+    if [axis % 2 for axis in axes] != [1] or not node_attributes.get("keepdims", 1):
         raise UnsupportedNode("multiplies samples; expected columns")
     return tensors.flow.product(recipe)
 
 
-def _above(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
-    """Binarizer, or Greater than a constant: 1 above it, else 0."""
+def _above(node: onnx.NodeProto, node_attributes: Attributes, tensors: Tensors) -> Recipe:
+    """Reads Binarizer, or Greater than a constant: 1 above it, else 0."""
     recipe = _recipe(node, tensors)
-    given = own.get("threshold", 0.0) if node.op_type == "Binarizer" else _constant(node, tensors, 1)
+    given = node_attributes.get("threshold", 0.0) if node.op_type == "Binarizer" else _constant(node, tensors, 1)
     threshold = np.asarray(given, dtype=np.float64).reshape(-1)
     if threshold.size not in (1, len(recipe)):
         raise UnsupportedNode(f"compares {len(recipe)} columns with {threshold.size} numbers")
     return tensors.flow.apply(recipe, (Binarise(np.broadcast_to(threshold, len(recipe)).copy()),), len(recipe))
 
 
-def _function(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+def _function(node: onnx.NodeProto, node_attributes: Attributes, tensors: Tensors) -> Recipe:
     recipe = _recipe(node, tensors)
     return tensors.flow.apply(recipe, (Function(_FUNCTIONS[node.op_type]),), len(recipe))
 
 
-def _filled(own: Attributes, tensors: Tensors, width: int) -> Recipe:
+def _filled(node_attributes: Attributes, tensors: Tensors, width: int) -> Recipe:
     """Returns columns that are all one number: a product of no columns, which is 1, moved."""
     if width > _MOST_COLUMNS:
         raise UnsupportedNode(f"makes more than {_MOST_COLUMNS} columns")
-    value = float(np.asarray(own.get("value", 0.0)).reshape(-1)[0])
+    value = float(np.asarray(node_attributes.get("value", 0.0)).reshape(-1)[0])
     first = tensors.flow.start()[:1]
     ones = tensors.flow.apply(first, (Polynomials(np.zeros((width, 1), np.int64)),), width)
     return tensors.flow.affine(ones, 1.0 - value, 1.0)

@@ -42,38 +42,38 @@ def compile_onnx_ml(
     """
     options = options or Options()
     try:
-        steps, found = import_onnx_ml(load_onnx(model))
+        steps, imported = import_onnx_ml(load_onnx(model))
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, AssertionError, ArithmeticError) as error:
         line = " ".join(str(error).split())[:200]
         raise CompileError(f"model: its tables are not valid ONNX-ML ({line}); export it again") from error
-    said = None
+    original_answers = None
     if samples is not None and not isinstance(samples, Calibration):
-        clear, after = (found.model, found.after) if isinstance(found, Network) else (found, ())
-        said = judge_table(load_onnx(model), imported_answers(clear, steps, after), samples)
-    compiled = _compiled(found, steps, samples, options, on_step)
-    if said is None:
+        clear, after = (imported.model, imported.after) if isinstance(imported, Network) else (imported, ())
+        original_answers = judge_table(load_onnx(model), imported_answers(clear, steps, after), samples)
+    compiled = _compiled(imported, steps, samples, options, on_step)
+    if original_answers is None:
         return compiled
     least = 0.0 if options.allow_loss else options.accuracy
-    return judged(compiled, "model", [(said.samples, said.labels)], least)
+    return judged(compiled, "model", [(original_answers.samples, original_answers.labels)], least)
 
 
 def _compiled(
-    found: TreeEnsemble | LinearModel | Network,
+    imported: TreeEnsemble | LinearModel | Network,
     steps: tuple[InputStep, ...],
     samples: Any,
     options: Options,
     on_step: OnStep | None,
 ) -> CompiledModel:
-    if isinstance(found, Network):
-        return _compile_network(found, steps, samples, options, on_step)
-    if isinstance(found, TreeEnsemble):
+    if isinstance(imported, Network):
+        return _compile_network(imported, steps, samples, options, on_step)
+    if isinstance(imported, TreeEnsemble):
         if isinstance(samples, Calibration):
             raise CompileError("samples: trees take samples of a table [samples, columns], not the ranges of a network")
-        compiled = compile_ensemble(found, samples, options, preprocessing=steps)
+        compiled = compile_ensemble(imported, samples, options, preprocessing=steps)
     else:
-        compiled = compile_linear(found, samples, options, preprocessing=steps)
+        compiled = compile_linear(imported, samples, options, preprocessing=steps)
     if on_step is not None:
-        on_step("compile_ensemble" if isinstance(found, TreeEnsemble) else "compile_linear", compiled.program.graph)
+        on_step("compile_ensemble" if isinstance(imported, TreeEnsemble) else "compile_linear", compiled.program.graph)
     return compiled
 
 

@@ -69,23 +69,23 @@ def import_onnx_ml(model: onnx.ModelProto) -> tuple[tuple[InputStep, ...], TreeE
     problems += _after(model, nodes[0], before)
     recipe = tensors.recipes.get(nodes[0].input[0])
     steps: tuple[InputStep, ...] = ()
-    found: TreeEnsemble | LinearModel | None = None
+    imported: TreeEnsemble | LinearModel | None = None
     try:
         if recipe is not None:
             steps = tensors.flow.finish(recipe)
-        found = _READERS[nodes[0].op_type](attributes(nodes[0]), _single(model), len(recipe or tensors.types))
+        imported = _READERS[nodes[0].op_type](attributes(nodes[0]), _single(model), len(recipe or tensors.types))
         divided = any(node.op_type == "Normalizer" and node.output[0] not in before for node in ordered)
-        found = _shared(found) if divided else _each_by_itself(found)
+        imported = _shared(imported) if divided else _each_by_itself(imported)
     except UnsupportedNode as error:
         problems.append(Problem(nodes[0].name, nodes[0].op_type, str(error)))
     except (ValueError, CompileError):
         if recipe is not None:  # else another number of columns, which follows from what is reported
             raise
-    if problems or found is None:
+    if problems or imported is None:
         raise unsupported(problems)
-    if isinstance(found, TreeEnsemble) and found.takes_missing:
+    if isinstance(imported, TreeEnsemble) and imported.takes_missing:
         steps = tensors.flow.finish(recipe or [], missing=True)
-    return steps, found
+    return steps, imported
 
 
 def _each_by_itself(model: TreeEnsemble | LinearModel) -> TreeEnsemble | LinearModel:
@@ -159,15 +159,21 @@ def _standard_operators(
     return steps, Network(_cut(model, tensors, first, width, head.scores), after)
 
 
-def _check_after(ordered: list[onnx.NodeProto], before: set[str], made: set[str]) -> None:
+def _check_after(ordered: list[onnx.NodeProto], before: set[str], following: set[str]) -> None:
     """Checks that what is not before the scores follows from them and constants alone."""
-    made = made | {name for node in ordered if node.output[0] in before for name in node.output if name in made}
+    following = following | {
+        name for node in ordered if node.output[0] in before for name in node.output if name in following
+    }
     for node in ordered:
         if node.output[0] in before:
             continue
-        if node.input and not any(name in made for name in node.input) and any(name in before for name in node.input):
+        if (
+            node.input
+            and not any(name in following for name in node.input)
+            and any(name in before for name in node.input)
+        ):
             raise UnsupportedNode(f"has a second result, of node '{node.name}', that does not follow from the scores")
-        made |= set(node.output)
+        following |= set(node.output)
 
 
 def _linear_scores(head: Head, sums: Sums, steps: tuple[InputStep, ...]) -> tuple[tuple[InputStep, ...], LinearModel]:
@@ -197,7 +203,7 @@ def _apart(labels: Any) -> tuple[OutputStep, ...]:
     return Transform("sigmoid"), Labels(plain_labels(labels))
 
 
-def _cut(model: onnx.ModelProto, tensors: Tensors, first: str, width: int, wanted: str) -> onnx.ModelProto:
+def _cut(model: onnx.ModelProto, tensors: Tensors, first: str, width: int, output: str) -> onnx.ModelProto:
     """Returns the nodes between the columns and the scores as a model of their own."""
     read = {name for node in tensors.model_nodes for name in node.input}
     constants = [
@@ -210,7 +216,7 @@ def _cut(model: onnx.ModelProto, tensors: Tensors, first: str, width: int, wante
         tensors.model_nodes,
         model.graph.name or "network",
         [onnx.helper.make_tensor_value_info(first, kind, ["batch", width])],
-        [onnx.helper.make_empty_tensor_value_info(wanted)],
+        [onnx.helper.make_empty_tensor_value_info(output)],
         constants,
     )
     return onnx.helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=model.ir_version)
@@ -248,65 +254,69 @@ def _single(model: onnx.ModelProto) -> bool:
 # --- model nodes ------------------------------------------------------------------------------------------------------------------
 
 
-def _linear_regressor(own: Attributes, single: bool, features: int) -> LinearModel:
-    outputs = int(own.get("targets", 1))
+def _linear_regressor(node_attributes: Attributes, single: bool, features: int) -> LinearModel:
+    outputs = int(node_attributes.get("targets", 1))
     if outputs == 1:
-        _check_one_score(post_transform(own), regression=True)
+        _check_one_score(post_transform(node_attributes), regression=True)
     return LinearModel(
-        _reals(own["coefficients"]).reshape(outputs, features),
-        _reals(own.get("intercepts", np.zeros(outputs))),
-        post_transform(own),
+        _reals(node_attributes["coefficients"]).reshape(outputs, features),
+        _reals(node_attributes.get("intercepts", np.zeros(outputs))),
+        post_transform(node_attributes),
     )
 
 
-def _linear_classifier(own: Attributes, single: bool, features: int) -> LinearModel:
-    labels = class_labels(own)
-    coefficients = _reals(own["coefficients"]).reshape(-1, features)
-    intercept = _reals(own.get("intercepts", np.zeros(len(coefficients))))
+def _linear_classifier(node_attributes: Attributes, single: bool, features: int) -> LinearModel:
+    labels = class_labels(node_attributes)
+    coefficients = _reals(node_attributes["coefficients"]).reshape(-1, features)
+    intercept = _reals(node_attributes.get("intercepts", np.zeros(len(coefficients))))
     opposite = len(coefficients) == 2 and bool(
         np.allclose(coefficients[0], -coefficients[1]) and np.allclose(intercept[0], -intercept[1])
     )
-    if len(labels) == 2 and opposite and post_transform(own) != "softmax":
+    if len(labels) == 2 and opposite and post_transform(node_attributes) != "softmax":
         coefficients, intercept = coefficients[1:], intercept[1:]  # skl2onnx writes [-w, w]
-    name = post_transform(own)
+    name = post_transform(node_attributes)
     if len(coefficients) == 1:
         _check_one_score(name, regression=False)
     return LinearModel(coefficients, intercept, "decision" if name == "none" else name, labels=labels)
 
 
-def _svm_weights(own: Attributes, features: int) -> tuple[Reals, Reals]:
+def _svm_weights(node_attributes: Attributes, features: int) -> tuple[Reals, Reals]:
     """sum_i coefficient_i (sv_i . x) + rho of a linear kernel is one row of weights."""
-    if own.get("kernel_type", "LINEAR") != "LINEAR":
-        raise UnsupportedNode(f"kernel {own['kernel_type']}; only the linear one can run on encrypted data")
-    if own.get("prob_a") or own.get("one_class") or own.get("post_transform", "NONE") != "NONE":
+    if node_attributes.get("kernel_type", "LINEAR") != "LINEAR":
+        raise UnsupportedNode(f"kernel {node_attributes['kernel_type']}; only the linear one can run on encrypted data")
+    if (
+        node_attributes.get("prob_a")
+        or node_attributes.get("one_class")
+        or node_attributes.get("post_transform", "NONE") != "NONE"
+    ):
         raise UnsupportedNode("probabilities or one class; fit with probability=False, for decision values")
-    vectors = own.get("support_vectors")
-    if not vectors or len(own.get("rho", [])) != 1:
+    vectors = node_attributes.get("support_vectors")
+    if not vectors or len(node_attributes.get("rho", [])) != 1:
         raise UnsupportedNode("of more than two classes votes for pairs of them; use LinearSVC, which compares scores")
-    weights = _reals(own["coefficients"]) @ _reals(vectors).reshape(-1, features)
-    return weights[None], _reals(own["rho"])
+    weights = _reals(node_attributes["coefficients"]) @ _reals(vectors).reshape(-1, features)
+    return weights[None], _reals(node_attributes["rho"])
 
 
-def _svm_regressor(own: Attributes, single: bool, features: int) -> LinearModel:
-    return LinearModel(*_svm_weights(own, features))
+def _svm_regressor(node_attributes: Attributes, single: bool, features: int) -> LinearModel:
+    return LinearModel(*_svm_weights(node_attributes, features))
 
 
-def _svm_classifier(own: Attributes, single: bool, features: int) -> LinearModel:
-    labels = class_labels(own)
-    weights, rho = _svm_weights(own, features)
+def _svm_classifier(node_attributes: Attributes, single: bool, features: int) -> LinearModel:
+    labels = class_labels(node_attributes)
+    weights, rho = _svm_weights(node_attributes, features)
     return LinearModel(-weights, -rho, "decision", labels=labels)  # positive for the first class
 
 
-def class_labels(own: Attributes) -> NDArray[Any]:
-    texts = own.get("classlabels_strings")
-    numbers = own.get("classlabels_int64s", own.get("classlabels_ints"))
+def class_labels(node_attributes: Attributes) -> NDArray[Any]:
+    texts = node_attributes.get("classlabels_strings")
+    numbers = node_attributes.get("classlabels_int64s", node_attributes.get("classlabels_ints"))
     if not texts and not numbers:
         raise UnsupportedNode("names no classes")
     return np.asarray(texts or numbers)
 
 
-def post_transform(own: Attributes) -> str:
-    name = own.get("post_transform", "NONE")
+def post_transform(node_attributes: Attributes) -> str:
+    name = node_attributes.get("post_transform", "NONE")
     if name not in _POST_TRANSFORMS:
         raise UnsupportedNode(f"post_transform {name}; expected one of {', '.join(_POST_TRANSFORMS)}")
     return _POST_TRANSFORMS[name]
@@ -326,9 +336,9 @@ def _reals(values: Any) -> Reals:
 
 
 def _trees(classifier: bool) -> Callable[[Attributes, bool, int], TreeEnsemble]:
-    def read(own: Attributes, single: bool, features: int) -> TreeEnsemble:
-        labels = class_labels(own) if classifier else None
-        model = tree_ensemble(own, single, features, post_transform(own), labels)
+    def read(node_attributes: Attributes, single: bool, features: int) -> TreeEnsemble:
+        labels = class_labels(node_attributes) if classifier else None
+        model = tree_ensemble(node_attributes, single, features, post_transform(node_attributes), labels)
         if model.outputs == 1:
             _check_one_score(model.transform, regression=not classifier)
         return model

@@ -107,8 +107,8 @@ def _original(name: str, producer: _Producers) -> str:
 
 
 def _operand(node: onnx.NodeProto, operator: str, producer: _Producers) -> onnx.NodeProto | None:
-    found = [producer[name] for name in node.input if name in producer and producer[name].op_type == operator]
-    return found[0] if found else None
+    operands = [producer[name] for name in node.input if name in producer and producer[name].op_type == operator]
+    return operands[0] if operands else None
 
 
 def _negated(name: str, producer: _Producers, constants: _Constants) -> str | None:
@@ -190,7 +190,7 @@ class Sums:
 
 
 def score_sums(
-    nodes: Sequence[onnx.NodeProto], first: str, count: int, wanted: str, constants: _Constants
+    nodes: Sequence[onnx.NodeProto], first: str, count: int, output: str, constants: _Constants
 ) -> Sums | None:
     """Returns the scores [1, outputs] as sums of the `count` features in tensor `first`; None where a node is none of these."""
     values: dict[str, Sums] = {first: Sums.of_features(count)}
@@ -199,8 +199,8 @@ def score_sums(
             values[node.output[0]] = _SUMS[node.op_type](node, values, constants)
     except (KeyError, UnsupportedNode, ValueError, IndexError):
         return None
-    found = values.get(wanted)
-    return found if found is not None and found.constant.ndim == 2 else None
+    sums = values.get(output)
+    return sums if sums is not None and sums.constant.ndim == 2 else None
 
 
 def _parts(node: onnx.NodeProto, values: Mapping[str, Sums], constants: _Constants) -> list[Sums | Reals]:
@@ -249,24 +249,26 @@ def _matrix(node: onnx.NodeProto, values: Mapping[str, Sums], constants: _Consta
 
 
 def _general_matrix(node: onnx.NodeProto, values: Mapping[str, Sums], constants: _Constants) -> Sums:
-    own = attributes(node)
-    matrix = np.asarray(constants[node.input[1]], dtype=np.float64) * own.get("alpha", 1.0)
-    result = values[node.input[0]].each(lambda plane: plane @ (matrix.T if own.get("transB", 0) else matrix))
-    if own.get("transA", 0):
+    node_attributes = attributes(node)
+    matrix = np.asarray(constants[node.input[1]], dtype=np.float64) * node_attributes.get("alpha", 1.0)
+    result = values[node.input[0]].each(
+        lambda plane: plane @ (matrix.T if node_attributes.get("transB", 0) else matrix)
+    )
+    if node_attributes.get("transA", 0):
         raise UnsupportedNode("transposes samples")
     if len(node.input) < 3:
         return result
-    return result.plus(np.asarray(constants[node.input[2]], dtype=np.float64) * own.get("beta", 1.0))
+    return result.plus(np.asarray(constants[node.input[2]], dtype=np.float64) * node_attributes.get("beta", 1.0))
 
 
 def _sum_up(node: onnx.NodeProto, values: Mapping[str, Sums], constants: _Constants) -> Sums:
-    own = attributes(node)
-    given = own.get("axes", constants[node.input[1]].tolist() if len(node.input) > 1 else None)
+    node_attributes = attributes(node)
+    given = node_attributes.get("axes", constants[node.input[1]].tolist() if len(node.input) > 1 else None)
     x = values[node.input[0]]
     if given is None or any(int(axis) % x.constant.ndim == 0 for axis in given):
         raise UnsupportedNode("adds up samples")
     axes = tuple(int(axis) % x.constant.ndim for axis in given)
-    return x.each(lambda plane: plane.sum(axis=axes, keepdims=bool(own.get("keepdims", 1))))
+    return x.each(lambda plane: plane.sum(axis=axes, keepdims=bool(node_attributes.get("keepdims", 1))))
 
 
 def _reshaped(node: onnx.NodeProto, values: Mapping[str, Sums], constants: _Constants) -> Sums:

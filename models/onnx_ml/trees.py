@@ -24,17 +24,19 @@ _TRANSFORMS_5: Final = {0: "none", 1: "softmax", 2: "sigmoid"}
 
 
 def tree_ensemble(
-    own: Attributes, single: bool, features: int, transform: str, labels: NDArray[Any] | None
+    node_attributes: Attributes, single: bool, features: int, transform: str, labels: NDArray[Any] | None
 ) -> TreeEnsemble:
-    """Returns TreeEnsembleClassifier (with labels) or TreeEnsembleRegressor."""
-    tree_of_node = np.asarray(own["nodes_treeids"], dtype=np.int64)
-    number = np.asarray(own["nodes_nodeids"], dtype=np.int64)
-    leaf = np.array([mode == "LEAF" for mode in own["nodes_modes"]])
-    values, transform = _leaf_values(own, transform, labels, tree_of_node, number, leaf)
-    children = np.stack([np.asarray(own[f"nodes_{side}nodeids"], dtype=np.int64) for side in ("true", "false")])
-    modes = ["BRANCH_LEQ" if mode == "LEAF" else mode for mode in own["nodes_modes"]]
-    threshold, swapped = _as_at_most(modes, _numbers(own, "nodes_values"), single)
-    tracks = _tracks_true(own, len(number))
+    """Reads TreeEnsembleClassifier (with labels) or TreeEnsembleRegressor."""
+    tree_of_node = np.asarray(node_attributes["nodes_treeids"], dtype=np.int64)
+    number = np.asarray(node_attributes["nodes_nodeids"], dtype=np.int64)
+    leaf = np.array([mode == "LEAF" for mode in node_attributes["nodes_modes"]])
+    values, transform = _leaf_values(node_attributes, transform, labels, tree_of_node, number, leaf)
+    children = np.stack(
+        [np.asarray(node_attributes[f"nodes_{side}nodeids"], dtype=np.int64) for side in ("true", "false")]
+    )
+    modes = ["BRANCH_LEQ" if mode == "LEAF" else mode for mode in node_attributes["nodes_modes"]]
+    threshold, swapped = _as_at_most(modes, _numbers(node_attributes, "nodes_values"), single)
+    tracks = _tracks_true(node_attributes, len(number))
     trees = []
     for tree in dict.fromkeys(tree_of_node.tolist()):
         rows = np.flatnonzero(tree_of_node == tree)
@@ -44,7 +46,7 @@ def tree_ensemble(
         )
         trees.append(
             _tree(
-                np.asarray(own["nodes_featureids"], dtype=np.int64)[rows],
+                np.asarray(node_attributes["nodes_featureids"], dtype=np.int64)[rows],
                 threshold[rows],
                 (true, false),
                 swapped[rows],
@@ -55,8 +57,8 @@ def tree_ensemble(
     return TreeEnsemble(
         tuple(trees),
         features,
-        _aggregation(own.get("aggregate_function", "SUM")),
-        base=_base(own, values.shape[1]),
+        _aggregation(node_attributes.get("aggregate_function", "SUM")),
+        base=_base(node_attributes, values.shape[1]),
         single=single,
         transform=transform,
         labels=labels,
@@ -64,7 +66,7 @@ def tree_ensemble(
 
 
 def _leaf_values(
-    own: Attributes,
+    node_attributes: Attributes,
     transform: str,
     labels: NDArray[Any] | None,
     tree_of_node: Indices,
@@ -73,59 +75,64 @@ def _leaf_values(
 ) -> tuple[Reals, str]:
     """Returns [nodes, outputs], and the transform of the scores."""
     prefix = "target" if labels is None else "class"
-    target = np.asarray(own[f"{prefix}_ids"], dtype=np.int64)
-    weight = _numbers(own, f"{prefix}_weights")
-    outputs = int(own.get("n_targets", 1)) if labels is None else len(labels)
+    target = np.asarray(node_attributes[f"{prefix}_ids"], dtype=np.int64)
+    weight = _numbers(node_attributes, f"{prefix}_weights")
+    outputs = int(node_attributes.get("n_targets", 1)) if labels is None else len(labels)
     if target.min(initial=0) < 0 or target.max(initial=0) >= outputs:
         raise UnsupportedNode(f"has weights of scores that it does not have; expected {prefix}_ids 0 to {outputs - 1}")
     place = {pair: i for i, pair in enumerate(zip(tree_of_node.tolist(), number.tolist(), strict=True))}
-    pairs = zip(own[f"{prefix}_treeids"], own[f"{prefix}_nodeids"], strict=True)
+    pairs = zip(node_attributes[f"{prefix}_treeids"], node_attributes[f"{prefix}_nodeids"], strict=True)
     node = np.array([place[int(tree), int(at)] for tree, at in pairs], dtype=np.int64)
     if labels is not None:
         _check_size(len(number), outputs)
         trees = {int(i): int(tree_of_node[i]) for i in np.flatnonzero(leaf)}
-        votes = ClassVotes(node, target, weight, trees, labels, _base_values(own) is not None)
+        votes = ClassVotes(node, target, weight, trees, labels, _base_values(node_attributes) is not None)
         outputs, transform = votes.scores(transform)
     values = _no_values(len(number), outputs)
     np.add.at(values, (node, target), weight)
     return values, transform
 
 
-def tree_ensemble_5(own: Attributes, single: bool, features: int) -> TreeEnsemble:
-    """Returns TreeEnsemble of version 5: scores alone, without classes."""
-    transform = int(own.get("post_transform", 0))
+def tree_ensemble_5(node_attributes: Attributes, single: bool, features: int) -> TreeEnsemble:
+    """Reads TreeEnsemble of version 5: scores alone, without classes."""
+    transform = int(node_attributes.get("post_transform", 0))
     if transform not in _TRANSFORMS_5:
         raise UnsupportedNode(f"post_transform {transform}; expected 0 (none), 1 (softmax) or 2 (logistic)")
-    numbers = np.asarray(own["nodes_modes"]).astype(np.int64)
+    numbers = np.asarray(node_attributes["nodes_modes"]).astype(np.int64)
     if numbers.max(initial=0) >= len(_MODES):
         raise UnsupportedNode("tests equality or membership; encode categories as columns of 0 and 1")
-    threshold, swapped = _as_at_most([_MODES[i] for i in numbers], _numbers(own, "nodes_splits"), single)
+    threshold, swapped = _as_at_most([_MODES[i] for i in numbers], _numbers(node_attributes, "nodes_splits"), single)
     inner = len(threshold)
-    weights, targets = _numbers(own, "leaf_weights"), np.asarray(own["leaf_targetids"], dtype=np.int64)
-    outputs = int(own.get("n_targets", 1))
+    weights, targets = (
+        _numbers(node_attributes, "leaf_weights"),
+        np.asarray(node_attributes["leaf_targetids"], dtype=np.int64),
+    )
+    outputs = int(node_attributes.get("n_targets", 1))
     values = _no_values(inner + len(weights), outputs)
     values[inner + np.arange(len(weights)), targets] = weights
     children = []
     for side in ("true", "false"):
-        node = np.asarray(own[f"nodes_{side}nodeids"], dtype=np.int64)
-        is_leaf = np.asarray(own[f"nodes_{side}leafs"], dtype=np.int64) == 1
+        node = np.asarray(node_attributes[f"nodes_{side}nodeids"], dtype=np.int64)
+        is_leaf = np.asarray(node_attributes[f"nodes_{side}leafs"], dtype=np.int64) == 1
         children.append(np.concatenate([node + inner * is_leaf, np.full(len(weights), LEAF)]))
-    tracks = _tracks_true(own, inner)
+    tracks = _tracks_true(node_attributes, inner)
     padded = [np.concatenate([column, np.zeros(len(weights), column.dtype)]) for column in (threshold, swapped)]
-    feature = np.concatenate([np.asarray(own["nodes_featureids"], dtype=np.int64), np.zeros(len(weights), np.int64)])
+    feature = np.concatenate(
+        [np.asarray(node_attributes["nodes_featureids"], dtype=np.int64), np.zeros(len(weights), np.int64)]
+    )
     missing = None if tracks is None else np.concatenate([tracks, np.zeros(len(weights), np.bool_)])
     trees = []
-    for root in own["tree_roots"]:
+    for root in node_attributes["tree_roots"]:
         order = _from_root(int(root), children[0], children[1])
         renumbered = np.full(len(feature) + 1, LEAF)
         renumbered[order] = np.arange(len(order))
         sides = (renumbered[children[0][order]], renumbered[children[1][order]])
-        own_missing = None if missing is None else missing[order]
-        trees.append(_tree(feature[order], padded[0][order], sides, padded[1][order], values[order], own_missing))
+        tree_missing = None if missing is None else missing[order]
+        trees.append(_tree(feature[order], padded[0][order], sides, padded[1][order], values[order], tree_missing))
     return TreeEnsemble(
         tuple(trees),
         features,
-        _aggregation(int(own.get("aggregate_function", 1))),
+        _aggregation(int(node_attributes.get("aggregate_function", 1))),
         single=single,
         transform=_TRANSFORMS_5[transform],
     )
@@ -168,9 +175,9 @@ def _as_at_most(modes: list[str], threshold: Reals, single: bool) -> tuple[Reals
     return np.where(open_end, below, threshold), swapped
 
 
-def _tracks_true(own: Attributes, count: int) -> NDArray[np.bool_] | None:
+def _tracks_true(node_attributes: Attributes, count: int) -> NDArray[np.bool_] | None:
     """Returns None when no node says where missing values go: then they are refused."""
-    tracks = np.asarray(own.get("nodes_missing_value_tracks_true") or np.zeros(count), dtype=np.bool_)
+    tracks = np.asarray(node_attributes.get("nodes_missing_value_tracks_true") or np.zeros(count), dtype=np.bool_)
     return tracks if tracks.any() else None
 
 
@@ -184,19 +191,19 @@ def _check_size(nodes: int, outputs: int) -> None:
         raise UnsupportedNode(f"has {outputs} outputs for {nodes} nodes; expected at most {_MOST_VALUES} values")
 
 
-def _numbers(own: Attributes, name: str) -> Reals:
+def _numbers(node_attributes: Attributes, name: str) -> Reals:
     """Returns a list of floats, or the tensor of newer versions."""
-    tensor = own.get(f"{name}_as_tensor")
-    return np.asarray(own[name] if tensor is None else tensor, dtype=np.float64)
+    tensor = node_attributes.get(f"{name}_as_tensor")
+    return np.asarray(node_attributes[name] if tensor is None else tensor, dtype=np.float64)
 
 
-def _base_values(own: Attributes) -> Any:
+def _base_values(node_attributes: Attributes) -> Any:
     """Returns None where there are none."""
-    return own.get("base_values") or own.get("base_values_as_tensor")
+    return node_attributes.get("base_values") or node_attributes.get("base_values_as_tensor")
 
 
-def _base(own: Attributes, outputs: int) -> Reals | None:
-    values = _base_values(own)
+def _base(node_attributes: Attributes, outputs: int) -> Reals | None:
+    values = _base_values(node_attributes)
     if values is None:
         return None
     base = np.asarray(values, dtype=np.float64)

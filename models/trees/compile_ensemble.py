@@ -62,17 +62,17 @@ def compile_ensemble(
     compiled = compile_labels if options.tell == "labels" else compile_scores
     if options.thresholds == "client":
         return CompiledModel.checked(_fine_enough(ensemble, ensemble, compiled, options, None)[0])
-    found = on_grid(ensemble, options)
-    options = replace(options, grids=found.grids, step=found.step)
-    program, verdict = _fine_enough(ensemble, found.ensemble, compiled, options, found.verdict)
+    gridded = on_grid(ensemble, options)
+    options = replace(options, grids=gridded.grids, step=gridded.step)
+    program, verdict = _fine_enough(ensemble, gridded.ensemble, compiled, options, gridded.verdict)
     original, reaches = None, verdict is None or verdict.reaches(options.accuracy)
     if verdict is not None and verdict.measure != "agreement":
-        verdict = replace(verdict, samples=found.facts.samples or verdict.samples)  # not the points between them
+        verdict = replace(verdict, samples=gridded.facts.samples or verdict.samples)  # not the points between them
         if not reaches:
-            rounded = f"trees with leaf values of few bits, on a public grid of {found.facts.bits} bits"
+            rounded = f"trees with leaf values of few bits, on a public grid of {gridded.facts.bits} bits"
             raise AccuracyError(f"{rounded}, {verdict.text}; {100 * options.accuracy:g} % were asked for (accuracy=)")
         original = OriginalFacts("values", verdict.value, verdict.at_least, verdict.samples)
-    facts = replace(program.facts, grid=_with_sent(found.facts, program), original=original)
+    facts = replace(program.facts, grid=_with_sent(gridded.facts, program), original=original)
     return CompiledModel.checked(replace(program, facts=facts, salt=secrets.token_bytes(SALT_BYTES)))
 
 
@@ -108,14 +108,14 @@ def _fine_enough(
 def _verdict(
     program: Program, original: TreeEnsemble, ensemble: TreeEnsemble, options: TreeOptions, of_grid: Verdict | None
 ) -> Verdict:
-    """On calibration samples: labels against those without the grid. Errors of values by rounding, beside those that the grid makes."""
+    """Compares labels of calibration samples with those without the grid; errors of values by rounding come beside those of the grid."""
     compiled, steps = CompiledModel(program), options.first_steps(original)
     is_labels = of_grid is None or of_grid.measure == "agreement"
-    wanted = original if is_labels else ensemble
+    reference = original if is_labels else ensemble
 
     def on_some(most: int) -> Answers:
         rows = some_rows(options.samples, most)
-        clear = np.asarray(run_output_steps(wanted.output_steps, wanted.scores(run_input_steps(steps, rows))))
+        clear = np.asarray(run_output_steps(reference.output_steps, reference.scores(run_input_steps(steps, rows))))
         return clear, np.asarray(compiled.predict(rows))
 
     verdict = first_sure(map(on_some, STAGES), options.accuracy)[0]

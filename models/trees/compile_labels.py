@@ -65,7 +65,7 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     chosen = choose_set(
         sets,
         lambda params: _plan(scalar, edges, skeleton, params, options.p_fail_log2),
-        lambda made: made[0].cost,
+        lambda candidate: candidate[0].cost,
     )
     if chosen is None or not _is_exact(chosen[0].integers):
         try:
@@ -90,7 +90,9 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
 
 
 def _is_exact(integers: LeafIntegers) -> bool:
-    return integers.error <= _NEAR * max(float(np.abs(own.contribution).max()) for own in integers.scalar_trees)
+    return integers.error <= _NEAR * max(
+        float(np.abs(scalar_tree.contribution).max()) for scalar_tree in integers.scalar_trees
+    )
 
 
 def _keeps_labels(
@@ -102,7 +104,8 @@ def _keeps_labels(
     if samples is None:
         return False
     trees = tuple(
-        replace(scalar.trees[own.tree], values=own.values[:, None].astype(np.float64)) for own in integers.scalar_trees
+        replace(scalar.trees[scalar_tree.tree], values=scalar_tree.values[:, None].astype(np.float64))
+        for scalar_tree in integers.scalar_trees
     )
     base = np.array([0.5 - positive_from])
     rounded = replace(
@@ -155,7 +158,7 @@ def _plan(
         if finest is None:
             return None
         integers, positive_from, steps = finest
-        trees = skeleton.trees([(own.tree, own.values) for own in integers.scalar_trees])
+        trees = skeleton.trees([(scalar_tree.tree, scalar_tree.values) for scalar_tree in integers.scalar_trees])
         covers = cover_trees(trees, edges, Budget(slots, flag_weights(params, slots, p_fail_log2)))
         lookups = len({index_of(lookup) for cover in covers.trees for lookup in cover.lookups})
         variance = noise.lookup_variance(params, math.sqrt(lookups))
@@ -172,8 +175,8 @@ def _finest(scalar: TreeEnsemble, slots: int) -> tuple[LeafIntegers, int, int] |
     """Returns the finest leaf values with at most `slots` sums on either side of the decision, and the least positive sum."""
     for steps in range(2 * slots, 0, -1):
         integers = leaf_integers(scalar, 1, 1, steps)
-        leaves = [own.values[scalar.trees[own.tree].leaves] for own in integers.scalar_trees]
-        low, high = sum(int(own.min()) for own in leaves), sum(int(own.max()) for own in leaves)
+        leaves = [scalar_tree.values[scalar.trees[scalar_tree.tree].leaves] for scalar_tree in integers.scalar_trees]
+        low, high = sum(int(values.min()) for values in leaves), sum(int(values.max()) for values in leaves)
         unit = float(integers.scalar_trees[0].contribution[0, 0]) or 1.0
         positive_from = math.floor(-float(integers.offset[0]) / unit + _NEAR) + 1
         positive_from = min(max(positive_from, low), high + 1)

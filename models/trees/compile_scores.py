@@ -33,16 +33,16 @@ def compile_scores(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     compared = Compared(ensemble, edges, node_edges)
     plan = cheapest_plan(compared, demands, options.offered, options.last_resorts)
     source = bit_source(ensemble, edges, plan, options)
-    made = tree_graph(plan.covers, plan.layout, source, plan.factor)
+    graph = tree_graph(plan.covers, plan.layout, source, plan.factor)
     return Program(
-        made,
+        graph,
         plan.params,
         noise_limit_percent(plan.params, 1 / (4 * plan.layout.slots), options.p_fail_log2),
-        other_limits(made, plan, options.p_fail_log2),
+        other_limits(graph, plan, options.p_fail_log2),
         input_steps=(*options.first_steps(ensemble), source.step),
         output_steps=_output_steps(ensemble, plan),
         output_unit=1 / plan.layout.units,
-        facts=Facts(trees=plan_facts(ensemble, edges, plan, made)),
+        facts=Facts(trees=plan_facts(ensemble, edges, plan, graph)),
     )
 
 
@@ -86,12 +86,12 @@ def _position_lookups(
     return lookups
 
 
-def other_limits(made: Graph, plan: TreePlan, p_fail_log2: float) -> dict[str, float]:
+def other_limits(graph: Graph, plan: TreePlan, p_fail_log2: float) -> dict[str, float]:
     """Returns noise limits of the layers whose look-ups tell more or fewer values apart than those of leaves."""
     usual = 1 / (4 * plan.layout.slots)
     return {
         name: noise_limit_percent(plan.params, margin, p_fail_log2)
-        for name, margin in lookup_margins(made).items()
+        for name, margin in lookup_margins(graph).items()
         if margin != usual
     }
 
@@ -100,14 +100,14 @@ def _output_steps(ensemble: TreeEnsemble, plan: TreePlan) -> tuple[OutputStep, .
     """Returns integers of the groups, their digits where they have several, the scores, and what follows them."""
     layout = plan.layout
     scalar = [plan.integers.scalar_trees[group.members[0]] for group in layout.groups]
-    width = max(len(own.radix) for own in scalar)
+    width = max(len(scalar_tree.radix) for scalar_tree in scalar)
     digits = []
     if width > 1:
-        rows = [own.radix if len(own.radix) > 1 else (layout.units,) for own in scalar]
+        rows = [scalar_tree.radix if len(scalar_tree.radix) > 1 else (layout.units,) for scalar_tree in scalar]
         digits = [Digits(np.array([row + (1,) * (width - len(row)) for row in rows], dtype=np.int64))]
     return (
         Wrap(np.array([group.reads_from(layout.units) for group in layout.groups]), layout.units),
         *digits,
-        Combine(np.concatenate([own.contribution for own in scalar]), plan.integers.offset),
+        Combine(np.concatenate([scalar_tree.contribution for scalar_tree in scalar]), plan.integers.offset),
         *ensemble.output_steps,
     )

@@ -90,22 +90,24 @@ def compile_winner(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     edges, node_edges = edges_of(plain)
     compared = Compared(plain, edges, node_edges)
     demands = tree_demands(plain, edges, options)
-    found = choose_set(sets, lambda params: _made(compared, demands, params, options), lambda made: made.cost)
-    if found is None:
+    cheapest = choose_set(
+        sets, lambda params: _made(compared, demands, params, options), lambda candidate: candidate.cost
+    )
+    if cheapest is None:
         raise NoParameterSetError(
             f"tell='labels': scores of {len(ensemble.trees)} trees are too many for the noise of {some(p.name for p in sets)}; use fewer trees, "
             "fewer leaf_bits, or let the client decrypt the scores"
         )
-    plan = found.plan
+    plan = cheapest.plan
     return Program(
-        found.graph,
+        cheapest.graph,
         plan.params,
         noise_limit_percent(plan.params, 1 / (4 * plan.layout.slots), options.p_fail_log2),
-        other_limits(found.graph, plan, options.p_fail_log2),
-        input_steps=(*options.first_steps(ensemble), found.source.step),
+        other_limits(cheapest.graph, plan, options.p_fail_log2),
+        input_steps=(*options.first_steps(ensemble), cheapest.source.step),
         output_steps=(Integers(), Pick(ensemble.labels)),
-        output_unit=found.contest.output_unit,
-        facts=Facts(trees=found.facts, tell="labels"),
+        output_unit=cheapest.contest.output_unit,
+        facts=Facts(trees=cheapest.facts, tell="labels"),
     )
 
 
@@ -125,14 +127,14 @@ class _Made:
 def _made(compared: Compared, demands: TreeDemands, params: ParameterSet, options: TreeOptions) -> _Made | None:
     """Returns the program under one set; None when its noise leaves no room."""
     for share in _SHARES:
-        found = _plan(compared, demands, params, share)
-        if found is None:
+        planned = _plan(compared, demands, params, share)
+        if planned is None:
             return None
-        plan, contest, scores = found
+        plan, contest, scores = planned
         source = bit_source(compared.ensemble, compared.edges, plan, options)
         builder = GraphBuilder()
         groups = score_rows(builder, plan.covers, plan.layout, source, plan.factor)
-        output = contest.output(builder, [_of_class(groups, own) for own in scores.members.T])
+        output = contest.output(builder, [_of_class(groups, members) for members in scores.members.T])
         graph = merge_equal(builder.graph(output))
         facts = replace(plan_facts(compared.ensemble, compared.edges, plan, graph), outputs=1)
         # Look-ups of several classes that are equal add up as one.
@@ -154,7 +156,7 @@ def _with_score_of_each(ensemble: TreeEnsemble) -> TreeEnsemble:
 def _plan(
     compared: Compared, demands: TreeDemands, params: ParameterSet, share: float
 ) -> tuple[TreePlan, Contest, _Scores] | None:
-    """With the finest leaf values that fit; None when none do.
+    """Plans the finest leaf values that fit; None when none do.
 
     Args:
         share: of the noise that differences of scores may have.
@@ -165,7 +167,7 @@ def _plan(
         slots = 1 << (slots_of(demands, params).bit_length() - 1)
         for bits in range(most, least - 1, -1):
             integers = leaf_integers(compared.ensemble, bits, 1)
-            chosen = [(own.tree, own.values) for own in integers.scalar_trees]
+            chosen = [(scalar_tree.tree, scalar_tree.values) for scalar_tree in integers.scalar_trees]
             used_slots, (covers, *_) = covers_of(compared, chosen, demands, params, slots)
             scores = _scores(integers, [(c.lowest, c.highest, len(c.lookups)) for c in covers.trees])
             contest = _contest(scores, demands, params, share)
@@ -180,11 +182,11 @@ def _plan(
 
 
 def _scores(integers: LeafIntegers, covers: list[tuple[int, int, int]]) -> _Scores:
-    """Scalar trees that contribute alike are one group. Args: covers: lowest and highest value and look-ups of each."""
-    unit = max(float(np.abs(own.contribution).max()) for own in integers.scalar_trees) or 1.0
+    """Groups scalar trees that contribute alike. Args: covers: lowest and highest value and look-ups of each."""
+    unit = max(float(np.abs(scalar_tree.contribution).max()) for scalar_tree in integers.scalar_trees) or 1.0
     members: dict[tuple[int, ...], list[int]] = {}
-    for number, own in enumerate(integers.scalar_trees):
-        members.setdefault(tuple(np.rint(own.contribution[0] / unit).astype(int).tolist()), []).append(number)
+    for number, scalar_tree in enumerate(integers.scalar_trees):
+        members.setdefault(tuple(np.rint(scalar_tree.contribution[0] / unit).astype(int).tolist()), []).append(number)
     groups = []
     for alike in members.values():
         low, high, lookups = (sum(column) for column in zip(*(covers[i] for i in alike), strict=True))

@@ -25,12 +25,12 @@ def path_conditions(path: Path, edges: Edges) -> tuple[Condition, ...]:
     by_feature: dict[int, list[tuple[int, bool]]] = {}
     for edge, side in path:
         by_feature.setdefault(int(edges.feature[edge]), []).append((edge, side))
-    return tuple(_condition(tuple(own), edges) for own in by_feature.values())
+    return tuple(_condition(tuple(comparisons), edges) for comparisons in by_feature.values())
 
 
 @lru_cache(maxsize=1 << 16)
 def _condition(comparisons: Path, edges: Edges) -> Condition:
-    """Returns the tightest comparison of either side decides; where missing values disagree with it, all comparisons are counted."""
+    """Takes the tightest comparison of either side; counts all comparisons where missing values disagree with it."""
     tightest: dict[bool, int] = {side: edge for edge, side in comparisons}  # the last one of a side
     holding, failing = tightest.get(True), tightest.get(False)
     if holding is None or failing is None:

@@ -177,13 +177,13 @@ class _Covering:
             )
         if step is None:
             base = int(costs.best_value[root, 0])
-            starts, made = [_Place(root, 0, base, None)], _Sum([], float(base))
+            starts, tree_sum = [_Place(root, 0, base, None)], _Sum([], float(base))
         else:
             starts = [_Place(end, int(trees.depth[end]), value, None) for end, value in step.ends]
-            made = _Sum([], float(step.constant))
-        self._make(starts, made)
+            tree_sum = _Sum([], float(step.constant))
+        self._make(starts, tree_sum)
         linear = {} if step is None else step.linear
-        return Cover(tuple(made.lookups), linear, made.constant, least, largest)
+        return Cover(tuple(tree_sum.lookups), linear, tree_sum.constant, least, largest)
 
     def _cheaper_step(self, root: int) -> StepSum | None:
         """Returns a sum of the bits of the root's feature, where the parts that these separate cost no more than the whole."""
@@ -202,7 +202,7 @@ class _Covering:
         values = costs.best_value[ends, context].tolist()
         return step_function(root, list(zip(ends, values, strict=True)), trees, self._edges)
 
-    def _make(self, waiting: list[_Place], made: _Sum) -> None:
+    def _make(self, waiting: list[_Place], tree_sum: _Sum) -> None:
         costs, trees = self._costs, self._trees
         while waiting:
             place = waiting.pop()
@@ -212,23 +212,23 @@ class _Covering:
                 continue
             choice = int(costs.choice[node, context, number])
             if trees.left[node] == NOWHERE:
-                made.lookups.append(self._leaf(place, int(trees.value[node]) - place.base, made))
+                tree_sum.lookups.append(self._leaf(place, int(trees.value[node]) - place.base, tree_sum))
             elif choice == SIDES:
                 waiting += [place.below(int(child[node]), 1, place.base) for child in (trees.left, trees.right)]
             elif choice == FLAG:
                 waiting.append(_Place(node, 0, place.base, self._flag(place)))
             else:
-                waiting += self._top(place, choice, made)
+                waiting += self._top(place, choice, tree_sum)
 
-    def _leaf(self, place: _Place, gain: float, made: _Sum) -> TreeLookup:
+    def _leaf(self, place: _Place, gain: float, tree_sum: _Sum) -> TreeLookup:
         lookup, offset = self._lookup(place, TopClass(LEAF_TOP, ()), (1,), (gain,), [])
-        made.constant += offset
+        tree_sum.constant += offset
         return lookup
 
     def _flag(self, place: _Place) -> int:
         return self._flags.bit(*self._lookup(place, TopClass(LEAF_TOP, ()), (1,), (1.0,), []))
 
-    def _top(self, place: _Place, number: int, made: _Sum) -> list[_Place]:
+    def _top(self, place: _Place, number: int, tree_sum: _Sum) -> list[_Place]:
         """Returns a look-up for a top; the subtrees where it ends."""
         costs, top = self._costs, TOPS[number]
         at = self._at(place.node)
@@ -249,18 +249,21 @@ class _Covering:
             number = int(class_numbers(number, np.array([split_edges]), self._edges)[0])
         kind = top_class(number)  # that of splits on different features
         lookup, offset = self._lookup(place, kind, labels, gains, split_edges)
-        made.lookups.append(lookup)
-        made.constant += offset
+        tree_sum.lookups.append(lookup)
+        tree_sum.constant += offset
         return below
 
     def _at(self, node: int) -> dict[int, int]:
         """Returns nodes by their places below one."""
         at, waiting = {}, [(1, node)]
         while waiting:
-            place, found = waiting.pop()
-            at[place] = found
-            if self._trees.left[found] != NOWHERE and place < 16:
-                waiting += [(2 * place, int(self._trees.left[found])), (2 * place + 1, int(self._trees.right[found]))]
+            place, descendant = waiting.pop()
+            at[place] = descendant
+            if self._trees.left[descendant] != NOWHERE and place < 16:
+                waiting += [
+                    (2 * place, int(self._trees.left[descendant])),
+                    (2 * place + 1, int(self._trees.right[descendant])),
+                ]
         return at
 
     def _lookup(
@@ -274,22 +277,22 @@ class _Covering:
         """Returns one look-up that gives each end its gain, and what is to be added to it."""
         conditions = self._conditions(place)
         fails = sum(condition.most for condition in conditions)
-        found = self._costs.weights.weights(kind, labels, fails, place.flag is not None)
+        index_weights = self._costs.weights.weights(kind, labels, fails, place.flag is not None)
         weights: dict[int, int] = {}
         for split, bit in enumerate(kind.bit_of_split):
-            weights[split_edges[split]] = found.weights[bit]
-        constant = found.constant
+            weights[split_edges[split]] = index_weights.weights[bit]
+        constant = index_weights.constant
         for condition in conditions:
-            constant += found.fail_weight * condition.constant
+            constant += index_weights.fail_weight * condition.constant
             for edge, weight in condition.weights:
-                weights[edge] = weights.get(edge, 0) + found.fail_weight * weight
+                weights[edge] = weights.get(edge, 0) + index_weights.fail_weight * weight
         if place.flag is not None:
-            constant += found.flag_weight
-            weights[place.flag] = -found.flag_weight
-        shifts = _failing_shifts(found, fails, place.flag is not None)
+            constant += index_weights.flag_weight
+            weights[place.flag] = -index_weights.flag_weight
+        shifts = _failing_shifts(index_weights, fails, place.flag is not None)
         two = {*gains, 0.0} if shifts else set(gains)
-        centre = sum(two) / 2 if found.circle else 0.0
-        entries = _entries(found, kind, gains, shifts, centre, self._costs.slots)
+        centre = sum(two) / 2 if index_weights.circle else 0.0
+        entries = _entries(index_weights, kind, gains, shifts, centre, self._costs.slots)
         used = tuple(sorted((edge, weight) for edge, weight in weights.items() if weight))
         return TreeLookup(used, constant % (2 * self._costs.slots), entries), centre
 
@@ -303,14 +306,16 @@ class _Covering:
         return path_conditions(tuple(reversed(path)), self._edges)
 
 
-def _failing_shifts(found: IndexWeights, fails: int, flagged: bool) -> list[int]:
+def _failing_shifts(index_weights: IndexWeights, fails: int, flagged: bool) -> list[int]:
     """Returns by how much an index moves where something fails."""
     counts = [(count, flag) for count in range(fails + 1) for flag in ((0, 1) if flagged else (0,))]
-    return [count * found.fail_weight + flag * found.flag_weight for count, flag in counts if count or flag]
+    return [
+        count * index_weights.fail_weight + flag * index_weights.flag_weight for count, flag in counts if count or flag
+    ]
 
 
 def _entries(
-    found: IndexWeights, kind: TopClass, gains: tuple[float, ...], shifts: list[int], centre: float, slots: int
+    index_weights: IndexWeights, kind: TopClass, gains: tuple[float, ...], shifts: list[int], centre: float, slots: int
 ) -> tuple[float, ...]:
     """Returns [2M]; slots that nothing reaches may hold anything."""
     half = [0.0] * slots
@@ -321,7 +326,8 @@ def _entries(
         half[slot % slots] = entry if slot < slots else -entry
 
     levels = [
-        found.constant + sum(w * b for w, b in zip(found.weights, pattern, strict=True)) for pattern in kind.patterns
+        index_weights.constant + sum(w * b for w, b in zip(index_weights.weights, pattern, strict=True))
+        for pattern in kind.patterns
     ]
     for level in levels:
         for shift in shifts:

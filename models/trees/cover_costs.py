@@ -137,8 +137,8 @@ class CoverCosts:
 
     def base_number(self, node: int, base: int) -> int:
         """Returns the number of a base among the node's: that of NONE where no leaf below has it."""
-        own = self._base_lists[node]
-        return own.index(base) if base in own else 0
+        bases = self._base_lists[node]
+        return bases.index(base) if base in bases else 0
 
     @cached_property
     def _base_lists(self) -> list[list[int]]:
@@ -247,12 +247,12 @@ class CoverCosts:
             self.choice = np.concatenate([self.choice, np.zeros(shape, dtype=np.int8)], axis=2)
 
     def _at_end(self, ends: Indices, place: int, bases: Indices, context: int | None = None) -> tuple[Costs, Indices]:
-        """Costs [nodes, contexts + 1, bases] of subtrees at a place below nodes with these bases, and the contexts there."""
+        """Returns costs [nodes, contexts + 1, bases] of subtrees at a place below nodes with these bases, and contexts there."""
         deeper = place.bit_length() - 1
         here = np.arange(self.contexts + 1) if context is None else np.array([context - deeper])
         there = np.minimum(here + deeper, self.contexts)
-        own = self.bases[ends]
-        equal = bases[:, :, None] == own[:, None, :]
+        end_bases = self.bases[ends]
+        equal = bases[:, :, None] == end_bases[:, None, :]
         number = np.where(equal.any(axis=2), equal.argmax(axis=2), 0)
         return self.cost[ends[:, None, None], there[None, :, None], number[:, None, :]], there
 
@@ -274,25 +274,27 @@ class CoverCosts:
             there = np.minimum(contexts + i.bit_length() - 1, self.contexts)
             least += self.best_cost[place[i][rows][:, None], there]
         rows = rows[(least[:, :, None] < cost[rows]).any(axis=(1, 2))]
-        own = bases[rows]
+        row_bases = bases[rows]
         total = np.full((len(rows), *cost.shape[1:]), LOOKUP, dtype=np.int32)
         given = []  # values of the ends; NONE for what surrounds the subtree
         for i in top.ends:
             ends = place[i][rows]
-            staying, there = self._at_end(ends, i, own)
+            staying, there = self._at_end(ends, i, row_bases)
             best = self.best_cost[ends][:, there, None]
             total += np.minimum(staying, best)
             given.append(np.where(staying <= best, NONE, self.best_value[ends][:, there, None]))
-        better = (total < cost[rows]) & (own != _PAD)[:, None, :] & (self.fails[nodes[rows]] < IMPOSSIBLE)[:, :, None]
+        better = (
+            (total < cost[rows]) & (row_bases != _PAD)[:, None, :] & (self.fails[nodes[rows]] < IMPOSSIBLE)[:, :, None]
+        )
         row, context, base = np.nonzero(better)
         if not len(row):
             return
         labels = _label_numbers([np.broadcast_to(value, total.shape)[row, context, base] for value in given])
         split_edges = np.stack([self.trees.edge[place[i][rows]] for i in top.splits], axis=1)
         classes = self.weights.numbers(class_numbers(number, split_edges, self._edges))
-        own_nodes = nodes[rows[row]]
-        most = self.weights.most_fails(classes[row], self.flagged[own_nodes, context], labels)
-        serves = self.fails[own_nodes, context] <= most
+        top_nodes = nodes[rows[row]]
+        most = self.weights.most_fails(classes[row], self.flagged[top_nodes, context], labels)
+        serves = self.fails[top_nodes, context] <= most
         row, context, base = row[serves], context[serves], base[serves]
         cost[rows[row], context, base] = total[row, context, base]
         choice[rows[row], context, base] = number

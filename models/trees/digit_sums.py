@@ -68,13 +68,13 @@ def with_digit_sums(ways: Sequence[Covers], rules: Rules) -> list[Covers]:
     Args:
         ways: the first of which fits the noise as it is.
     """
-    made = [_with_sums(covers, rules) for covers in ways]
-    if len(made) > 1 and not any(covers.flags for covers in made):
-        costs = np.array([_tree_costs(covers, rules) for covers in made])
+    candidates = [_with_sums(covers, rules) for covers in ways]
+    if len(candidates) > 1 and not any(covers.flags for covers in candidates):
+        costs = np.array([_tree_costs(covers, rules) for covers in candidates])
         chosen = costs.argmin(axis=0)
         mixed = tuple(ways[way].trees[tree] for tree, way in enumerate(chosen.tolist()))
-        made.append(_with_sums(replace(ways[0], trees=mixed), rules))
-    return sorted((covers for covers in made if rules.norm_fits(covers)), key=lambda covers: _cost(covers, rules))
+        candidates.append(_with_sums(replace(ways[0], trees=mixed), rules))
+    return sorted((covers for covers in candidates if rules.norm_fits(covers)), key=lambda covers: _cost(covers, rules))
 
 
 def compared_alone(covers: Covers, rules: Rules) -> set[tuple[int, int]]:
@@ -94,10 +94,10 @@ def _cost(covers: Covers, rules: Rules) -> int:
 def _tree_costs(covers: Covers, rules: Rules) -> list[float]:
     """Returns look-ups of each tree, those of comparisons shared out among the trees that read them."""
     points = [compared_alone(replace(covers, trees=(tree,)), rules) for tree in covers.trees]
-    times = Counter(point for own in points for point in own)
+    times = Counter(point for tree_points in points for point in tree_points)
     return [
-        len({index_of(lookup) for lookup in tree.lookups}) + sum(1 / times[point] for point in sorted(own))
-        for tree, own in zip(covers.trees, points, strict=True)
+        len({index_of(lookup) for lookup in tree.lookups}) + sum(1 / times[point] for point in sorted(tree_points))
+        for tree, tree_points in zip(covers.trees, points, strict=True)
     ]
 
 
@@ -108,17 +108,17 @@ def _mapped(covers: Covers, change: Callable[[TreeLookup], TreeLookup]) -> Cover
 
 
 def _with_sums(covers: Covers, rules: Rules) -> Covers:
-    """As many comparisons as have room in all of their indices, those first that have the fewest others beside them."""
+    """Sums as many comparisons as all of their indices have room for, those first that have the fewest others beside them."""
     indices = _indices_of(covers, rules)
     readers: dict[int, list[_Read]] = {}
-    for own in indices.values():
-        for bit in own.bits:
+    for reader in indices.values():
+        for bit in reader.bits:
             if bit < covers.edges and rules.wide[bit]:
-                readers.setdefault(bit, []).append(own)
-    beside = {edge: len({bit for own in reading for bit in own.bits}) for edge, reading in readers.items()}
+                readers.setdefault(bit, []).append(reader)
+    beside = {edge: len({bit for reader in reading for bit in reader.bits}) for edge, reading in readers.items()}
     chosen: set[int] = set()
     for edge in sorted(readers, key=lambda edge: (beside[edge], len(readers[edge]), edge)):
-        if all(own.weights(chosen | {edge}) is not None for own in readers[edge]):
+        if all(reader.weights(chosen | {edge}) is not None for reader in readers[edge]):
             chosen.add(edge)
     sums = frozenset(chosen)
     return replace(_mapped(covers, lambda lookup: indices[index_of(lookup)].changed(lookup, sums)), digit_sums=sums)
@@ -130,7 +130,7 @@ def _indices_of(covers: Covers, rules: Rules) -> dict[Index, _Read]:
     for lookup in covers.lookups:
         lookups.setdefault(index_of(lookup), []).append(lookup)
     search = _Search(covers, rules)
-    return {index: _Read(index, own, search) for index, own in lookups.items()}
+    return {index: _Read(index, index_lookups, search) for index, index_lookups in lookups.items()}
 
 
 # --- one index -------------------------------------------------------------------------------------------------------------------
@@ -146,8 +146,8 @@ class _Search:
         """Returns [patterns, bits]: every combination that a sample may have."""
         edges, groups = self.rules.edges, dict[int, list[int]]()
         for place, bit in enumerate(bits):
-            own = int(edges.feature[bit]) if bit < self.covers.edges else -1 - bit  # a flag stands for itself
-            groups.setdefault(own, []).append(place)
+            feature = int(edges.feature[bit]) if bit < self.covers.edges else -1 - bit  # a flag stands for itself
+            groups.setdefault(feature, []).append(place)
         choices = [list(self._of_group(bits, places)) for places in groups.values()]
         order = np.argsort([place for places in groups.values() for place in places])
         rows = [[value for part in row for value in part] for row in itertools.product(*choices)]
@@ -178,27 +178,27 @@ class _Read:
 
     def weights(self, sums: set[int] | _Bits) -> tuple[int, ...] | None:
         """Returns weights with sums in place of these comparisons; None where there is no room."""
-        own = frozenset(sums).intersection(self.bits)
-        if own not in self._chosen:
+        summed_bits = frozenset(sums).intersection(self.bits)
+        if summed_bits not in self._chosen:
             features = {
-                int(self._search.rules.edges.feature[edge]) for edge in own
+                int(self._search.rules.edges.feature[edge]) for edge in summed_bits
             }  # of one, sums may share bits of the client
-            small = len(self.bits) <= _MOST_BITS and len(own) == len(features) <= _MOST_SUMS
-            found = self._searched(own) if small else None
-            self._chosen[own] = tuple(self._old.tolist()) if found is None and not own else found
-        return self._chosen[own]
+            small = len(self.bits) <= _MOST_BITS and len(summed_bits) == len(features) <= _MOST_SUMS
+            weights = self._searched(summed_bits) if small else None
+            self._chosen[summed_bits] = tuple(self._old.tolist()) if weights is None and not summed_bits else weights
+        return self._chosen[summed_bits]
 
     def changed(self, lookup: TreeLookup, sums: _Bits) -> TreeLookup:
-        own = sums.intersection(self.bits)
-        weights = self.weights(own)
+        summed_bits = sums.intersection(self.bits)
+        weights = self.weights(summed_bits)
         assert weights is not None, "there was room for them"
-        if not own and weights == tuple(self._old.tolist()):
+        if not summed_bits and weights == tuple(self._old.tolist()):
             return lookup
         patterns, _, _ = self._apart
         old, half = patterns @ self._old, self._turn // 2
         entries = np.zeros(self._turn)
         of_pattern = canonical_table(lookup)[old % self._turn]
-        levels = self._levels(patterns, np.isin(self.bits, list(own)), np.array([weights]))[0]
+        levels = self._levels(patterns, np.isin(self.bits, list(summed_bits)), np.array([weights]))[0]
         entries[levels] = of_pattern
         entries[(levels + half) % self._turn] = -of_pattern
         return TreeLookup(tuple(zip(self.bits, weights, strict=True)), 0, tuple(entries.tolist()))
@@ -209,7 +209,7 @@ class _Read:
         if self._told_apart is None:
             patterns = self._search.patterns(self.bits)
             old = patterns @ self._old
-            columns = [canonical_table(own)[old % self._turn] for own in self._lookups]
+            columns = [canonical_table(lookup)[old % self._turn] for lookup in self._lookups]
             number: dict[tuple[float, ...], int] = {}
             rows = [tuple(row) for row in (np.stack(columns, axis=1) + 0.0).tolist()]  # no -0
             labels = np.array([number.setdefault(row, len(number)) for row in rows], dtype=np.int64)
@@ -224,24 +224,26 @@ class _Read:
         lowest = weights[:, summed] @ halves.T
         return (lowest[:, :, None] + base[:, None, :]) % self._turn
 
-    def _searched(self, own: _Bits) -> tuple[int, ...] | None:
+    def _searched(self, summed_bits: _Bits) -> tuple[int, ...] | None:
         patterns, labels, opposite = self._apart
-        summed = np.array([bit in own for bit in self.bits])
+        summed = np.array([bit in summed_bits for bit in self.bits])
         flags = np.array([bit >= self._search.covers.edges for bit in self.bits])
         key = tuple(part.tobytes() for part in (patterns, labels, opposite, self._old, summed, flags))
         known = self._search.found
         if key not in known:
-            known[key] = next(self._found(own, summed, flags), None)
+            known[key] = next(self._found(summed_bits, summed, flags), None)
         return known[key]
 
-    def _found(self, own: _Bits, summed: NDArray[np.bool_], flags: NDArray[np.bool_]) -> Iterator[tuple[int, ...]]:
+    def _found(
+        self, summed_bits: _Bits, summed: NDArray[np.bool_], flags: NDArray[np.bool_]
+    ) -> Iterator[tuple[int, ...]]:
         """Yields weights that serve and are quiet."""
         patterns, labels, opposite = self._apart
         for some in self._candidates(summed, flags):
             for first in range(0, len(some), _AT_ONCE):
                 weights = some[first : first + _AT_ONCE]
                 serving = self._serve(self._levels(patterns, summed, weights), labels, opposite)
-                yield from (tuple(each.tolist()) for each in weights[serving] if self._quiet(each, own))
+                yield from (tuple(each.tolist()) for each in weights[serving] if self._quiet(each, summed_bits))
 
     def _candidates(self, summed: NDArray[np.bool_], flags: NDArray[np.bool_]) -> Iterator[Indices]:
         """Yields [candidates, bits]: multiples of the old weights, and small ones for sums and for the flag."""
@@ -265,7 +267,7 @@ class _Read:
         result: NDArray[np.bool_] = serves.all(axis=(1, 2))
         return result
 
-    def _quiet(self, weights: Indices, own: _Bits) -> bool:
-        rules, covers = self._search.rules, replace(self._search.covers, digit_sums=own)
+    def _quiet(self, weights: Indices, summed_bits: _Bits) -> bool:
+        rules, covers = self._search.rules, replace(self._search.covers, digit_sums=summed_bits)
         pairs = tuple(zip(self.bits, weights.tolist(), strict=True))
         return rules.fits(math.sqrt(squared_norm(pairs, covers, rules.edges.feature, rules.correlation)))

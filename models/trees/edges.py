@@ -50,10 +50,10 @@ def edges_of(ensemble: TreeEnsemble) -> tuple[Edges, list[Indices]]:
     index = index.reshape(-1)
     edges = _edges(distinct, ensemble.takes_missing)
     numbers, start = [], 0
-    for tree, own in zip(ensemble.trees, nodes, strict=True):
+    for tree, tree_rows in zip(ensemble.trees, nodes, strict=True):
         number = np.full(len(tree.left), LEAF, dtype=np.int64)
-        number[tree.inner] = index[start : start + len(own)]
-        start += len(own)
+        number[tree.inner] = index[start : start + len(tree_rows)]
+        start += len(tree_rows)
         numbers.append(number)
     return edges, numbers
 

@@ -60,9 +60,9 @@ class FlatTrees:
 
     def part(self, trees: Indices) -> FlatTrees:
         """Returns some trees alone."""
-        wanted = np.zeros(len(self.root), dtype=bool)
-        wanted[trees] = True
-        kept = np.flatnonzero(wanted[self.tree])
+        is_chosen = np.zeros(len(self.root), dtype=bool)
+        is_chosen[trees] = True
+        kept = np.flatnonzero(is_chosen[self.tree])
         number = np.full(len(self) + 1, NOWHERE, dtype=np.int64)  # the last entry is that of NOWHERE
         number[kept] = np.arange(len(kept))
         columns = (self.left, self.right, self.parent)
@@ -119,15 +119,15 @@ def parents(left: Indices, right: Indices) -> Indices:
 def nearest_of_same(group: Indices, parent: Indices) -> tuple[Indices, Indices]:
     """Returns [nodes]: the nearest proper ancestor of the same group, and its child on the way; NOWHERE where there is none, and for groups below
     0."""
-    found, via = np.full(len(parent), NOWHERE, dtype=np.int64), np.full(len(parent), NOWHERE, dtype=np.int64)
+    ancestor, via = np.full(len(parent), NOWHERE, dtype=np.int64), np.full(len(parent), NOWHERE, dtype=np.int64)
     nodes = np.flatnonzero((group >= 0) & (parent != NOWHERE))
     current, child = parent[nodes], nodes
     while len(nodes):
         same = group[current] == group[nodes]
-        found[nodes[same]], via[nodes[same]] = current[same], child[same]
+        ancestor[nodes[same]], via[nodes[same]] = current[same], child[same]
         left_over = ~same & (parent[current] != NOWHERE)
         nodes, child, current = nodes[left_over], current[left_over], parent[current[left_over]]
-    return found, via
+    return ancestor, via
 
 
 def _decided(left: Indices, right: Indices, parent: Indices, edge: Indices, edges: Edges) -> Indices:
@@ -197,9 +197,9 @@ def _compact(root: Indices, left: Indices, right: Indices, edge: Indices, value:
         current = np.concatenate([left[inner], right[inner]])
     least, largest = value.copy(), value.copy()
     for nodes in reversed(levels):
-        own = nodes[left[nodes] != NOWHERE]
-        least[own] = np.minimum(least[left[own]], least[right[own]])
-        largest[own] = np.maximum(largest[left[own]], largest[right[own]])
+        inner = nodes[left[nodes] != NOWHERE]
+        least[inner] = np.minimum(least[left[inner]], least[right[inner]])
+        largest[inner] = np.maximum(largest[left[inner]], largest[right[inner]])
     leaf = (left == NOWHERE) | (least == largest)
     kept, current = [], root
     while len(current):
@@ -209,9 +209,9 @@ def _compact(root: Indices, left: Indices, right: Indices, edge: Indices, value:
     old = np.concatenate(kept)
     number = np.full(len(left), NOWHERE, dtype=np.int64)
     number[old] = np.arange(len(old))
-    own_leaf = leaf[old]
-    new_left = np.where(own_leaf, NOWHERE, number[np.where(own_leaf, 0, left[old])])
-    new_right = np.where(own_leaf, NOWHERE, number[np.where(own_leaf, 0, right[old])])
+    is_leaf = leaf[old]
+    new_left = np.where(is_leaf, NOWHERE, number[np.where(is_leaf, 0, left[old])])
+    new_right = np.where(is_leaf, NOWHERE, number[np.where(is_leaf, 0, right[old])])
     depth = np.repeat(np.arange(len(kept)), [len(nodes) for nodes in kept])
     return FlatTrees(
         number[root],
@@ -219,6 +219,6 @@ def _compact(root: Indices, left: Indices, right: Indices, edge: Indices, value:
         new_right,
         parents(new_left, new_right),
         depth,
-        np.where(own_leaf, LEAF, edge[old]),
+        np.where(is_leaf, LEAF, edge[old]),
         least[old],
     )

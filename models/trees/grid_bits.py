@@ -54,16 +54,18 @@ def grid_step(ensemble: TreeEnsemble, grids: Sequence[FeatureGrid], bits: int) -
 
 def grid_points(edges: Edges, used: Indices, step: Thermometer | Positions) -> dict[int, tuple[int, int]]:
     """Returns the feature of every used edge and the number of its grid point."""
-    found: dict[int, tuple[int, int]] = {}
+    points: dict[int, tuple[int, int]] = {}
     features = edges.feature[used]
     for feature in np.unique(features):
-        grid, own = step.grid(int(feature)), used[features == feature]
+        grid, feature_edges = step.grid(int(feature)), used[features == feature]
         if step.single:
             grid = between_singles(grid, step.strict)
-        places = np.searchsorted(grid, edges.threshold[own])
-        assert (grid[np.minimum(places, len(grid) - 1)] == edges.threshold[own]).all(), "edges are on the grid"
-        found |= {int(edge): (int(feature), int(place)) for edge, place in zip(own, places, strict=True)}
-    return found
+        places = np.searchsorted(grid, edges.threshold[feature_edges])
+        assert (grid[np.minimum(places, len(grid) - 1)] == edges.threshold[feature_edges]).all(), (
+            "edges are on the grid"
+        )
+        points |= {int(edge): (int(feature), int(place)) for edge, place in zip(feature_edges, places, strict=True)}
+    return points
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,18 +87,18 @@ class GridBits:
         digits = {edge: self.step.digit[feature] > 0 for edge, (feature, _) in points.items()}
         looked_up = {points[edge] for edge in points if digits[edge] and edge not in self.digit_sums}
         compared = self._majorities(builder, wires, sorted(looked_up))
-        found = {}
+        bits = {}
         for edge, (feature, point) in points.items():
             first, width = int(self.step.starts[feature]), int(self.step.widths[feature])
             nan = (int(wires[first + width - 1]),) if self.step.missing and self.edges.missing[edge] else ()
             if edge in self.digit_sums:
                 summed, always = self._digit_sum(wires, feature, point)
-                found[edge] = Bit((*summed, *nan * _MAJORITY), 0.0, always=always)
+                bits[edge] = Bit((*summed, *nan * _MAJORITY), 0.0, always=always)
             elif digits[edge]:
-                found[edge] = Bit((compared[feature, point], *nan), 0.5)
+                bits[edge] = Bit((compared[feature, point], *nan), 0.5)
             else:
-                found[edge] = Bit((int(wires[first + point]), *nan), 0.0)
-        return found
+                bits[edge] = Bit((int(wires[first + point]), *nan), 0.0)
+        return bits
 
     def _digit_sum(self, wires: Indices, feature: int, point: int) -> tuple[tuple[int, int, int], int]:
         """Returns a, B and C of a feature in two digits, and how many of them always hold, of which there is no wire."""

@@ -84,13 +84,13 @@ def _numbers(patterns: tuple[Pattern, ...]) -> NDArray[np.int64]:
     return np.array([sum(bit << i for i, bit in enumerate(pattern)) for pattern in patterns])
 
 
-def _moved_back(found: IndexWeights, order: Pattern, flipped: Pattern) -> IndexWeights:
-    """From bits in another order, some of them negated."""
+def _moved_back(index_weights: IndexWeights, order: Pattern, flipped: Pattern) -> IndexWeights:
+    """Moves weights from bits in another order, some negated."""
     weights = [0] * len(order)
-    for weight, bit, negated in zip(found.weights, order, flipped, strict=True):
+    for weight, bit, negated in zip(index_weights.weights, order, flipped, strict=True):
         weights[bit] = -weight if negated else weight
-    added = sum(weight for weight, negated in zip(found.weights, flipped, strict=True) if negated)
-    return replace(found, weights=tuple(weights), constant=found.constant + added)
+    added = sum(weight for weight, negated in zip(index_weights.weights, flipped, strict=True) if negated)
+    return replace(index_weights, weights=tuple(weights), constant=index_weights.constant + added)
 
 
 @cache
@@ -114,10 +114,12 @@ def _symmetries(bits: int) -> tuple[NDArray[np.int64], list[Pattern], list[Patte
 def _searched(table: Pattern, slots: int, flag: FlagWeights | None) -> tuple[IndexWeights, ...]:
     """Args: table: labels of all combinations of bits, the first bit being the lowest of their numbers."""
     numbers = tuple(number for number, label in enumerate(table) if label != _NO_PATTERN)
-    own = {label: [i for i, n in enumerate(numbers) if table[n] == label] for label in {table[n] for n in numbers}}
-    if len(own | {0: []} if flag else own) > slots:
+    combinations = {
+        label: [i for i, n in enumerate(numbers) if table[n] == label] for label in {table[n] for n in numbers}
+    }
+    if len(combinations | {0: []} if flag else combinations) > slots:
         return ()
-    search = _Search(_levels((len(table) - 1).bit_length(), numbers, slots), own)
+    search = _Search(_levels((len(table) - 1).bit_length(), numbers, slots), combinations)
     if flag is None:
         first = search.without_conditions()
         fail = _signed(slots)
@@ -129,13 +131,13 @@ def _searched(table: Pattern, slots: int, flag: FlagWeights | None) -> tuple[Ind
         turned = np.sign(fail) * -(-np.abs(fail) // flag.step) * flag.step
     if first is None:
         return ()
-    found, failing = [first], search.with_fails(fail, turned)
-    while len(found) <= 2 * slots:
+    by_fails, failing = [first], search.with_fails(fail, turned)
+    while len(by_fails) <= 2 * slots:
         following = failing.one_more().first()
         if following is None:
             break
-        found.append(following)
-    return tuple(found)
+        by_fails.append(following)
+    return tuple(by_fails)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,14 +173,16 @@ class _Search:
 
     def __init__(self, levels: _Levels, combinations: dict[int, list[int]]) -> None:
         """Args: combinations: by label."""
-        kept = _disjoint([_union(levels.slots[own]) for own in combinations.values()])
+        kept = _disjoint([_union(levels.slots[label_combinations]) for label_combinations in combinations.values()])
         self._levels = levels = levels.some(kept)
-        self.own = {label: _union(levels.slots[own]) for label, own in combinations.items()}
+        self.own = {
+            label: _union(levels.slots[label_combinations]) for label, label_combinations in combinations.items()
+        }
         self.all = _union(levels.slots)
 
     def without_conditions(self) -> IndexWeights | None:
         """Returns the weights where no path fails."""
-        sets = [own[None] for own in self.own.values()]
+        sets = [masks[None] for masks in self.own.values()]
         zero = np.zeros(1, dtype=np.int64)
         return self.best(sets, zero, zero)
 
@@ -243,9 +247,9 @@ class _Failing:
     def first(self) -> IndexWeights | None:
         if not self._failed.size:
             return None
-        own = self._search.own
-        sets = [self._failed | own[0] if 0 in own else self._failed]
-        sets += [np.broadcast_to(masks, self._failed.shape) for label, masks in own.items() if label]
+        label_masks = self._search.own
+        sets = [self._failed | label_masks[0] if 0 in label_masks else self._failed]
+        sets += [np.broadcast_to(masks, self._failed.shape) for label, masks in label_masks.items() if label]
         return self._search.best(sets, self._fail, self._flag, self._count)
 
 
@@ -256,9 +260,9 @@ def _union(masks: Masks) -> Masks:
 
 def _disjoint(sets: list[Masks]) -> NDArray[np.bool_]:
     seen, clash = np.zeros_like(sets[0]), np.zeros_like(sets[0])
-    for own in sets:
-        clash = clash | (seen & own)
-        seen = seen | own
+    for masks in sets:
+        clash = clash | (seen & masks)
+        seen = seen | masks
     return np.asarray(clash == 0)
 
 
@@ -269,5 +273,5 @@ def _candidates(bits: int) -> NDArray[np.int64]:
         return np.zeros((1, 0), dtype=np.int64)
     sizes = range(1, _LARGEST[bits] + 1) if bits in _LARGEST else _POWERS
     signed = [sign * size for size in sizes for sign in (1, -1)]
-    made = itertools.product(sizes, *[signed] * (bits - 1))
-    return np.array(sorted(made, key=lambda weights: sum(abs(w) for w in weights)), dtype=np.int64)
+    candidates = itertools.product(sizes, *[signed] * (bits - 1))
+    return np.array(sorted(candidates, key=lambda weights: sum(abs(w) for w in weights)), dtype=np.int64)

@@ -41,7 +41,7 @@ class OnGrid:
 
 
 def on_grid(ensemble: TreeEnsemble, options: TreeOptions) -> OnGrid:
-    """Moves an ensemble the coarsest grid that keeps enough, where its bits were not asked for.
+    """Moves an ensemble to the coarsest grid that keeps enough, where its bits were not asked for.
 
     Raises:
         CompileError: no samples and no ranges, or wishes that cannot be fulfilled.

@@ -19,11 +19,11 @@ from cloakwork.models.trees.plans import TreePlan
 from cloakwork.models.trees.tree_program import FLAGS, LEAVES, used_edges
 
 
-def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: TreePlan, made: Graph) -> TreeFacts:
+def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: TreePlan, graph: Graph) -> TreeFacts:
     params, layout = plan.params, plan.layout
     used = used_edges(plan.covers)
-    bootstraps = made.bootstraps
-    lookup = _worst_lookup(params, made, 1 / (4 * layout.slots))
+    bootstraps = graph.bootstraps
+    lookup = _worst_lookup(params, graph, 1 / (4 * layout.slots))
     risks = [lookup + math.log2(bootstraps)] if bootstraps else []
     risks.append(layout.output_p_fail_log2 + math.log2(len(layout.groups)))
     one_per_node = ensemble.comparisons + sum(len(tree.leaves) for tree in ensemble.trees)
@@ -35,8 +35,8 @@ def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: TreePlan, made: Graph
         comparison_bits=len(used),
         features_compared=len(np.unique(edges.feature[used])),
         bootstraps_one_per_node=one_per_node,
-        bootstraps_of_flags=sum(node.bootstraps for node in made.lookups if node.origin == FLAGS),
-        bootstraps_of_leaves=sum(node.bootstraps for node in made.lookups if node.origin == LEAVES),
+        bootstraps_of_flags=sum(node.bootstraps for node in graph.lookups if node.origin == FLAGS),
+        bootstraps_of_leaves=sum(node.bootstraps for node in graph.lookups if node.origin == LEAVES),
         leaf_bits=plan.leaf_bits,
         leaf_rounding_error=plan.integers.error,
         outputs=len(layout.groups),
@@ -46,12 +46,12 @@ def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: TreePlan, made: Graph
     )
 
 
-def _worst_lookup(params: ParameterSet, made: Graph, margin: float) -> float:
+def _worst_lookup(params: ParameterSet, graph: Graph, margin: float) -> float:
     """Returns log2 of the probability that it is wrong. Args: margin: where there is none."""
-    margins, offset = lookup_margins(made), noise.lookup_offset(params)
+    margins, offset = lookup_margins(graph), noise.lookup_offset(params)
     seen = [
         noise.p_fail_log2(margins[norms.origin], phase_noise(params, norms) ** 2, offset)
-        for norms in weight_norms(made)
+        for norms in weight_norms(graph)
         if not norms.is_output
     ]
     return max(seen, default=noise.p_fail_log2(margin, noise.lookup_variance(params, 0.0), offset))

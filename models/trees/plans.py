@@ -121,12 +121,12 @@ def cheapest_plan(
             return None
 
     if len(compared.ensemble.trees) > _MANY_TREES:
-        found = choose_set([*_by_sample(compared, demands, first), *last], planned)
+        cheapest = choose_set([*_by_sample(compared, demands, first), *last], planned)
     else:
-        found = choose_set(first, planned, lambda plan: plan.cost) or choose_set(last, planned)
-    if found is None:
+        cheapest = choose_set(first, planned, lambda plan: plan.cost) or choose_set(last, planned)
+    if cheapest is None:
         raise NoParameterSetError(f"no parameter set fits the trees: {_grouped(problems)}")
-    return found
+    return cheapest
 
 
 def _grouped(problems: Mapping[str, list[str]]) -> str:
@@ -165,7 +165,7 @@ def _plan(compared: Compared, demands: TreeDemands, params: ParameterSet) -> Tre
 def _planned(
     compared: Compared, demands: TreeDemands, params: ParameterSet, leaf_bits: Sequence[int], ways: Sequence[int]
 ) -> TreePlan:
-    """With the first of these leaf bits that fit.
+    """Plans with the first of these leaf bits that fit.
 
     Args:
         ways: most values that a tree's outputs may have as digits of one number, 1 for one output each; tried in turn.
@@ -182,10 +182,10 @@ def _planned(
             if max(sizes) > room or sizes == seen:
                 continue
             seen = sizes
-            found = _laid_out(compared, integers, demands, params, slots)
-            if found is not None:
-                of_edges = demands.comparison_lookups(params, compared_edges(found[1]))
-                return TreePlan(params, *found, bits, demands.server, of_edges)
+            laid_out = _laid_out(compared, integers, demands, params, slots)
+            if laid_out is not None:
+                of_edges = demands.comparison_lookups(params, compared_edges(laid_out[1]))
+                return TreePlan(params, *laid_out, bits, demands.server, of_edges)
     raise NoParameterSetError(
         f"a tree's values do not fit one ciphertext with {max(leaf_bits)} bits; use fewer leaf_bits"
     )
@@ -249,22 +249,26 @@ def _least_bits(ensemble: TreeEnsemble) -> int:
 def _laid_out(
     compared: Compared, integers: LeafIntegers, demands: TreeDemands, params: ParameterSet, slots: int
 ) -> tuple[LeafIntegers, Covers, TreeLayout] | None:
-    """With the fewest outputs: equal trees as one that counts as often as they do, or each for itself in a sum with others."""
+    """Lays trees out in the fewest outputs: equal ones as one that counts as often as they do, or each for itself in a sum."""
     first = equal_trees(compared.ensemble, compared.node_edges, integers)
     distinct = np.unique(first)
     chosen = [integers.scalar_trees[i] for i in distinct.tolist()]
-    used_slots, found = covers_of(compared, [(own.tree, own.values) for own in chosen], demands, params, slots)
+    used_slots, candidates = covers_of(
+        compared, [(scalar_tree.tree, scalar_tree.values) for scalar_tree in chosen], demands, params, slots
+    )
     once, kept = counted_once(integers, first)
     laid_out = []
-    for covers in found:
+    for covers in candidates:
         every = [covers.trees[i] for i in np.searchsorted(distinct, first).tolist()]
         ways = [(once, tuple(every[i] for i in kept.tolist()))]
         ways += [(integers, tuple(every))] if len(kept) < len(every) else []
         layouts = [
-            (choose_layout(own, _kinds(scalar), params, used_slots, demands.p_fail_log2), scalar, own)
-            for scalar, own in ways
+            (choose_layout(trees, _kinds(scalar), params, used_slots, demands.p_fail_log2), scalar, trees)
+            for scalar, trees in ways
         ]
-        plans = [(scalar, replace(covers, trees=own), layout) for layout, scalar, own in layouts if layout is not None]
+        plans = [
+            (scalar, replace(covers, trees=trees), layout) for layout, scalar, trees in layouts if layout is not None
+        ]
         laid_out += sorted(plans, key=lambda plan: (len(plan[2].groups), _lookups(plan[2])))[:1]
     return min(
         laid_out,

@@ -122,14 +122,14 @@ class PositionBits:
         if not self._points:
             return {}
         at_most = self._compared(builder, inputs)
-        found = {}
+        bits = {}
         for edge, (feature, point) in self._points.items():
             if self._stages(feature) == 0:
-                found[edge] = Bit((at_most[feature, 0, self._flips(edge)][point],), 0.5)
+                bits[edge] = Bit((at_most[feature, 0, self._flips(edge)][point],), 0.5)
         signs: dict[int, int] = {}  # of the digits so far
         for stage in range(max(self._stages(feature) for feature, _ in self._points.values())):
             self._signs(builder, stage, inputs, at_most, signs)
-        return found | {edge: Bit((wire,), 0.5) for edge, wire in signs.items()}
+        return bits | {edge: Bit((wire,), 0.5) for edge, wire in signs.items()}
 
     # --- what there is to compare ------------------------------------------------------------------------------------------------
 
@@ -143,14 +143,14 @@ class PositionBits:
 
     @cached_property
     def _columns(self) -> list[_Column]:
-        """One rotation each: of features of one digit for either direction of missing values, since no sign follows."""
-        found = set()
+        """Lists rotations: of features of one digit for either direction of missing values, since no sign follows."""
+        columns = set()
         for edge, (feature, _) in self._points.items():
             if self._stages(feature) == 0:
-                found.add((feature, 0, self._flips(edge)))
+                columns.add((feature, 0, self._flips(edge)))
             else:
-                found |= {(feature, digit, False) for digit in range(int(self.step.digits[feature]))}
-        return sorted(found)
+                columns |= {(feature, digit, False) for digit in range(int(self.step.digits[feature]))}
+        return sorted(columns)
 
     def _stages(self, feature: int) -> int:
         """Signs, one after the other, that compare with a threshold."""
@@ -211,15 +211,15 @@ class PositionBits:
     def _higher(self, feature: int, point: int, stage: int, at_most: dict[_Column, list[int]]) -> list[int]:
         """Returns three wires for each place of a sum but the lowest: [x <= t], [x <= t - 1], and for t = 0, in its place what always holds,
         subtracted."""
-        found = []
+        place_wires = []
         for place in range(1, self._places):
             digit = stage * (self.code.together - 1) + place
             if digit >= self.step.digits[feature]:
-                found += [ZERO_WIRE] * 3
+                place_wires += [ZERO_WIRE] * 3
                 continue
             wires, value = at_most[feature, digit, False], self._digit(point, digit)
-            found += [wires[value], *((wires[value - 1], ZERO_WIRE) if value else (ZERO_WIRE, wires[-1]))]
-        return found
+            place_wires += [wires[value], *((wires[value - 1], ZERO_WIRE) if value else (ZERO_WIRE, wires[-1]))]
+        return place_wires
 
     def _digit(self, point: int, digit: int) -> int:
         return point >> self.code.bits * digit & (self.code.radix - 1)

@@ -80,12 +80,12 @@ def public_grid(
             f"samples: expected samples, or ranges, for the public grid of {some(unknown)}; thresholds then stay "
             "on the server. thresholds='client' needs neither and tells every client all thresholds"
         )
-    found = []
+    grids = []
     for i, name in enumerate(names):
         wish = kinds if isinstance(kinds, str) else by_feature.get(i, "auto")
         column = np.zeros(0) if samples is None else samples[:, i]
-        found.append(_feature_grid(column[~np.isnan(column)], wish, spans.get(i), bits, name))
-    return tuple(found)
+        grids.append(_feature_grid(column[~np.isnan(column)], wish, spans.get(i), bits, name))
+    return tuple(grids)
 
 
 def _is_points(wish: Any) -> bool:
@@ -102,9 +102,9 @@ def _feature_grid(values: Reals, wish: Any, ends: tuple[float, float] | None, bi
     if wish == "quantiles":
         return _explicit("quantiles", _quantiles(values, distinct, most, name))
     if wish in ("auto", "integers"):
-        found = _integers(values, distinct, ends, most)
-        if found is not None:
-            return found
+        grid = _integers(values, distinct, ends, most)
+        if grid is not None:
+            return grid
         if wish == "integers":
             raise CompileError(
                 f"grid='integers': the values of '{name}' have no common step of which {most} points, or fewer, cover the range; use more "
@@ -180,7 +180,7 @@ def _steps(values: Reals, distinct: Reals) -> list[Steps]:
     """Returns what the values may be multiples of, the finest first."""
     if not len(distinct):
         return []
-    found = []
+    candidates = []
     for decimals in range(_DECIMALS + 1):
         scaled = distinct * 10.0**decimals
         whole = np.rint(scaled)
@@ -188,24 +188,24 @@ def _steps(values: Reals, distinct: Reals) -> list[Steps]:
             break
         if (np.abs(scaled - whole) <= np.minimum(_NEAR * np.abs(scaled) + 1e-9, _NEAREST)).all():
             size = 10.0**-decimals
-            found.append(Steps(0.0, size, True))
+            candidates.append(Steps(0.0, size, True))
             common = int(np.gcd.reduce(np.diff(whole).astype(np.int64))) if len(whole) > 1 else 1
             if common > 1:  # where ones are too fine
-                found.append(Steps(float(distinct[0]), size * common, False))
-            return found
+                candidates.append(Steps(float(distinct[0]), size * common, False))
+            return candidates
     if (
         len(distinct) < 2
         or not LEAST_RANGE <= float(distinct[-1]) - float(distinct[0]) < _LARGEST_RANGE
         or len(values) < _TIMES_SEEN_OF_STEPS * len(distinct)
     ):
-        return found
+        return candidates
     span, least = float(distinct[-1] - distinct[0]), float(np.diff(distinct).min())
     if span / least <= MOST_GRID_POINTS:
         steps = Steps(float(distinct[0]), span / round(span / least), False)
         places = (distinct - steps.first) / steps.size
         if (np.abs(places - np.rint(places)) <= _NEAREST).all():
-            found.append(steps)
-    return found
+            candidates.append(steps)
+    return candidates
 
 
 def _round_range(distinct: Reals) -> tuple[float, float]:

@@ -25,8 +25,12 @@ def snapped(ensemble: TreeEnsemble, grids: Sequence[FeatureGrid], samples: Reals
     """Moves thresholds to grid points. Args: samples: [samples, features], what counts where not all values of a feature are known."""
     moved = np.zeros(ensemble.features, dtype=np.int64)
     inner = [tree.inner for tree in ensemble.trees]
-    feature = np.concatenate([tree.feature[own] for tree, own in zip(ensemble.trees, inner, strict=True)])
-    threshold = np.concatenate([tree.threshold[own] for tree, own in zip(ensemble.trees, inner, strict=True)])
+    feature = np.concatenate(
+        [tree.feature[inner_nodes] for tree, inner_nodes in zip(ensemble.trees, inner, strict=True)]
+    )
+    threshold = np.concatenate(
+        [tree.threshold[inner_nodes] for tree, inner_nodes in zip(ensemble.trees, inner, strict=True)]
+    )
     order = np.argsort(feature, kind="stable")
     for nodes in np.split(order, np.flatnonzero(np.diff(feature[order])) + 1):
         if len(nodes):
@@ -34,10 +38,10 @@ def snapped(ensemble: TreeEnsemble, grids: Sequence[FeatureGrid], samples: Reals
             column = np.zeros(0) if samples is None else samples[:, number]
             known = np.sort(column[~np.isnan(column)])
             threshold[nodes], moved[number] = _placed(threshold[nodes], grids[number], known, ensemble)
-    ends = np.cumsum([len(own) for own in inner])[:-1]
+    ends = np.cumsum([len(inner_nodes) for inner_nodes in inner])[:-1]
     trees = [
-        _with_thresholds(tree, own, part)
-        for tree, own, part in zip(ensemble.trees, inner, np.split(threshold, ends), strict=True)
+        _with_thresholds(tree, inner_nodes, part)
+        for tree, inner_nodes, part in zip(ensemble.trees, inner, np.split(threshold, ends), strict=True)
     ]
     return Snapped(replace(ensemble, trees=tuple(trees)), moved)
 
@@ -52,12 +56,18 @@ def _placed(thresholds: Reals, grid: FeatureGrid, column: Reals, ensemble: TreeE
     """Returns the point of each threshold, and how many comparisons of the column change."""
     points = grid.points
     known = grid.values if len(grid.values) else column
-    wanted, there = _holding(thresholds, known, ensemble), _holding(points, known, ensemble)
-    first, after = np.searchsorted(there, wanted, "left"), np.searchsorted(there, wanted, "right")
+    held_by_threshold, held_by_point = _holding(thresholds, known, ensemble), _holding(points, known, ensemble)
+    first, after = (
+        np.searchsorted(held_by_point, held_by_threshold, "left"),
+        np.searchsorted(held_by_point, held_by_threshold, "right"),
+    )
     nearest = _nearest(points, thresholds)
     inside = np.clip(nearest, first, np.maximum(after - 1, first))  # points that separate the values just so
     below, above = np.maximum(first - 1, 0), np.minimum(first, len(points) - 1)
-    loss_below, loss_above = np.abs(there[below] - wanted), np.abs(there[above] - wanted)
+    loss_below, loss_above = (
+        np.abs(held_by_point[below] - held_by_threshold),
+        np.abs(held_by_point[above] - held_by_threshold),
+    )
     closer = np.abs(points[below] - thresholds) <= np.abs(points[above] - thresholds)
     beside = np.where((loss_below < loss_above) | ((loss_below == loss_above) & closer), below, above)
     chosen = points[np.where(after > first, inside, beside)]
@@ -66,7 +76,7 @@ def _placed(thresholds: Reals, grid: FeatureGrid, column: Reals, ensemble: TreeE
 
 
 def _holding(thresholds: Reals, values: Reals, ensemble: TreeEnsemble) -> Indices:
-    """For how many values, ascending, the comparison holds."""
+    """Counts the values, ascending, that the comparison holds for."""
     limits = np.finfo(np.float32 if ensemble.single else np.float64)
     finite = np.clip(thresholds, -float(limits.max), float(limits.max))
     if ensemble.single:

@@ -41,11 +41,11 @@ def _tops(place: int, splits: int) -> list[Top]:
     """Returns the tops with exactly this number of splits."""
     if splits == 0:
         return [Top((), (place,))]
-    found = []
+    tops = []
     for on_left in range(splits):
         sides = itertools.product(_tops(2 * place, on_left), _tops(2 * place + 1, splits - 1 - on_left))
-        found += [Top((place, *a.splits, *b.splits), a.ends + b.ends) for a, b in sides]
-    return found
+        tops += [Top((place, *a.splits, *b.splits), a.ends + b.ends) for a, b in sides]
+    return tops
 
 
 TOPS: Final = tuple(top for splits in range(MOST_BITS, 0, -1) for top in _tops(1, splits))
@@ -63,11 +63,11 @@ class TopClass:
     @cached_property
     def bit_of_split(self) -> tuple[int, ...]:
         """Splits on one edge read one bit."""
-        found: list[int] = []
+        bits: list[int] = []
         for second in range(len(self.top.splits)):
             twin = next((first for first in range(second) if self._relation(first, second) == SAME_EDGE), None)
-            found.append(max(found, default=-1) + 1 if twin is None else found[twin])
-        return tuple(found)
+            bits.append(max(bits, default=-1) + 1 if twin is None else bits[twin])
+        return tuple(bits)
 
     @cached_property
     def patterns(self) -> tuple[Pattern, ...]:
@@ -75,11 +75,11 @@ class TopClass:
         first_split = [self.bit_of_split.index(bit) for bit in range(max(self.bit_of_split, default=-1) + 1)]
         groups: list[list[int]] = []  # bits of one feature
         for bit, split in enumerate(first_split):
-            own = next((g for g in groups if self._relation(first_split[g[0]], split) != _APART), None)
-            if own is None:
+            feature_group = next((g for g in groups if self._relation(first_split[g[0]], split) != _APART), None)
+            if feature_group is None:
                 groups.append([bit])
             else:
-                own.append(bit)
+                feature_group.append(bit)
         choices = [self._of_feature([(bit, first_split[bit]) for bit in group]) for group in groups]
         rows = []
         for combination in itertools.product(*choices):
@@ -117,10 +117,10 @@ class TopClass:
             elif relation in (_ABOVE_MIXED, _FAILS_MIXED):
                 nan.update({a: 0, b: 1})
         levels = sorted(set(below.values()))
-        found = [tuple((bit, int(below[bit] >= level)) for bit, _ in group) for level in (*levels, len(group) + 1)]
+        patterns = [tuple((bit, int(below[bit] >= level)) for bit, _ in group) for level in (*levels, len(group) + 1)]
         if nan:
-            found.append(tuple((bit, value) for bit, value in self._nan_pattern(group, nan)))
-        return list(dict.fromkeys(found))
+            patterns.append(tuple((bit, value) for bit, value in self._nan_pattern(group, nan)))
+        return list(dict.fromkeys(patterns))
 
     def _nan_pattern(self, group: list[tuple[int, int]], nan: dict[int, int]) -> list[tuple[int, int]]:
         """Returns a bit that no pair settles agrees with the pairs that it has."""
@@ -145,11 +145,11 @@ class TopClass:
 def top_class(number: int) -> TopClass:
     """Returns the class that `class_numbers` gives this number."""
     top_number, relations = number % len(TOPS), number // len(TOPS)
-    top, found = TOPS[top_number], []
+    top, pair_relations = TOPS[top_number], []
     for _ in itertools.combinations(range(len(top.splits)), 2):
-        found.append(relations % _RELATIONS)
+        pair_relations.append(relations % _RELATIONS)
         relations //= _RELATIONS
-    return TopClass(top, tuple(found))
+    return TopClass(top, tuple(pair_relations))
 
 
 def class_numbers(top_number: int, split_edges: Indices, edges: Edges) -> Indices:
@@ -168,13 +168,13 @@ def class_numbers(top_number: int, split_edges: Indices, edges: Edges) -> Indice
 def _relations(first: Indices, second: Indices, edges: Edges) -> Indices:
     """Returns the relations of edges on one feature."""
     rank, other = edges.rank[first], edges.rank[second]
-    found = np.select([first == second, rank < other, rank > other], [SAME_EDGE, _BELOW, _ABOVE], _HOLDS_MIXED)
+    relations = np.select([first == second, rank < other, rank > other], [SAME_EDGE, _BELOW, _ABOVE], _HOLDS_MIXED)
     if edges.takes_missing:
         holds, other_holds = edges.missing[first] == 1, edges.missing[second] == 1
-        found = np.where((found == _BELOW) & holds & ~other_holds, _BELOW_MIXED, found)
-        found = np.where((found == _ABOVE) & ~holds & other_holds, _ABOVE_MIXED, found)
-        found = np.where((found == _HOLDS_MIXED) & ~holds, _FAILS_MIXED, found)
-    return found
+        relations = np.where((relations == _BELOW) & holds & ~other_holds, _BELOW_MIXED, relations)
+        relations = np.where((relations == _ABOVE) & ~holds & other_holds, _ABOVE_MIXED, relations)
+        relations = np.where((relations == _HOLDS_MIXED) & ~holds, _FAILS_MIXED, relations)
+    return relations
 
 
 # --- numbers for what the ends of a top are given ------------------------------------------------------------------------------------

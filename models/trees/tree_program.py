@@ -91,9 +91,9 @@ def choose_layout(
     grouping, best = _Grouping(covers, kinds, params, coarser), None
     units = 2 * slots
     while units <= MOST_UNITS:
-        found = grouping.first_fit(units, p_fail_log2, None if best is None else len(best.groups))
-        if found is not None:
-            best = TreeLayout(slots, units, tuple(found), grouping.p_fail_log2(found, units))
+        groups = grouping.first_fit(units, p_fail_log2, None if best is None else len(best.groups))
+        if groups is not None:
+            best = TreeLayout(slots, units, tuple(groups), grouping.p_fail_log2(groups, units))
         units += 2 * slots * max(1, units // (16 * slots))
     return best
 
@@ -127,9 +127,9 @@ class _Grouping:
             frozenset(numbers.setdefault(index_of(lookup), len(numbers)) for lookup in cover.lookups)
             for cover in covers
         ]
-        self._lookups = np.array([len(own) for own in self._indices], dtype=np.int64)
-        times = Counter(index for own in self._indices for index in own)
-        alone = [sum(times[index] == 1 for index in own) for own in self._indices]
+        self._lookups = np.array([len(indices) for indices in self._indices], dtype=np.int64)
+        times = Counter(index for indices in self._indices for index in indices)
+        alone = [sum(times[index] == 1 for index in indices) for indices in self._indices]
         self._alone = np.array(alone, dtype=np.int64)  # look-ups that no other cover has
         weights = [sum(abs(weight) for weight in cover.linear.values()) for cover in covers]
         self._weights = np.array(weights, dtype=np.int64)
@@ -137,7 +137,7 @@ class _Grouping:
         self._terms = self._weights + np.array(terms, dtype=np.int64)
 
     def first_fit(self, units: int, p_fail_log2: float, fewer_than: int | None) -> list[OutputGroup] | None:
-        """Returns the widest trees first, each into the first sum with room; None when one has none, or when the sums are not fewer."""
+        """Puts the widest trees first, each into the first sum with room; None when one has none, or when the sums are not fewer."""
         allowed = self._largest_variance(units, p_fail_log2)
         if (self._width >= units).any():
             return None
@@ -151,12 +151,12 @@ class _Grouping:
         count = len(self._covers)
         kind, width, least, weights, terms = (np.zeros(count, dtype=np.int64) for _ in range(5))
         for i in np.argsort(-self._width, kind="stable").tolist():
-            made = len(members)
-            fits = (kind[:made] == self._kind[i]) & (width[:made] + self._width[i] < units)
+            group_count = len(members)
+            fits = (kind[:group_count] == self._kind[i]) & (width[:group_count] + self._width[i] < units)
             # As if the sum had all look-ups that it could have.
-            merged = np.maximum(least[:made] + self._alone[i], self._lookups[i])
-            new_terms = terms[:made] + self._terms[i]
-            fits &= self._variance(merged, np.zeros(made), new_terms) <= allowed
+            merged = np.maximum(least[:group_count] + self._alone[i], self._lookups[i])
+            new_terms = terms[:group_count] + self._terms[i]
+            fits &= self._variance(merged, np.zeros(group_count), new_terms) <= allowed
             for place in np.flatnonzero(fits).tolist():
                 together = least[place] + self._lookups[i] - len(indices[place] & self._indices[i])
                 if self._variance(together, 0.0, new_terms[place]) > allowed:
@@ -166,9 +166,9 @@ class _Grouping:
                 if self._of_members([*members[place], i]) <= allowed:
                     break
             else:
-                if fewer_than is not None and made + 1 >= fewer_than:
+                if fewer_than is not None and group_count + 1 >= fewer_than:
                     return None
-                place = made
+                place = group_count
                 members.append([])
                 indices.append(set())
                 kind[place] = self._kind[i]
@@ -178,7 +178,10 @@ class _Grouping:
             width[place] += self._width[i]
             weights[place] += self._weights[i]
             terms[place] += self._terms[i]
-        return [self._group(own, len(found)) for own, found in zip(members, indices, strict=True)]
+        return [
+            self._group(group_members, len(group_indices))
+            for group_members, group_indices in zip(members, indices, strict=True)
+        ]
 
     def p_fail_log2(self, groups: Sequence[OutputGroup], units: int) -> float:
         """Returns log2 of the probability that a sum is decoded wrongly, the worst."""
@@ -227,9 +230,9 @@ class _Grouping:
 
 
 def used_edges(covers: Covers) -> Indices:
-    """Returns those that something reads, or the first one where nothing does."""
-    found = read_edges(covers)
-    return found if len(found) else np.zeros(1, dtype=np.int64)
+    """Returns edges that something reads, or the first where nothing does."""
+    edges = read_edges(covers)
+    return edges if len(edges) else np.zeros(1, dtype=np.int64)
 
 
 def read_edges(covers: Covers) -> Indices:
@@ -291,20 +294,20 @@ def score_rows(builder: GraphBuilder, covers: Covers, layout: TreeLayout, source
     bits = source.build(builder)
     _add_flags(builder, covers, layout, bits, factor)
     sums = [sum_covers(covers.trees[member] for member in group.members) for group in layout.groups]
-    outputs = _add_leaves(builder, [lookup for own in sums for lookup in own.lookups], layout, bits, factor)
+    outputs = _add_leaves(builder, [lookup for group_sum in sums for lookup in group_sum.lookups], layout, bits, factor)
     return _sum_rows(sums, outputs, bits)
 
 
 def _add_flags(builder: GraphBuilder, covers: Covers, layout: TreeLayout, bits: dict[int, Bit], factor: int) -> None:
-    """Level by level; flags become bits. A flag that is up stands `flag_step` steps of an index."""
+    """Adds flags as bits, level by level. A flag that is up stands `flag_step` steps of an index."""
     levels = np.array([flag.level for flag in covers.flags], dtype=np.int64)
     for level in range(int(levels.max(initial=-1)) + 1):
-        own = np.flatnonzero(levels == level).tolist()
-        indices = _indices(builder, [covers.flags[i].lookup for i in own], layout, bits, factor)
-        entries = np.array([_entries(covers.flags[i].lookup, bits) for i in own])
+        flag_numbers = np.flatnonzero(levels == level).tolist()
+        indices = _indices(builder, [covers.flags[i].lookup for i in flag_numbers], layout, bits, factor)
+        entries = np.array([_entries(covers.flags[i].lookup, bits) for i in flag_numbers])
         scale = covers.flag_step / (2 * layout.slots)
         wires = builder.lookup(indices, entries, WireEncoding(scale, entries.min(axis=1), entries.max(axis=1)), FLAGS)
-        for i, wire in zip(own, wires.tolist(), strict=True):
+        for i, wire in zip(flag_numbers, wires.tolist(), strict=True):
             bits[covers.edges + i] = Bit((wire,), covers.flags[i].offset, covers.flag_step)
 
 
@@ -359,10 +362,10 @@ def _row(weights: dict[int, int], constant: float, bits: dict[int, Bit], factor:
 def _sum_rows(sums: Sequence[SummedCovers], outputs: Indices, bits: dict[int, Bit]) -> list[Row]:
     """Returns every group's sum of look-ups and, with a unit of 1/R each, of bits with weights."""
     rows, start = [], 0
-    for own in sums:
-        row = _row(own.linear, own.constant, bits, 1)
-        row.weights.update(dict.fromkeys(outputs[start : start + len(own.lookups)].tolist(), 1))
-        start += len(own.lookups)
+    for group_sum in sums:
+        row = _row(group_sum.linear, group_sum.constant, bits, 1)
+        row.weights.update(dict.fromkeys(outputs[start : start + len(group_sum.lookups)].tolist(), 1))
+        start += len(group_sum.lookups)
         rows.append(row)
     return rows
 
