@@ -63,10 +63,10 @@ class Key:
             progress: called with steps done and in all.
         """
         if isinstance(model, BatchModel | BatchClient):
-            own = model.client if isinstance(model, BatchModel) else model
-            if own.program is not None:
+            batch_client = model.client if isinstance(model, BatchModel) else model
+            if batch_client.program is not None:
                 return self.only.evaluation_keys(progress)  # type: ignore[no-any-return]
-            return tuple(own.evaluation_keys(self.parts))  # type: ignore[arg-type]
+            return tuple(batch_client.evaluation_keys(self.parts))  # type: ignore[arg-type]
         if model is None or hasattr(model, "program"):
             if not isinstance(self.parts[0], ClientKey):
                 raise CompileError("key.public: expected the model whose server gets the keys, got none")
@@ -76,9 +76,9 @@ class Key:
 
     def save_public(self, path: PathLike, model: Any = None, progress: Progress = None) -> None:
         """Write the evaluation keys to a file, whose bytes `Server` takes. Args: as of `public`."""
-        own = getattr(model, "client", model)
-        sums = isinstance(own, BatchClient) and own.program is None
-        keys = own.keys_to_send(self.parts) if sums else self.public(model, progress)
+        client = getattr(model, "client", model)
+        sums = isinstance(client, BatchClient) and client.program is None
+        keys = client.keys_to_send(self.parts) if sums else self.public(model, progress)
         if isinstance(keys, EvaluationKeys):
             keys.save(path)
             return

@@ -68,13 +68,13 @@ class Messages:
         data = memoryview(Path(path).read_bytes())
         if len(data) < _HEADER.size + _CHECKSUM_BYTES or bytes(data[: len(MAGIC)]) != MAGIC:
             raise SerializationError(f"expected {kind.label} of a levelled model, got another kind of file")
-        _, version, found, model, samples, count = _HEADER.unpack(data[: _HEADER.size])
-        if version != _VERSION or found not in list(MessageKind):
+        _, version, stored_kind, model, samples, count = _HEADER.unpack(data[: _HEADER.size])
+        if version != _VERSION or stored_kind not in list(MessageKind):
             raise SerializationError(
-                f"expected version {_VERSION} of {kind.label}, got version {version}, kind {found}"
+                f"expected version {_VERSION} of {kind.label}, got version {version}, kind {stored_kind}"
             )
-        if found != kind:
-            raise SerializationError(f"expected {kind.label}, got {MessageKind(found).label}")
+        if stored_kind != kind:
+            raise SerializationError(f"expected {kind.label}, got {MessageKind(stored_kind).label}")
         start = _HEADER.size + count * _SIZE.size
         if start + _CHECKSUM_BYTES > len(data):
             raise SerializationError(f"the file of {kind.label} was cut off")

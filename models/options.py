@@ -171,9 +171,9 @@ class Options:
         strange = [name for name in self.given() if kind not in APPLIES[name]]
         if strange:
             owners = " and ".join(KINDS[each] for each in KINDS if each in APPLIES[strange[0]])
-            own = ", ".join(name for name in APPLIES if kind in APPLIES[name])
+            applicable = ", ".join(name for name in APPLIES if kind in APPLIES[name])
             raise CompileError(
-                f"{', '.join(strange)}: no option of {KINDS[kind]} (but of {owners}); expected {own}, or none of them"
+                f"{', '.join(strange)}: no option of {KINDS[kind]} (but of {owners}); expected {applicable}, or none of them"
             )
 
 

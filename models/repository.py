@@ -100,10 +100,10 @@ def _public(report: dict[str, Any]) -> dict[str, Any]:
 
 def describe(artefact: Path) -> dict[str, Any]:
     """Returns the facts of one artefact, from its file when they are there and belong to it."""
-    own, known = described(artefact)
+    base_facts, known = described(artefact)
     if known is not None:
         return known
-    facts = {**own, "program_digest": own["artefact_sha256"], **_made(artefact)}
+    facts = {**base_facts, "program_digest": base_facts["artefact_sha256"], **_made(artefact)}
     with atomic_writer(artefact.with_suffix(FACTS)) as stream:
         stream.write(json.dumps(facts, indent=1).encode())
     return facts

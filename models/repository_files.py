@@ -58,20 +58,20 @@ def described(artefact: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     with artefact.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     file = artefact.with_suffix(FACTS)
-    own = own_facts(digest, _KIND_OF[artefact.suffix])
+    base_facts = own_facts(digest, _KIND_OF[artefact.suffix])
     with contextlib.suppress(FileNotFoundError, ValueError, AttributeError):  # damaged: they are made again
         known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if known.items() >= own.items():
-            return own, known
-    return own, None
+        if known.items() >= base_facts.items():
+            return base_facts, known
+    return base_facts, None
 
 
 def fault_of(artefact: Path) -> dict[str, Any]:
     """Describes an artefact that cannot be served; empty where nothing is known of it."""
     with contextlib.suppress(FileNotFoundError, ValueError):
-        found = json.loads(artefact.with_suffix(FAULT).read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            return found
+        fault = json.loads(artefact.with_suffix(FAULT).read_text(encoding="utf-8"))
+        if isinstance(fault, dict):
+            return fault
     return {}
 
 

@@ -55,8 +55,8 @@ class Server:
         if batch is not None and batch.single is None:
             self._batch = batch.scorer(_levelled_keys(keys, batch.client.key_shapes.shapes), threads, device)
         elif isinstance(model, NeighbourIndex):
-            (own,) = _levelled_keys(keys, [model.client.key_shape])
-            self._scorer = model.scorer(own, threads, device, progress)
+            (evaluation_keys,) = _levelled_keys(keys, [model.client.key_shape])
+            self._scorer = model.scorer(evaluation_keys, threads, device, progress)
         elif (program := _program(model)) is not None:
             keys = EvaluationKeys.from_bytes(keys) if isinstance(keys, bytes) else keys
             self._runtime = Runtime(program, Session(keys, device, threads, progress=progress))
@@ -88,22 +88,22 @@ class Server:
 
 
 def _levelled_keys(keys: Any, shapes: Sequence[ExpansionKeyShape]) -> list[LevelledEvaluationKeys]:
-    """Those for each plaintext modulus; none if the model needs none, though its client's file holds their headers."""
+    """Returns keys of each plaintext modulus; none if the model needs none, though its client's file holds their headers."""
     given = split_bytes(keys, Kind.EVALUATION_KEYS) if isinstance(keys, bytes) else keys
-    found = [
+    evaluation_keys = [
         LevelledEvaluationKeys.from_bytes(each) if isinstance(each, bytes | memoryview) else each
         for each in (given if isinstance(given, Sequence) else [given])
     ]
-    if not any(each.numbers for each in shapes) and not any(each.keys for each in found):
+    if not any(each.numbers for each in shapes) and not any(each.keys for each in evaluation_keys):
         return []
-    wanted = [(shape.parameters, set(shape.numbers)) for shape in shapes]
-    if len(found) != len(wanted) or not all(
+    required = [(shape.parameters, set(shape.numbers)) for shape in shapes]
+    if len(evaluation_keys) != len(required) or not all(
         each.parameters == parameters and numbers <= set(each.keys)
-        for each, (parameters, numbers) in zip(found, wanted, strict=True)
+        for each, (parameters, numbers) in zip(evaluation_keys, required, strict=True)
     ):
-        names = " and ".join(parameters.label for parameters, _ in wanted)
+        names = " and ".join(parameters.label for parameters, _ in required)
         raise KeyMismatchError(f"keys: expected evaluation keys of {names}, made for this model, got others")
-    return found
+    return evaluation_keys
 
 
 def _query(request: Any) -> SeededLevelledCiphertexts:

@@ -21,7 +21,7 @@ def usable_devices() -> tuple[str, ...]:
 
 
 def _listed() -> list[dict[str, Any]]:
-    """Nothing where the build has no CUDA, or the machine no driver; `cloakwork devices` says which."""
+    """Lists nothing where the build has no CUDA, or the machine no driver; `cloakwork devices` says which."""
     if not has_cuda():
         return []
     try:

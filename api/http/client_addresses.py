@@ -47,7 +47,7 @@ class ClientAddresses:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """Without a port, which some proxies add, and without a zone; IPv4 as such where a socket of IPv6 shows it."""
+    """Reads an address without a port, which some proxies add, and a zone; IPv4 as such where a socket of IPv6 shows it."""
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]

@@ -32,10 +32,10 @@ def _either(ask: Ask, calls: Ask | None) -> Ask:
     if calls is None:
         return ask
 
-    async def asked(identities: list[str]) -> set[str]:
+    async def ask_both(identities: list[str]) -> set[str]:
         return await ask(identities) | await calls(identities)
 
-    return asked
+    return ask_both
 
 
 async def _known(ask: Ask, names: list[str]) -> set[str]:

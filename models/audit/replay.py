@@ -84,22 +84,24 @@ def replay(file: AuditFile, runtime: Runtime, audit_key: AuditKey, progress: Pro
             runtime.program.digest, bytes.fromhex(manifest.keys.sha256), bytes.fromhex(request.sha256)
         )
         answer = runtime.answer(x, progress, seed=partial(audit_key.seed, transcript)).to_bytes()
-        found = file.answer(number)
-        yield Replayed(x.shape[0], hashlib.sha256(answer).hexdigest(), answer == found, _difference(answer, found))
+        recorded = file.answer(number)
+        yield Replayed(
+            x.shape[0], hashlib.sha256(answer).hexdigest(), answer == recorded, _difference(answer, recorded)
+        )
 
 
-def _difference(computed: bytes, found: bytes) -> str | None:
-    if computed == found:
+def _difference(computed: bytes, recorded: bytes) -> str | None:
+    if computed == recorded:
         return None
     try:
-        ours, theirs = load_results(computed), load_results(found)
+        ours, theirs = load_results(computed), load_results(recorded)
     except FheError as error:
         return f"it is no sound object: {error}"
     if ours.shape != theirs.shape:
         return f"expected ciphertexts of shape {list(ours.shape)}, it has {list(theirs.shape)}"
     different = int(np.any(ours.words != theirs.words, axis=-1).sum())
     if not different:
-        same = _is_same_header(wire.peek(computed), wire.peek(found))
+        same = _is_same_header(wire.peek(computed), wire.peek(recorded))
         return None if same else "its ciphertexts are the same, its header is another one"
     return f"{different} of its {ours.size} ciphertexts are other ones"
 

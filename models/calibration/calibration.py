@@ -133,9 +133,9 @@ class _Rows:
     def add(self, values: Reals) -> None:
         seen = values[:, wires(self._node)].reshape(len(values), len(self._node.gather), -1)
         for block in self._blocks.tolist():
-            own = seen[:, self._node.block == block].reshape(-1, seen.shape[2])
-            self._count[block] += len(own)
-            for kept, numbers in ((self._top, own), (self._bottom, -own)):
+            block_values = seen[:, self._node.block == block].reshape(-1, seen.shape[2])
+            self._count[block] += len(block_values)
+            for kept, numbers in ((self._top, block_values), (self._bottom, -block_values)):
                 kept[block] = largest(np.concatenate([kept[block], numbers]) if block in kept else numbers)
 
     def extremes(self) -> tuple[Reals, Reals]:

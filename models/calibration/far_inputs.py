@@ -35,16 +35,16 @@ def far_inputs(graph: Graph, samples: Reals | None) -> Reals:
     """Returns [inputs, numbers]: every number at either end of the range, by chance; samples moved away from their mean, as far as the range lets
     them."""
     assert graph.lower is not None and graph.upper is not None
-    own, random = wires(graph.input), np.random.default_rng(_SEED)
-    low, high = graph.lower[own], graph.upper[own]
-    found = [np.where(random.random((_COUNT, len(low))) < 0.5, low, high)]
+    input_wires, random = wires(graph.input), np.random.default_rng(_SEED)
+    low, high = graph.lower[input_wires], graph.upper[input_wires]
+    inputs = [np.where(random.random((_COUNT, len(low))) < 0.5, low, high)]
     if samples is not None:
         rows = samples.reshape(len(samples), -1)
         middle = rows.mean(axis=0)
         for times in _TIMES:
             chosen = rows[random.permutation(len(rows))[:_COUNT]]
-            found.append(np.clip(middle + times * (chosen - middle), low, high))
-    return np.concatenate(found)
+            inputs.append(np.clip(middle + times * (chosen - middle), low, high))
+    return np.concatenate(inputs)
 
 
 def mixed_inputs(samples: Reals) -> Reals:

@@ -227,8 +227,8 @@ class ColumnFlow:
             raise UnsupportedNode(
                 "knows a missing value behind an imputer; its table has None and NaN, use one of them"
             )
-        own = codes if column.fill is None else codes.of_filled(column.fill)
-        return replace(column, fill=None, codes=own)
+        column_codes = codes if column.fill is None else codes.of_filled(column.fill)
+        return replace(column, fill=None, codes=column_codes)
 
     def normalise(self, recipe: Recipe, norm: str) -> Recipe:
         """Returns each sample divided by its norm over these columns."""
@@ -270,13 +270,15 @@ class ColumnFlow:
     def finish(self, recipe: Recipe, missing: bool = False) -> tuple[InputStep, ...]:
         """Writes the flow as steps. Args: missing: the model takes missing values, so that those which no step fills stay."""
         sources, tail = self._written(recipe)
-        made = list(self._made)
-        while made and np.array_equal(sources, np.arange(made[-1].first, made[-1].first + made[-1].count)):
-            last = made.pop()
+        appended = list(self._made)
+        while appended and np.array_equal(
+            sources, np.arange(appended[-1].first, appended[-1].first + appended[-1].count)
+        ):
+            last = appended.pop()
             sources, tail = last.sources, (*self._guarded(last, missing), *tail)
-        width = made[-1].first + made[-1].count if made else self._count
+        width = appended[-1].first + appended[-1].count if appended else self._count
         steps: list[InputStep] = [self._first(missing)]
-        steps += [Append(each.sources, self._guarded(each, missing)) for each in made]
+        steps += [Append(each.sources, self._guarded(each, missing)) for each in appended]
         if not np.array_equal(sources, np.arange(width)):
             steps.append(Select(sources))
         steps += tail
@@ -284,9 +286,9 @@ class ColumnFlow:
             steps = _leaving_missing(steps)
         return (*steps, Present()) if self._admits_missing and self._made and not missing else tuple(steps)
 
-    def _guarded(self, made: _Made, missing: bool) -> tuple[InputStep, ...]:
-        check = (self._admits_missing or missing) and not made.takes_missing
-        return (*made.steps[:-1], Present(), made.steps[-1]) if check else made.steps
+    def _guarded(self, appended: _Made, missing: bool) -> tuple[InputStep, ...]:
+        check = (self._admits_missing or missing) and not appended.takes_missing
+        return (*appended.steps[:-1], Present(), appended.steps[-1]) if check else appended.steps
 
     def _written(self, recipe: Recipe) -> tuple[Indices, tuple[InputStep, ...]]:
         """Returns the columns that are read, in their order, and fill, affine map and indicators of them; what does nothing is left out."""
@@ -362,9 +364,11 @@ def _maps_of(base: Recipe) -> list[InputStep]:
     for number in range(max((len(column.affine) for column in base), default=0)):
         maps = [column.affine[number] if number < len(column.affine) else Affine(0.0, 1.0) for column in base]
         for divides, step in ((False, Standardise), (True, Divide)):
-            own = [each if each.divides == divides else Affine(0.0, 1.0) for each in maps]
-            if not all(each.does_nothing for each in own):
-                steps.append(step(np.array([each.offset for each in own]), np.array([each.factor for each in own])))
+            step_maps = [each if each.divides == divides else Affine(0.0, 1.0) for each in maps]
+            if not all(each.does_nothing for each in step_maps):
+                steps.append(
+                    step(np.array([each.offset for each in step_maps]), np.array([each.factor for each in step_maps]))
+                )
     return steps
 
 

@@ -40,11 +40,11 @@ def check_column_names(x: Any, names: tuple[str, ...] | None) -> None:
     columns = getattr(x, "columns", None)
     if columns is None or names is None:
         return
-    found = tuple(str(column) for column in columns)
-    if found == names:
+    given_names = tuple(str(column) for column in columns)
+    if given_names == names:
         return
-    absent = [name for name in names if name not in found]
-    extra = [name for name in found if name not in names]
+    absent = [name for name in names if name not in given_names]
+    extra = [name for name in given_names if name not in names]
     wrong = [f"missing [{some(map(repr, absent))}]"] * bool(absent) + [f"unexpected [{some(map(repr, extra))}]"] * bool(
         extra
     )

@@ -115,13 +115,13 @@ def _value(value: Any, kind: str, name: str, depth: int) -> Any:
         return tuple(typed.shape(shape) for shape in typed.entries(value, MOST_TENSORS))
     if kind == "StepsOfEach":
         return tuple(
-            tuple(_step(INPUT_STEPS, entry, depth + 1) for entry in typed.entries(own, MOST_STEPS))
-            for own in typed.entries(value, MOST_TENSORS)
+            tuple(_step(INPUT_STEPS, entry, depth + 1) for entry in typed.entries(tensor_steps, MOST_STEPS))
+            for tensor_steps in typed.entries(value, MOST_TENSORS)
         )
     if kind == "LastStepsOfEach":
         return tuple(
-            tuple(last_step_from_fields(entry) for entry in typed.entries(own, MOST_LAST_STEPS))
-            for own in typed.entries(value, MOST_TENSORS)
+            tuple(last_step_from_fields(entry) for entry in typed.entries(tensor_steps, MOST_LAST_STEPS))
+            for tensor_steps in typed.entries(value, MOST_TENSORS)
         )
     if kind == "Reals":
         return typed.reals(value, finite=name != "threshold")

@@ -123,8 +123,8 @@ def _after(step: InputStep, ends: _Ends) -> _Ends:
         case Function(name="logarithm of counts"):
             return np.where(low >= 0, 0.0, np.nan), np.where(low >= 0, np.log(np.maximum(high, 1.0)) + 1, np.nan)
         case Splines() if step.outside != "continue":
-            made = step(np.zeros((0, step.knots.shape[1])))
-            return _bits(made.shape[1])
+            basis = step(np.zeros((0, step.knots.shape[1])))
+            return _bits(basis.shape[1])
         case _:
             return _unknown(_width_after(step, len(low)))
 
@@ -135,10 +135,10 @@ def _sorted(one: Reals, other: Reals) -> _Ends:
 
 def _appended(step: Append, ends: _Ends) -> _Ends:
     low, high = ends
-    made = low[step.columns], high[step.columns]
+    appended = low[step.columns], high[step.columns]
     for inner in step.steps:
-        made = _after(inner, made)
-    return np.concatenate([low, made[0]]), np.concatenate([high, made[1]])
+        appended = _after(inner, appended)
+    return np.concatenate([low, appended[0]]), np.concatenate([high, appended[1]])
 
 
 def _one_hot(step: OneHot, ends: _Ends) -> _Ends:

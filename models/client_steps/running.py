@@ -75,7 +75,7 @@ def column_labels(before: Sequence[InputStep], x: Reals) -> tuple[str, ...] | No
 
 
 def _labels_after(step: InputStep, labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Nothing where a step makes columns of its own."""
+    """Returns nothing where a step makes new columns."""
     if not labels or isinstance(step, Equal | Project | Polynomials | Splines):
         return ()
     if isinstance(step, Select):
@@ -87,10 +87,10 @@ def _labels_after(step: InputStep, labels: tuple[str, ...]) -> tuple[str, ...]:
             for k in range(max(size, 1))
         )
     if isinstance(step, Append):
-        made = tuple(labels[i] for i in step.columns)
+        appended = tuple(labels[i] for i in step.columns)
         for inner in step.steps:
-            made = _labels_after(inner, made)
-        return (*labels, *made) if made else ()
+            appended = _labels_after(inner, appended)
+        return (*labels, *appended) if appended else ()
     return labels
 
 

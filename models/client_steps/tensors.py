@@ -46,7 +46,7 @@ class Tensors(Refusing):
         _check_tensors(self.names, self.shapes, self.unused)
         demand(len(self.steps) == len(self.names), "steps for each input")
         demand(
-            all(isinstance(step, Quantise | Rescale) for own in self.steps for step in own),
+            all(isinstance(step, Quantise | Rescale) for tensor_steps in self.steps for step in tensor_steps),
             "inputs that are rounded or rescaled",
         )
 
@@ -63,15 +63,15 @@ class Tensors(Refusing):
             ShapeError: no dict or tuple, names that are missing or unknown, another shape, numbers of samples that differ, numbers that are
                 not finite; names the input.
         """
-        made = []
-        for name, own, array in zip(self.names, self.steps, self._arrays(x, unfit), strict=True):
+        rows = []
+        for name, tensor_steps, array in zip(self.names, self.steps, self._arrays(x, unfit), strict=True):
             values = array
-            for step in own:
+            for step in tensor_steps:
                 if report is not None:
                     report.add(step.outside(values), _labels(name, values.shape[1:]))
                 values = step(values)
-            made.append(values.reshape(len(array), math.prod(array.shape[1:])))
-        return np.concatenate(made, axis=1)
+            rows.append(values.reshape(len(array), math.prod(array.shape[1:])))
+        return np.concatenate(rows, axis=1)
 
     def apart(self, x: Reals) -> tuple[Reals, ...]:
         """Returns the tensors of numbers [samples, numbers], before the steps."""
@@ -91,7 +91,7 @@ class Tensors(Refusing):
         )  # fmt: skip
 
     def _arrays(self, x: Any, unfit: Unfit) -> list[Reals]:
-        found: list[Reals] = []
+        arrays: list[Reals] = []
         for name, shape, given in zip(self.names, self.shapes, self._given(x), strict=True):
             unfit.at(partial(_labels_of, name))
             try:
@@ -103,12 +103,12 @@ class Tensors(Refusing):
                     f"input '{name}': expected an array of shape {['samples', *shape]}, got {list(array.shape)}; samples come first"
                 )
             array = _finite(array, name, unfit)
-            if found and len(array) != len(found[0]):
+            if arrays and len(array) != len(arrays[0]):
                 raise ShapeError(
-                    f"input '{name}': expected {len(found[0])} samples as in input '{self.names[0]}', got {len(array)}"
+                    f"input '{name}': expected {len(arrays[0])} samples as in input '{self.names[0]}', got {len(array)}"
                 )
-            found.append(array)
-        return found
+            arrays.append(array)
+        return arrays
 
     def _given(self, x: Any) -> list[Any]:
         if isinstance(x, tuple):
@@ -156,8 +156,8 @@ class Named:
             self.spread.shape == (sum(self._sizes()),) and int(self.spread.min()) >= 0,
             "a number for each of the outputs'",
         )
-        for shape, own in zip(self.shapes, self.steps, strict=True):
-            demand(all(step.fits(shape) for step in own), "last steps that fit their output")
+        for shape, tensor_steps in zip(self.shapes, self.steps, strict=True):
+            demand(all(step.fits(shape) for step in tensor_steps), "last steps that fit their output")
 
     @classmethod
     def of(cls, parts: Sequence[NamedTensor]) -> Named:
@@ -175,9 +175,9 @@ class Named:
         demand(x.ndim == 2 and x.shape[1] == int(self.spread.max()) + 1, "as many numbers as the outputs have")
         parts = np.split(x[:, self.spread], np.cumsum(self._sizes())[:-1], axis=1)
         answers: dict[str, NDArray[Any]] = {}
-        for name, shape, own, part in zip(self.names, self.shapes, self.steps, parts, strict=True):
+        for name, shape, tensor_steps, part in zip(self.names, self.shapes, self.steps, parts, strict=True):
             answer: NDArray[Any] = part.reshape(len(x), *shape)
-            for step in own:
+            for step in tensor_steps:
                 answer = step(answer)
             answers[name] = answer
         return answers

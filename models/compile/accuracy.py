@@ -97,7 +97,7 @@ class Check:
     def reaches_otherwise(self, accuracy: float) -> bool:
         """Whether each output does so by one of its measures."""
         every = self.outputs.values()
-        return all(any(each and each.reaches(accuracy) for each in (own, own.otherwise)) for own in every)
+        return all(any(each and each.reaches(accuracy) for each in (verdict, verdict.otherwise)) for verdict in every)
 
     def leaves_no_doubt(self, accuracy: float) -> bool:
         return all(verdict.leaves_no_doubt(accuracy) for verdict in self.outputs.values())
@@ -165,8 +165,8 @@ class Head:
     def _decisions(self, outputs: Reals, clear: Reals) -> Verdict:
         if self.answers is None or not self._gives_shares:
             return agreement(outputs, clear, lambda values: decisions(values, clear))
-        answers, wanted = self.answers, self.answers(clear)
-        return agreement(outputs, clear, lambda values: labels(answers(values), wanted))
+        answers, clear_answers = self.answers, self.answers(clear)
+        return agreement(outputs, clear, lambda values: labels(answers(values), clear_answers))
 
     @property
     def _gives_shares(self) -> bool:
@@ -293,12 +293,14 @@ def check_accuracy(program: Program, reference: Reference) -> Check:
     outputs, clear = simulated(program, reference.samples), reference.outputs
     if program.facts.tell == "labels":
         (head,) = reference.heads
-        found, wanted = np.rint(outputs[:, 0]).astype(np.int64), clear.argmax(axis=1)
-        return Check({head.name: _parted(lambda own: labels_kept(found[own], wanted[own]), reference.unseen)})
+        program_labels, clear_labels = np.rint(outputs[:, 0]).astype(np.int64), clear.argmax(axis=1)
+        return Check(
+            {head.name: _parted(lambda rows: labels_kept(program_labels[rows], clear_labels[rows]), reference.unseen)}
+        )
     verdicts = {}
     for head in reference.heads:
-        own, of_clear = outputs[:, head.place], clear[:, head.place]
-        verdicts[head.name] = _parted(partial(_on_some, head, own, of_clear), reference.unseen)
+        head_outputs, head_clear = outputs[:, head.place], clear[:, head.place]
+        verdicts[head.name] = _parted(partial(_on_some, head, head_outputs, head_clear), reference.unseen)
     check = Check(verdicts)
     return replace(check, example=_example(check, reference, outputs))
 
@@ -330,8 +332,8 @@ def _example(check: Check, reference: Reference, outputs: Reals) -> str:
     if differs is None:
         return ""
     head = next(head for head in reference.heads if head.name == check.worst)
-    clear, found = (head.shown(values[differs, head.place]) for values in (reference.outputs, outputs))
-    return f"sample {reference.numbers[differs]} is {found} instead of {clear}"
+    clear, computed = (head.shown(values[differs, head.place]) for values in (reference.outputs, outputs))
+    return f"sample {reference.numbers[differs]} is {computed} instead of {clear}"
 
 
 def centred(program: Program, reference: Reference) -> Program:
@@ -380,16 +382,16 @@ def _tasks(graph: Graph, task: Task | Mapping[str, Task] | None) -> dict[str, Ta
         return {}
     if isinstance(task, Mapping) and not graph.outputs:
         raise CompileError(f"task: expected one of {', '.join(TASKS)} for a model of one output, got a dict")
-    said = dict(task) if isinstance(task, Mapping) else dict.fromkeys(names, task)
-    unknown = [name for name in said if name not in names]
+    tasks = dict(task) if isinstance(task, Mapping) else dict.fromkeys(names, task)
+    unknown = [name for name in tasks if name not in names]
     if unknown:
         raise CompileError(
             f"task: the model has no output {some(map(repr, unknown))}; expected some of {some(map(repr, names))}"
         )
-    for each in said.values():
+    for each in tasks.values():
         if each not in TASKS:
             raise CompileError(f"task: expected one of {', '.join(TASKS)}, got '{each}'")
-    return said
+    return tasks
 
 
 def _possible(graph: Graph, samples: Reals) -> Reals:
@@ -404,19 +406,24 @@ def _possible(graph: Graph, samples: Reals) -> Reals:
 
 
 def _head(
-    part: NamedTensor, place: slice, said: Task | None, outputs: Reals, samples: Reals, possible: Callable[[], Reals]
+    part: NamedTensor,
+    place: slice,
+    given_task: Task | None,
+    outputs: Reals,
+    samples: Reals,
+    possible: Callable[[], Reals],
 ) -> Head:
     """Args: possible: of `_possible`, of all parts."""
     functions = part.client_steps[0] if part.client_steps and isinstance(part.client_steps[0], Functions) else None
     decides = any(isinstance(step, _DECIDING) for step in part.client_steps)
     shares = functions is not None and _gives_shares(functions)
-    task = said or task_of(part, outputs, samples)
+    task = given_task or task_of(part, outputs, samples)
     head = Head(
         part.name,
         place,
         task,
         None if decides else functions,
-        said is not None or decides or (shares and task == "classification"),
+        given_task is not None or decides or (shares and task == "classification"),
     )
     return head if task != "regression" else replace(head, unshown=head.constants(outputs, possible))
 
@@ -502,11 +509,11 @@ def losses(program: Program, reference: Reference) -> Losses:
         twin = clear.get((node.first_wire, node.origin))
         if twin is None or twin.size != node.size:
             continue
-        own = wires(node)
-        wanted = real[:, own]
-        error = seen[:, own] / graph.scale[own] + graph.offset[own] - wanted
+        node_wires = wires(node)
+        expected = real[:, node_wires]
+        error = seen[:, node_wires] / graph.scale[node_wires] + graph.offset[node_wires] - expected
         before = errors.get(node.origin, (0.0, 0.0))
-        errors[node.origin] = (before[0] + float(np.square(error).sum()), before[1] + _spread(wanted))
+        errors[node.origin] = (before[0] + float(np.square(error).sum()), before[1] + _spread(expected))
     outside = float((np.abs(seen[:, :-1][:, read]) > _QUARTER).any(axis=1).mean())
     relative = {name: math.sqrt(error / spread) if spread > 0 else 0.0 for name, (error, spread) in errors.items()}
     return Losses(relative, outside, wilson(outside, len(some), _CONFIDENCE))

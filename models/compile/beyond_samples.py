@@ -62,10 +62,10 @@ def beyond_samples(program: Program, reference: Reference) -> Beyond:
     return Beyond(sum(part.count for part in parts), sum(part.back for part in parts))
 
 
-def _beyond(ordinary: Reals, clear: Reals, found: Reals) -> Beyond:
-    """Args: ordinary: answers [samples, numbers]; clear, found: the model's and the program's answers to the same inputs."""
+def _beyond(ordinary: Reals, clear: Reals, computed: Reals) -> Beyond:
+    """Args: ordinary: answers [samples, numbers]; clear, computed: the model's and the program's answers to the same inputs."""
     low, high = ordinary.min(axis=0), ordinary.max(axis=0)
     clearly = _CLEARLY * (high - low)
     above, below = (clear > high + clearly) & (high > low), (clear < low - clearly) & (high > low)
-    back = (above & (found < high - clearly)) | (below & (found > low + clearly))
+    back = (above & (computed < high - clearly)) | (below & (computed > low + clearly))
     return Beyond(int((above | below).sum()), int(back.sum()))

@@ -85,9 +85,9 @@ def _exact_program(c: Compilation, settings: NetworkOptions, weight_bits: int) -
     labels = settings.tell == "labels"
     if labels:
         check_argmax(c, settings, approximate)
-        found, graph, chosen = _labels(c, unit, options, calibrated)
+        exact_graph, graph, chosen = _labels(c, unit, options, calibrated)
     else:
-        found, graph, chosen = _on_integers(c, unit, options, calibrated)
+        exact_graph, graph, chosen = _on_integers(c, unit, options, calibrated)
     program = Program(
         graph,
         chosen.parameters,
@@ -97,7 +97,7 @@ def _exact_program(c: Compilation, settings: NetworkOptions, weight_bits: int) -
         output_steps=labels_of(c) if labels else c.after,
         output_unit=chosen.output_unit,
         facts=Facts(
-            exact=_facts(found, limits.p_fail_log2, settings.activation_bits),
+            exact=_facts(exact_graph, limits.p_fail_log2, settings.activation_bits),
             tell="labels" if labels else "scores",
         ),
     )
@@ -107,7 +107,7 @@ def _exact_program(c: Compilation, settings: NetworkOptions, weight_bits: int) -
 def _on_integers(
     c: Compilation, unit: float, options: ExactOptions, calibrated: bool
 ) -> tuple[ExactGraph, Graph, ExactChoice]:
-    """Without rounding what is integer already, where a set serves that; RoundedIntegersWarning where none does."""
+    """Keeps what is integer already, where a set serves that; RoundedIntegersWarning where none does."""
     if options.accumulator_bits is not None:
         return _narrow(c, unit, options, calibrated)
     if c.grid is None and not _on_grid(c, unit):
@@ -120,13 +120,13 @@ def _on_integers(
         if not kept:
             raise
         try:
-            found = _narrow_or_widened(c, unit, options, calibrated)
+            choice = _narrow_or_widened(c, unit, options, calibrated)
         except NoParameterSetError:
             raise refused from None
         names = ", ".join(f"'{name}'" for name in dict.fromkeys(kept))
         rounded = f"results of {names} are rounded to {options.activation_bits} bits, as no set serves their integers: {refused}"
         warn_user(rounded, RoundedIntegersWarning)
-        return found
+        return choice
 
 
 def _on_grid(c: Compilation, unit: float) -> bool:
@@ -202,15 +202,15 @@ def _labels(
     raise refused
 
 
-def _facts(found: ExactGraph, p_fail_log2_limit: float, activation_bits: int) -> ExactFacts:
-    layers = found.graph.linears
-    rounded = {each.origin for each in layers if found.of(each).kept < found.of(each).values}
-    calibrated = {each.origin for each in layers if found.of(each).is_calibrated}
-    values = {each.origin: found.of(each).values for each in layers}
+def _facts(exact_graph: ExactGraph, p_fail_log2_limit: float, activation_bits: int) -> ExactFacts:
+    layers = exact_graph.graph.linears
+    rounded = {each.origin for each in layers if exact_graph.of(each).kept < exact_graph.of(each).values}
+    calibrated = {each.origin for each in layers if exact_graph.of(each).is_calibrated}
+    values = {each.origin: exact_graph.of(each).values for each in layers}
     facts = ExactFacts(p_fail_log2_limit, values, tuple(sorted(rounded)), tuple(sorted(calibrated)))
-    if not found.rounded:
+    if not exact_graph.rounded:
         return facts
-    return replace(facts, results_rounded=tuple(sorted(set(found.rounded))), activation_bits=activation_bits)
+    return replace(facts, results_rounded=tuple(sorted(set(exact_graph.rounded))), activation_bits=activation_bits)
 
 
 def _input_quantiser(graph: Graph, bits: int) -> Quantise:

@@ -83,7 +83,7 @@ def _program(c: Compilation, approximate: Sequence[str]) -> Program:
 
 
 def by_worth(graph: Graph, stats: Statistics) -> list[str]:
-    """Names of layers that may be approximate, that first which is worth most to be exact: error of the output for each of its look-ups.
+    """Sorts the layers that may be approximate, that first which is worth most to be exact: error of the output for each of its look-ups.
 
     Noise that is a part r of a layer's range carries about r of its values times its steps over the end of one; that is squared error
     r range step at every look-up.
@@ -94,9 +94,9 @@ def by_worth(graph: Graph, stats: Statistics) -> list[str]:
     count: dict[str, int] = {}
     fixed = {node.origin for node in graph.linears if is_output(graph, node)}
     for node in graph.lookups:
-        own, nowhere = wires(node), np.zeros(node.size)
+        node_wires, nowhere = wires(node), np.zeros(node.size)
         step = after_lookup(node, Grids(nowhere, nowhere)).step
-        felt = np.square(stats.sensitivity[own]) * step * (graph.upper[own] - graph.lower[own])
+        felt = np.square(stats.sensitivity[node_wires]) * step * (graph.upper[node_wires] - graph.lower[node_wires])
         for position in np.unique(owner[node.gather]).tolist():
             linear, inside = graph.nodes[position], owner[node.gather] == position
             assert isinstance(linear, Linear)

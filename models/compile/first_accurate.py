@@ -131,9 +131,9 @@ def _message(program: Program, check: Check, lost: Losses, accuracy: float) -> s
 
 
 def _too_few(check: Check, accuracy: float) -> str:
-    """Of samples that cannot show the accuracy."""
-    asked = f"the {100 * accuracy:g} % that were asked for (accuracy=)"
-    return f"{_would(check)}: too few samples to show {asked}; give {check.verdict.samples_for(accuracy)} or more, or ask for less"
+    """Says that samples cannot show the accuracy."""
+    target = f"the {100 * accuracy:g} % that were asked for (accuracy=)"
+    return f"{_would(check)}: too few samples to show {target}; give {check.verdict.samples_for(accuracy)} or more, or ask for less"
 
 
 def _unshown(check: Check) -> str | None:

@@ -302,8 +302,8 @@ def _requantises(graph: Graph) -> bool:
     return any(step.operator in QUANTISERS for node in graph.lookups for step in node.steps)
 
 
-def _note(told: list[tuple[str, Graph]], name: str, graph: Graph) -> None:
-    told.append((name, graph))
+def _note(done_steps: list[tuple[str, Graph]], name: str, graph: Graph) -> None:
+    done_steps.append((name, graph))
 
 
 def _cheaper(orders: Sequence[Compilation], steps: tuple[CompilerStep, ...], on_step: OnStep | None) -> Compilation:

@@ -63,8 +63,8 @@ def leave_input_quantisers(c: Compilation) -> Compilation:
 
 
 def leave_last_functions(c: Compilation) -> Compilation:
-    graph, wanted = quantise_output(c.graph, c.options.is_exact)
-    return replace(c, graph=graph, wanted=wanted)
+    graph, quantiser = quantise_output(c.graph, c.options.is_exact)
+    return replace(c, graph=graph, wanted=quantiser)
 
 
 def lower(c: Compilation) -> Compilation:
@@ -271,7 +271,7 @@ def choose_approximate(c: Compilation) -> Compilation:
 
 
 def _reaching_far(
-    narrow: Compilation, reference: Reference, found: Compilation, beyond: Beyond
+    narrow: Compilation, reference: Reference, chosen: Compilation, beyond: Beyond
 ) -> tuple[Compilation, Beyond]:
     """Returns the first that is as good, and of which fewer answers come back; else what there is. Args: narrow: as it was before `widen`."""
     inputs = mixed_inputs(reference.fitted[0])
@@ -283,9 +283,9 @@ def _reaching_far(
             continue
         assert other.program is not None
         further = beyond_samples(other.program, reference)
-        if further.back < beyond.back and (other.loss, other.doubt) in ((None, None), (found.loss, found.doubt)):
+        if further.back < beyond.back and (other.loss, other.doubt) in ((None, None), (chosen.loss, chosen.doubt)):
             return other, further
-    return found, beyond
+    return chosen, beyond
 
 
 def _far_ranges(graph: Graph, inputs: Reals, most: float) -> Graph:
@@ -301,7 +301,7 @@ def choose_exact_set(c: Compilation) -> Compilation:
         if narrow is None:
             raise
         try:
-            found = _chosen(narrow, exact_programs(narrow))
+            chosen = _chosen(narrow, exact_programs(narrow))
         except (NoParameterSetError, PrecisionOverflowError):
             raise refused from None
         assert narrow.seen is not None
@@ -310,7 +310,7 @@ def choose_exact_set(c: Compilation) -> Compilation:
             f"inputs beyond those of the samples, {low:g} to {high:g}, count as the nearest of these, as no set serves all that the model's "
             f"quantiser takes: {refused}"
         )
-        return replace(found, narrowed=text)
+        return replace(chosen, narrowed=text)
 
 
 def _as_sampled(c: Compilation) -> Compilation | None:

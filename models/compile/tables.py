@@ -84,16 +84,16 @@ def settled(
         AccuracyError: less is kept, at the lower end of its confidence interval.
     """
     pairs = ((expected, _shaped(answers, samples, expected)) for samples, expected in original)
-    verdict, (expected, own) = first_sure(pairs, accuracy)
+    verdict, (expected, answered) = first_sure(pairs, accuracy)
     if accuracy is not None and not verdict.reaches(accuracy):
-        raise AccuracyError(_loss(name, verdict, accuracy, difference(expected, own)))
+        raise AccuracyError(_loss(name, verdict, accuracy, difference(expected, answered)))
     if accuracy is not None and not verdict.holds(accuracy):
         text = (
             f"{name}: {verdict.samples} samples show that the encrypted model keeps at least {100 * verdict.at_least:.1f} %, not the "
             f"{100 * accuracy:g} % that were asked for (accuracy=); give {verdict.samples_for(accuracy)} or more, or ask for less"
         )
         warn_user(text, AccuracyWarning)
-    return facts_of(expected, own)
+    return facts_of(expected, answered)
 
 
 def _shaped(answers: Callable[[Any], NDArray[Any]], samples: Any, expected: NDArray[Any]) -> NDArray[Any]:

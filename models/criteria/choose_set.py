@@ -33,9 +33,9 @@ def named_sets(
 def fitting(candidates: Iterable[ParameterSet], fits: Callable[[ParameterSet], Made | None]) -> Iterator[Made]:
     """Yields what `fits` makes of the sets that fit, one after the other, in their order; of the others it returns None, and remembers why."""
     for params in candidates:
-        made = fits(params)
-        if made is not None:
-            yield made
+        choice = fits(params)
+        if choice is not None:
+            yield choice
 
 
 def choose_set(
@@ -48,8 +48,8 @@ def choose_set(
     Args:
         cost: of what was made; None: the sets come cheapest first, and the first that fits is taken.
     """
-    made = fitting(candidates, fits)
-    return next(made, None) if cost is None else min(made, key=cost, default=None)
+    choices = fitting(candidates, fits)
+    return next(choices, None) if cost is None else min(choices, key=cost, default=None)
 
 
 def bootstrap_cost(params: ParameterSet) -> float:

@@ -34,15 +34,15 @@ def by_number(given: Mapping[Any, Any], names: Sequence[str], option: str) -> di
     if not isinstance(given, Mapping):
         raise CompileError(f"{option}: expected a dict by name or number of a feature, got {type(given).__name__}")
     places = {name: i for i, name in reversed(list(enumerate(names)))}
-    found: dict[int, Any] = {}
+    numbered: dict[int, Any] = {}
     for key, value in given.items():
         number = _number(key, places, len(names), option)
-        if number in found:
+        if number in numbered:
             raise CompileError(
                 f"{option}: '{names[number]}' is given twice, by name and by number; leave one of them out"
             )
-        found[number] = value
-    return found
+        numbered[number] = value
+    return numbered
 
 
 def _number(key: Any, places: Mapping[str, int], count: int, option: str) -> int:
@@ -65,13 +65,13 @@ def ranges_by_number(given: FeatureRanges | None, names: Sequence[str]) -> dict[
 
 
 def _range(ends: Any, name: str) -> Range:
-    wanted = f"{OPTION}: expected two ascending finite numbers for '{name}'"
+    message = f"{OPTION}: expected two ascending finite numbers for '{name}'"
     try:
         low, high = (math.nan if isinstance(end, str | bytes) else float(end) for end in ends)
     except (TypeError, ValueError, OverflowError) as error:
-        raise CompileError(f"{wanted}, got {type(ends).__name__}, not a pair of numbers") from error
+        raise CompileError(f"{message}, got {type(ends).__name__}, not a pair of numbers") from error
     if not (math.isfinite(low) and math.isfinite(high) and LEAST_RANGE <= high - low < math.inf):
-        raise CompileError(f"{wanted}, got {low:g} and {high:g}")
+        raise CompileError(f"{message}, got {low:g} and {high:g}")
     return low, high
 
 

@@ -22,10 +22,10 @@ def check_room(graph: Graph) -> None:
     of_tables, of_answers = middle_out / _TABLE, (graph.upper - graph.lower) * graph.scale / _ANSWER
     fullness = np.maximum(np.where(_looked_up(graph), of_tables, 0.0), np.where(_answered(graph), of_answers, 0.0))
     for node in graph.nodes:
-        own = wires(node)
-        if not isinstance(node, Linear) or float(fullness[own].max()) <= 1 + _SLACK:
+        node_wires = wires(node)
+        if not isinstance(node, Linear) or float(fullness[node_wires].max()) <= 1 + _SLACK:
             continue
-        worst = node.first_wire + int(np.argmax(fullness[own]))
+        worst = node.first_wire + int(np.argmax(fullness[node_wires]))
         raise PrecisionOverflowError(
             f"layer '{node.origin}': its range of {graph.lower[worst]:.4g} to {graph.upper[worst]:.4g} is {fullness[worst]:.2f} times what "
             f"{'a table' if of_tables[worst] == fullness[worst] else 'an answer'} holds at its scale, and values would come back on the other "

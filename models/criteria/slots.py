@@ -55,10 +55,12 @@ def noise_limit_percent(params: ParameterSet, margin: float, p_fail_log2: float)
     return 200 * low
 
 
-def lookup_margins(made: Graph) -> dict[str, float]:
+def lookup_margins(graph: Graph) -> dict[str, float]:
     """Returns the phase from a value of an index to where the next one begins, by the name of the linear node; outputs have none."""
-    assert made.scale is not None
-    return {node.origin: float(made.scale[wires(node)].min()) / 2 for node in made.linears if not is_output(made, node)}
+    assert graph.scale is not None
+    return {
+        node.origin: float(graph.scale[wires(node)].min()) / 2 for node in graph.linears if not is_output(graph, node)
+    }
 
 
 def plan_contest(

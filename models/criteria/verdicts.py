@@ -88,10 +88,10 @@ class Verdict:
         """Estimates about how many samples would show it: of decisions, if a third of the allowed loss was found, else if the same error was."""
         if self.measure == "agreement":
             return samples_for(accuracy)
-        found, most, allowed = (1 - each for each in (self.value, self.at_least, accuracy))
-        if not found < allowed < most:
+        loss, most, allowed = (1 - each for each in (self.value, self.at_least, accuracy))
+        if not loss < allowed < most:
             return self.samples
-        return math.ceil(self.samples * ((most**2 - found**2) / (allowed**2 - found**2)) ** 2)
+        return math.ceil(self.samples * ((most**2 - loss**2) / (allowed**2 - loss**2)) ** 2)
 
     def leaves_no_doubt(self, accuracy: float) -> bool:
         """Whether decisions lose a third of what is allowed, for certain, and under twice the error as well; two thirds for each class by itself."""
@@ -138,15 +138,15 @@ def held_out(count: int) -> NDArray[np.bool_]:
     return unseen
 
 
-def judged(found: Verdict, unseen: Verdict) -> Verdict:
+def judged(verdict: Verdict, unseen: Verdict) -> Verdict:
     """Judges on all samples, of which ranges and roundings have not seen some: the lower end is that of all, unless the unseen ones do worse for
     certain.
 
     "For certain" is a standard deviation here.
     """
     most = unseen.value + (unseen.value - unseen.at_least) / ONE_SIDED
-    at_least = min(found.value, most, found.at_least)
-    return replace(found, at_least=at_least, unseen=unseen.samples, rarest=min(found.rarest, unseen.rarest))
+    at_least = min(verdict.value, most, verdict.at_least)
+    return replace(verdict, at_least=at_least, unseen=unseen.samples, rarest=min(verdict.rarest, unseen.rarest))
 
 
 def samples_for(accuracy: float) -> int:
@@ -170,9 +170,9 @@ Decide: TypeAlias = Callable[
 
 def agreement(outputs: Reals, clear: Reals, decide: Decide) -> Verdict:
     """Judges decisions; several of a sample, labels that hold together, are judged each and by the worst."""
-    found, doubled, wanted = (decide(each).T for each in (outputs, 2 * outputs - clear, clear))
+    decisions, doubled, clear_decisions = (decide(each).T for each in (outputs, 2 * outputs - clear, clear))
     others = _with_errors_of_others(outputs, clear, decide)
-    verdicts = [_agreement(*each) for each in zip(found, doubled, wanted, others, strict=True)]
+    verdicts = [_agreement(*each) for each in zip(decisions, doubled, clear_decisions, others, strict=True)]
     return min(verdicts, key=lambda each: each.worth)
 
 
@@ -184,29 +184,31 @@ def _with_errors_of_others(outputs: Reals, clear: Reals, decide: Decide) -> NDAr
     return np.moveaxis(decide(mixed).reshape(len(clear), draws, -1), -1, 0)
 
 
-def labels_kept(found: NDArray[Any], wanted: NDArray[Any]) -> Verdict:
+def labels_kept(program_labels: NDArray[Any], clear_labels: NDArray[Any]) -> Verdict:
     """Judges labels [samples] without the scores behind them."""
-    return _agreement(found, found, wanted, found[:, None])
+    return _agreement(program_labels, program_labels, clear_labels, program_labels[:, None])
 
 
-def _agreement(found: NDArray[Any], doubled: NDArray[Any], wanted: NDArray[Any], others: NDArray[Any]) -> Verdict:
-    kept = found == wanted
+def _agreement(
+    decisions: NDArray[Any], doubled: NDArray[Any], clear_decisions: NDArray[Any], others: NDArray[Any]
+) -> Verdict:
+    kept = decisions == clear_decisions
     value, count = float(kept.mean()), len(kept)
     ends = {"": wilson(value, count, -ONE_SIDED)}
-    of_classes = _of_classes(found[:, None], wanted, _CLASS)
+    of_classes = _of_classes(decisions[:, None], clear_decisions, _CLASS)
     ends |= {f"class {label}": wilson(*each, ONE_SIDED) for label, each in of_classes.items()}
     where = min(ends, key=lambda name: ends[name])
-    rarest = min((share for share, _ in _of_classes(others, wanted, _RARE_CLASS).values()), default=1.0)
+    rarest = min((share for share, _ in _of_classes(others, clear_decisions, _RARE_CLASS).values()), default=1.0)
     differs = None if kept.all() else int(kept.argmin())
-    twice = float((doubled == wanted).mean())
+    twice = float((doubled == clear_decisions).mean())
     return Verdict("agreement", value, ends[where], twice, count, rarest, differs=differs, where=where)
 
 
-def _of_classes(found: NDArray[Any], wanted: NDArray[Any], fewest: int) -> dict[Any, tuple[float, int]]:
-    """Of each class with enough decisions: F1 of the decisions for it [samples, draws] against those of the clear model, and how many these are."""
+def _of_classes(decisions: NDArray[Any], clear_decisions: NDArray[Any], fewest: int) -> dict[Any, tuple[float, int]]:
+    """Computes F1 of each class with enough decisions: of decisions [samples, draws] against the clear model's; and how many these are."""
     shares = {}
-    for label in np.unique(wanted).tolist():
-        decided, right = (found == label).mean(axis=1), wanted == label
+    for label in np.unique(clear_decisions).tolist():
+        decided, right = (decisions == label).mean(axis=1), clear_decisions == label
         if (count := int(right.sum())) >= fewest:
             shares[label] = (min(1.0, 2 * float(decided[right].sum()) / (float(decided.sum()) + count)), count)
     return shares
@@ -222,16 +224,16 @@ def closeness(outputs: Reals, clear: Reals) -> Verdict:
     differs = int(lost.max(axis=1).argmax())
     if len(variance) > QUANTITIES:
         lost = _SIGNAL**2 * lost.mean(axis=1, keepdims=True)
-    found = {"": root_mean_square(lost)}
+    errors = {"": root_mean_square(lost)}
     if len(variance) <= QUANTITIES:
         deviation = np.sqrt(variance[varies])
-        found["a tenth of its values"] = _tenths(error[:, varies] / deviation, clear[:, varies])
-        found["the interval between its outer numbers"] = _interval(error[:, varies], clear[:, varies])
-    where = max(found, key=lambda name: found[name])
-    worst, _ = found[where]
+        errors["a tenth of its values"] = _tenths(error[:, varies] / deviation, clear[:, varies])
+        errors["the interval between its outer numbers"] = _interval(error[:, varies], clear[:, varies])
+    where = max(errors, key=lambda name: errors[name])
+    worst, _ = errors[where]
     if worst < _EXACT:
         return Verdict("closeness", 1.0, 1.0, 1.0, len(clear))
-    most = max(end for _, end in found.values())
+    most = max(end for _, end in errors.values())
     return Verdict("closeness", 1 - worst, 1 - most, 1 - 2 * worst, len(clear), differs=differs, where=where)
 
 
@@ -243,11 +245,11 @@ def root_mean_square(lost: Reals) -> tuple[float, float]:
 
 
 def _tenths(error: Reals, clear: Reals) -> tuple[float, float]:
-    """How far the worst tenth of a number's values is off on average, for certain: the ends of ranges, say. Of errors in spreads."""
+    """Measures how far the worst tenth of a number's values is off on average, for certain: the ends of ranges, say."""
     worst = 0.0
-    for own, values in zip(error.T, clear.T, strict=True):
+    for errors, values in zip(error.T, clear.T, strict=True):
         for tenth in np.array_split(np.argsort(values, kind="stable"), min(_TENTHS, len(values) // _IN_TENTH) or 1):
-            inside = own[tenth]
+            inside = errors[tenth]
             worst = max(worst, abs(float(inside.mean())) - ONE_SIDED * float(inside.std()) / math.sqrt(len(inside)))
     return worst, worst
 
@@ -270,10 +272,11 @@ def cosine(outputs: Reals, clear: Reals) -> Verdict:
     if count < 2:
         return Verdict("cosine", 1.0, 1.0, 1.0, count)
     pairs = ~np.eye(count, dtype=bool)
-    wanted = _cosines(clear)
-    spread = float(wanted[pairs].std())
+    clear_cosines = _cosines(clear)
+    spread = float(clear_cosines[pairs].std())
     lost, doubled = (
-        np.square(np.where(pairs, _cosines(clear + times * (outputs - clear)) - wanted, 0.0)).sum(axis=1) / (count - 1)
+        np.square(np.where(pairs, _cosines(clear + times * (outputs - clear)) - clear_cosines, 0.0)).sum(axis=1)
+        / (count - 1)
         for times in (1, 2)
     )
     upper = lost.mean() + 2 * ONE_SIDED * lost.std() / math.sqrt(count)  # of a mean over pairs, which share samples

@@ -31,7 +31,7 @@ def save_profile(profile: MachineProfile) -> Path:
 
 def measured_profiles() -> tuple[list[MachineProfile], list[str]]:
     """Reads what was measured on this machine with this release, and a line for each file that cannot be read; other machines' are left alone."""
-    found, problems = [], []
+    profiles, problems = [], []
     for path in _stored_files():
         try:
             profile = MachineProfile.from_json(_contents(path))
@@ -40,8 +40,8 @@ def measured_profiles() -> tuple[list[MachineProfile], list[str]]:
             problems.append(f"{path.name}: {reason}")
             continue
         if _is_here(profile.machine):
-            found.append(profile)
-    return found, problems
+            profiles.append(profile)
+    return profiles, problems
 
 
 def stored_profiles() -> dict[str, MachineProfile]:

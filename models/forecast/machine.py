@@ -62,22 +62,24 @@ class Machine:
         return asdict(self)
 
     @classmethod
-    def from_fields(cls, found: dict[str, Any]) -> Machine:
+    def from_fields(cls, machine_fields: dict[str, Any]) -> Machine:
         """Raises ValueError or KeyError for what is not one."""
-        texts = {key: fields.text(found[key]) for key in ("cloakwork", "device", "name", "cpu", "omp_num_threads")}
+        texts = {
+            key: fields.text(machine_fields[key]) for key in ("cloakwork", "device", "name", "cpu", "omp_num_threads")
+        }
         if any(len(text) > _MOST_TEXT or not text.isprintable() for text in texts.values()):
             raise ValueError(f"expected printable names of at most {_MOST_TEXT} characters")
         if not _DEVICE.fullmatch(texts["device"]):
             raise ValueError("expected the device cpu or cuda:N")
-        return cls(**texts, threads=fields.integer(found["threads"], 1, 1 << 16))
+        return cls(**texts, threads=fields.integer(machine_fields["threads"], 1, 1 << 16))
 
 
 @cache
 def cpu_name() -> str:
     """Returns model and instruction set: "AMD EPYC (family 26, model 2, stepping 1), avx512"."""
-    found = _cpu_fields()
-    name = found.pop("model name", "") or platform.processor() or platform.machine() or "unknown CPU"
-    numbers = ", ".join(f"{key.removeprefix('cpu ')} {value}" for key, value in found.items())
+    cpu_fields = _cpu_fields()
+    name = cpu_fields.pop("model name", "") or platform.processor() or platform.machine() or "unknown CPU"
+    numbers = ", ".join(f"{key.removeprefix('cpu ')} {value}" for key, value in cpu_fields.items())
     text = f"{name}{f' ({numbers})' if numbers else ''}, {_engine.cpu_features()}"
     return "".join(c for c in text if c.isprintable())[:_MOST_TEXT]
 
@@ -89,12 +91,12 @@ def _cpu_fields() -> dict[str, str]:
     except OSError:
         return {}
     pairs = (line.partition(":") for line in text.splitlines())
-    found = {key.strip(): value.strip() for key, _, value in pairs}
-    return {key: found[key] for key in _CPU_FIELDS if key in found}
+    cpu_fields = {key.strip(): value.strip() for key, _, value in pairs}
+    return {key: cpu_fields[key] for key in _CPU_FIELDS if key in cpu_fields}
 
 
 def _gpu_name(device: str) -> str:
-    known = {found["device"]: found for found in gpus()}
+    known = {gpu["device"]: gpu for gpu in gpus()}
     if device not in known:
         raise DeviceError(
             f"device: expected cpu{''.join(f', {name}' for name in known)}, got '{device}'; 'cloakwork devices' says what is usable"
@@ -107,7 +109,7 @@ def gpus() -> list[dict[str, Any]]:
     if not engine.has_cuda():
         return []
     try:
-        return [found for found in _engine.cuda_devices() if found["usable"]]
+        return [gpu for gpu in _engine.cuda_devices() if gpu["usable"]]
     except DeviceError:
         return []
 

@@ -82,8 +82,8 @@ def measure_set(
         report: report(done, total) of the probes.
     """
     chosen = sizes or Sizes.of(session.device, session.threads)
-    made = linear_probes(session.parameters, session.device, chosen) | lookup_probes(session.parameters, chosen)
-    runs = {name: _runner(probe, session) for name, probe in made.items()} | _answer_runs(session, chosen)
+    probes = linear_probes(session.parameters, session.device, chosen) | lookup_probes(session.parameters, chosen)
+    runs = {name: _runner(probe, session) for name, probe in probes.items()} | _answer_runs(session, chosen)
     clock, times = clock_of(session.device, session.threads), dict[str, float]()
     for turn in range(rounds):
         for number, (name, run) in enumerate(runs.items()):
@@ -179,9 +179,9 @@ def clock_of(device: str, threads: int) -> Callable[[], float]:
 
 def least_seconds(run: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
     """Measures the least seconds of one run, of several where it is short."""
-    found: list[float] = []
-    while not found or (found[0] < _SHORT_SECONDS and len(found) < _SHORT_REPEATS):
+    seconds: list[float] = []
+    while not seconds or (seconds[0] < _SHORT_SECONDS and len(seconds) < _SHORT_REPEATS):
         start = clock()
         run()
-        found.append(clock() - start)
-    return min(found)
+        seconds.append(clock() - start)
+    return min(seconds)

@@ -35,8 +35,8 @@ class MachineProfile:
         """Returns the rates of a set, and the set that they were scaled from, None for those that were measured."""
         known = {name: parameter_set(name) for name in self.sets}
         nearest = nearest_set(params, known)
-        found = self.sets[nearest]
-        return (found, None) if nearest == params.name else (found.scaled(known[nearest], params), nearest)
+        rates = self.sets[nearest]
+        return (rates, None) if nearest == params.name else (rates.scaled(known[nearest], params), nearest)
 
     def seconds(self, params: ParameterSet, work: Work) -> float:
         return sum(self.rates(params)[0].parts(work).values())
@@ -71,17 +71,17 @@ class MachineProfile:
             ) from error
 
     @classmethod
-    def from_fields(cls, found: dict[str, Any]) -> MachineProfile:
+    def from_fields(cls, profile_fields: dict[str, Any]) -> MachineProfile:
         """Raises ValueError or KeyError for what is not one."""
-        if found["format"] != FORMAT:
-            raise ValueError(f"expected format {FORMAT}, got {str(found['format'])[:20]}")
-        datetime.fromisoformat(_text(found["measured"]))
-        entries = _object(found["sets"], _MOST_SETS)
+        if profile_fields["format"] != FORMAT:
+            raise ValueError(f"expected format {FORMAT}, got {str(profile_fields['format'])[:20]}")
+        datetime.fromisoformat(_text(profile_fields["measured"]))
+        entries = _object(profile_fields["sets"], _MOST_SETS)
         sets = {name: rates for name, each in entries.items() if (rates := _rates(name, _object(each))) is not None}
         if not sets:
             raise ValueError("its parameter sets are none of this release's")
-        machine = Machine.from_fields(_object(found["machine"]))
-        return cls(machine, found["measured"], sets, _text(found.get("source", "")))
+        machine = Machine.from_fields(_object(profile_fields["machine"]))
+        return cls(machine, profile_fields["measured"], sets, _text(profile_fields.get("source", "")))
 
 
 def _rates_to_fields(rates: SetRates) -> dict[str, Any]:
@@ -96,20 +96,20 @@ def _rates_to_fields(rates: SetRates) -> dict[str, Any]:
     }
 
 
-def _rates(name: str, found: dict[str, Any]) -> SetRates | None:
+def _rates(name: str, set_fields: dict[str, Any]) -> SetRates | None:
     """Returns None for a set that this release does not have, or has with other numbers."""
-    seconds = _object(found["seconds"])
+    seconds = _object(set_fields["seconds"])
     if not seconds.keys() <= {*LINEAR, *MOVED}:
         raise ValueError("expected the seconds of known kinds of work")
-    lookups, answers, switched = (_curve(found[key]) for key in ("lookups", "answers", "switched"))
+    lookups, answers, switched = (_curve(set_fields[key]) for key in ("lookups", "answers", "switched"))
     if not lookups or not max(lookups.values()) > 0:
         raise ValueError("expected look-ups that take time")
     rates = SetRates(
-        name, _seconds(found["run"]), _seconds(found["call"]), {key: _seconds(value) for key, value in seconds.items()},
+        name, _seconds(set_fields["run"]), _seconds(set_fields["call"]), {key: _seconds(value) for key, value in seconds.items()},
         lookups, answers, switched,
     )  # fmt: skip
     try:
-        same = parameter_digest(parameter_set(name)).hex() == _text(found["parameter_digest"])
+        same = parameter_digest(parameter_set(name)).hex() == _text(set_fields["parameter_digest"])
     except ParameterError:
         return None
     return rates if same else None
@@ -133,10 +133,10 @@ def _seconds(value: Any) -> float:
 
 
 def _text(value: Any) -> str:
-    found = fields.text(value)
-    if len(found) > _MOST_TEXT or not found.isprintable():
+    text = fields.text(value)
+    if len(text) > _MOST_TEXT or not text.isprintable():
         raise ValueError(f"expected a printable text of at most {_MOST_TEXT} characters")
-    return found
+    return text
 
 
 def _object(value: Any, most: int = 64) -> dict[str, Any]:

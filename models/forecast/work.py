@@ -32,8 +32,8 @@ class Work:
 
     def count(self, name: str) -> int:
         """Returns a count by the name of a field that is a number."""
-        found: int = getattr(self, name)
-        return found
+        count: int = getattr(self, name)
+        return count
 
     @property
     def linear(self) -> Work:

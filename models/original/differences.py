@@ -54,8 +54,8 @@ def difference(
     if not count:
         return None
     if answer.shape != expected.shape:
-        said, ours = (f"an answer of shape {list(each.shape)}" for each in (expected, answer))
-        return Difference(0, said, ours, count, count)
+        theirs, ours = (f"an answer of shape {list(each.shape)}" for each in (expected, answer))
+        return Difference(0, theirs, ours, count, count)
     if expected.dtype.kind in "fc" or answer.dtype.kind in "fc":
         rounding = _rounding(expected, expected if again is None else again)
         differs = _numbers_differ(expected.reshape(count, -1), answer.reshape(count, -1), loose, rounding)
@@ -76,13 +76,13 @@ def _rounding(expected: NDArray[Any], again: NDArray[Any]) -> Reals:
 
 
 def _numbers_differ(expected: NDArray[Any], answer: NDArray[Any], loose: float, rounding: Reals) -> NDArray[np.bool_]:
-    said, ours = expected.astype(np.float64), answer.astype(np.float64)
-    known = np.isfinite(said).all(axis=1)
-    each, every = (said[known].std(axis=0), said[known].std()) if known.any() else (np.zeros(said.shape[1]), 0.0)
+    theirs, ours = expected.astype(np.float64), answer.astype(np.float64)
+    known = np.isfinite(theirs).all(axis=1)
+    each, every = (theirs[known].std(axis=0), theirs[known].std()) if known.any() else (np.zeros(theirs.shape[1]), 0.0)
     spread = np.maximum(each, _OF_ALL * every)
     with np.errstate(invalid="ignore"):
-        allowed = loose * (_OF_SPREAD * spread + _OF_VALUE * np.abs(said) + _SMALLEST) + rounding
-        return np.asarray(known & ~(np.abs(ours - said) <= allowed).all(axis=1))
+        allowed = loose * (_OF_SPREAD * spread + _OF_VALUE * np.abs(theirs) + _SMALLEST) + rounding
+        return np.asarray(known & ~(np.abs(ours - theirs) <= allowed).all(axis=1))
 
 
 def _shown(answer: NDArray[Any]) -> str:

@@ -61,8 +61,8 @@ class Original:
         rows = np.linspace(0, count - 1, min(count, _MOST)).astype(int)
         edges = {name: edges_of(each) for name, each in arrays.items()}
         first = min(map(len, edges.values()))
-        made = {name: np.concatenate([edges[name][:first], each[rows]]) for name, each in arrays.items()}
-        return cls(model, outputs, made, first)
+        samples = {name: np.concatenate([edges[name][:first], each[rows]]) for name, each in arrays.items()}
+        return cls(model, outputs, samples, first)
 
     def first(self, count: int) -> Tensors:
         return {name: each[:count] for name, each in self.samples.items()}
@@ -95,23 +95,23 @@ def judge_import(original: Original, clear: Clear, import_again: Import) -> bool
     Raises:
         ImportFaultError: they differ; names the first node whose results do.
     """
-    said = answers_of(original.model, original.outputs, original.samples)
-    if said is None:
+    original_answers = answers_of(original.model, original.outputs, original.samples)
+    if original_answers is None:
         return False
-    answers = _answers(original, said.samples, clear)
-    differs = _difference(original, said, answers, *original.may_differ)
+    answers = _answers(original, original_answers.samples, clear)
+    differs = _difference(original, original_answers, answers, *original.may_differ)
     if differs is None:
-        return _difference(original, said, answers) is None
-    again = answers_of(original.model, original.outputs, original.rounded(said.samples))
-    differs = _difference(original, said, answers, *original.may_differ, again)
+        return _difference(original, original_answers, answers) is None
+    again = answers_of(original.model, original.outputs, original.rounded(original_answers.samples))
+    differs = _difference(original, original_answers, answers, *original.may_differ, again)
     if differs is None:
         return False
-    name, told = differs
+    name, difference_text = differs
     where = _first_wrong(original, import_again)
     output = f"output '{name}' " if len(original.outputs) > 1 else ""
     step = f"; the first node whose results differ is {where}" if where else ""
     raise ImportFaultError(
-        f"model: as imported it {output}{told}, by {said.by}{step}: this is a fault of cloakwork, please report it; "
+        f"model: as imported it {output}{difference_text}, by {original_answers.by}{step}: this is a fault of cloakwork, please report it; "
         "put that part of the model at the client, or write it with other operators"
     )
 
@@ -130,7 +130,7 @@ def _answers(original: Original, count: int, clear: Clear) -> Tensors:
 
 def _difference(
     original: Original,
-    said: Answers,
+    original_answers: Answers,
     answers: Tensors,
     share: float = 0.0,
     loose: float = 1.0,
@@ -142,7 +142,7 @@ def _difference(
     Args: share, loose, again: see `difference`; `again` of as many samples at least, or it is not looked at.
     """
     for name, answer in answers.items():
-        expected = said.outputs[name][: len(answer)]
+        expected = original_answers.outputs[name][: len(answer)]
         shaped = answer.reshape(expected.shape) if answer.size == expected.size else answer
         rounded = None if again is None or again.samples < len(answer) else again.outputs[name][: len(answer)]
         for part, which in (
@@ -178,11 +178,11 @@ def _is_right(original: Original, name: str, import_again: Import) -> bool:
     model.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
     part = Original(model, [name], original.samples, original.edges)
     try:
-        said = answers_of(model, [name], original.first(2 * _AT_ONCE))
-        if said is None:
+        original_answers = answers_of(model, [name], original.first(2 * _AT_ONCE))
+        if original_answers is None:
             return True
-        answers = _answers(part, said.samples, import_again(model))
-        return _difference(part, said, answers, *original.may_differ) is None
+        answers = _answers(part, original_answers.samples, import_again(model))
+        return _difference(part, original_answers, answers, *original.may_differ) is None
     except CompileError:
         return True
 
@@ -192,10 +192,10 @@ def _by_name(graph: Graph, inputs: Mapping[str, onnx.ValueInfoProto], given: Any
     shapes = {part.name: part.shape for part in graph.inputs} or {next(iter(inputs)): graph.input.shape}
     if not graph.inputs:
         given = (given,)
-    found = (
+    given_by_name = (
         dict(zip(shapes, given, strict=True)) if isinstance(given, tuple) else {name: given[name] for name in shapes}
     )
-    arrays = {name: np.asarray(each) for name, each in found.items()}
+    arrays = {name: np.asarray(each) for name, each in given_by_name.items()}
     counts = {each.shape[0] if each.ndim else 0 for each in arrays.values()}
     fit = all(each.dtype.kind in "fiub" and each.shape[1:] == shapes[name] for name, each in arrays.items())
     if not fit or len(counts) != 1 or 0 in counts:

@@ -70,7 +70,9 @@ def _all(
             break
         if at_once is None:
             step = max(_FIRST, int(done * _SECONDS / max(spent, 1e-3)))
-    answers = {name: np.concatenate(found) for name, found in zip(outputs, zip(*parts, strict=True), strict=True)}
+    answers = {
+        name: np.concatenate(output_parts) for name, output_parts in zip(outputs, zip(*parts, strict=True), strict=True)
+    }
     if any(len(answer) != done for answer in answers.values()):
         raise ValueError("expected an answer for each sample")
     return answers, done
@@ -137,7 +139,7 @@ def _run_some(
         shape = [dimension.dim_value or 1 for dimension in each.type.tensor_type.shape.dim[1:]]
         values = samples[name][rows] if name in samples else np.zeros((count, *shape))
         given[name] = np.concatenate([values, np.repeat(values[-1:], lacking, axis=0)]).astype(kind)
-    return [np.asarray(found)[:count] for found in run(outputs, given)]
+    return [np.asarray(output)[:count] for output in run(outputs, given)]
 
 
 def type_of(value: onnx.ValueInfoProto) -> np.dtype[Any]:

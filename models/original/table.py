@@ -67,23 +67,25 @@ def _judge(
     """Returns the labels or values that the file gives, if it does, and which of them are sure."""
     by, run = way
     try:
-        said = run([each.name for each in model.graph.output], _inputs(model, table))
+        original_outputs = run([each.name for each in model.graph.output], _inputs(model, table))
     except Exception:  # whatever a run-time of others raises on samples that it does not take
         return None
     try:
         answers = {stage: np.asarray(imported(table, stage)) for stage in _STAGES}
     except ShapeError:  # samples that the imported steps refuse: compiling says so better
         return None
-    _compare(model, by, said, answers)
-    first = np.asarray(said[0])
+    _compare(model, by, original_outputs, answers)
+    first = np.asarray(original_outputs[0])
     if first.size != answers["labels"].size:
         return None
-    return first.reshape(answers["labels"].shape), _sure([_numbers(answer) for answer in said], len(first))
+    return first.reshape(answers["labels"].shape), _sure([_numbers(answer) for answer in original_outputs], len(first))
 
 
-def _compare(model: onnx.ModelProto, by: str, said: list[Any], answers: Mapping[Stage, NDArray[Any]]) -> None:
+def _compare(
+    model: onnx.ModelProto, by: str, original_outputs: list[Any], answers: Mapping[Stage, NDArray[Any]]
+) -> None:
     """The label or value comes first, where the file tells it; scores or probabilities of classes are compared with what has their shape."""
-    first, numbers = np.asarray(said[0]), [_numbers(answer) for answer in said]
+    first, numbers = np.asarray(original_outputs[0]), [_numbers(answer) for answer in original_outputs]
     wrong = None
     if first.size == answers["labels"].size:
         labels = answers["labels"].reshape(first.shape)
@@ -94,9 +96,11 @@ def _compare(model: onnx.ModelProto, by: str, said: list[Any], answers: Mapping[
         numbers = numbers[1:]
     for each in numbers:
         alike = [
-            own for own in (answers["probabilities"], answers["scores"]) if each is not None and own.shape == each.shape
+            imported
+            for imported in (answers["probabilities"], answers["scores"])
+            if each is not None and imported.shape == each.shape
         ]
-        differences = [difference(each, own) for own in alike if each is not None]
+        differences = [difference(each, imported) for imported in alike if each is not None]
         if differences and None not in differences:
             wrong = wrong or differences[0]
     if wrong is not None:

@@ -127,13 +127,13 @@ def report_json(program: Program) -> str:
 def sample_p_fail_log2(program: Program) -> float:
     """Returns log2 of the probability that a sample fails; with approximate look-ups, that a value at the end of its calibrated range wraps."""
     whole = program.facts.trees or program.facts.linear
-    found = Report.of(program)
-    known = (whole.p_fail_log2 if whole else None, found.program_p_fail_log2, found.p_wrap_log2)
+    report = Report.of(program)
+    known = (whole.p_fail_log2 if whole else None, report.program_p_fail_log2, report.p_wrap_log2)
     return float(next((each for each in known if each is not None), program.parameters.p_fail_log2))
 
 
 def _tensors(program: Program) -> dict[str, Any]:
-    """Names and shapes (without the batch) of several inputs and outputs; empty lists where there is one."""
+    """Lists names and shapes (without the batch) of several inputs and outputs; nothing where there is one."""
     inputs, outputs = named_inputs(program.input_steps), named_outputs(program.output_steps)
     return {
         "input_tensors": []
@@ -143,8 +143,8 @@ def _tensors(program: Program) -> dict[str, Any]:
         "output_tensors": []
         if outputs is None
         else [
-            {"name": name, "shape": list(shape), "client_steps": [step.title for step in own]}
-            for name, shape, own in zip(outputs.names, outputs.shapes, outputs.steps, strict=True)
+            {"name": name, "shape": list(shape), "client_steps": [step.title for step in tensor_steps]}
+            for name, shape, tensor_steps in zip(outputs.names, outputs.shapes, outputs.steps, strict=True)
         ],
     }
 

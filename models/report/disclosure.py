@@ -94,20 +94,20 @@ def disclosures(specification: ClientSpecification) -> list[Disclosure]:
     return [Disclosure(what, count) for what, count in counts.items() if count]
 
 
-def _add(counts: dict[str, int], told: list[tuple[str, int]]) -> None:
-    for what, count in told:
+def _add(counts: dict[str, int], disclosed: list[tuple[str, int]]) -> None:
+    for what, count in disclosed:
         counts[what] = counts.get(what, 0) + count
 
 
 def _flat(steps: Sequence[InputStep | OutputStep]) -> Iterator[Any]:
-    """Yields those inside of others too."""
+    """Yields steps, also those inside of others."""
     for step in steps:
         yield step
         if isinstance(step, Append):
             yield from _flat(step.steps)
         elif isinstance(step, Tensors):
-            for own in step.steps:
-                yield from _flat(own)
+            for tensor_steps in step.steps:
+                yield from _flat(tensor_steps)
 
 
 def _told(step: Any) -> list[tuple[str, int]]:

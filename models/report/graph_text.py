@@ -39,8 +39,8 @@ def _node(node: Node) -> str:
 def _range(graph: Graph, node: Node) -> str:
     if graph.lower is None or graph.upper is None:
         return ""
-    own = wires(node)
-    return f" in [{float(graph.lower[own].min()):.3g}, {float(graph.upper[own].max()):.3g}]"
+    node_wires = wires(node)
+    return f" in [{float(graph.lower[node_wires].min()):.3g}, {float(graph.upper[node_wires].max()):.3g}]"
 
 
 def summary(graph: Graph) -> str:

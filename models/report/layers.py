@@ -81,12 +81,12 @@ def layers_of(program: Program) -> tuple[Layer, ...]:
     graph, params = program.graph, program.parameters
     readers, bits = _readers(program), answer_bits(program)
     rounding = 0.0 if bits is None else noise.word_rounding_variance(params, bits)
-    found = []
+    layers = []
     for node, norms in zip(graph.linears, weight_norms(graph), strict=True):
         variance = phase_noise(params, norms) ** 2 + (rounding if norms.is_output else 0.0)
         reading = readers.get(node.first_wire, [])
         positions, width = node.gather.shape
-        found.append(
+        layers.append(
             Layer(
                 name=norms.origin,
                 numbers=node.size,
@@ -103,7 +103,7 @@ def layers_of(program: Program) -> tuple[Layer, ...]:
                 is_output=norms.is_output,
             )
         )
-    return tuple(found)
+    return tuple(layers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,9 +147,9 @@ def _risk(program: Program, node: Linear, norms: Norms, reading: list[_Reader], 
     distances = [_deviations(margin, variance) for margin in margins]
     p_wrap = None
     if norms.is_output or len(exact) < len(reading) or not reading:
-        edge, own = _nearest_edge(program, node, norms, variance)
-        distances.append(_deviations(edge, own))
-        p_wrap = _probability(edge, own, 0.0) if norms.is_output or reading else None
+        edge, edge_variance = _nearest_edge(program, node, norms, variance)
+        distances.append(_deviations(edge, edge_variance))
+        p_wrap = _probability(edge, edge_variance, 0.0) if norms.is_output or reading else None
     return Risk(p_fail, p_wrap, min((each for each in distances if each is not None), default=None))
 
 
@@ -158,9 +158,12 @@ def _nearest_edge(program: Program, node: Linear, norms: Norms, variance: float)
     row's variance."""
     graph, params = program.graph, program.parameters
     assert graph.scale is not None and graph.lower is not None and graph.upper is not None and graph.offset is not None
-    own = wires(node)
-    reach = np.maximum(np.abs(graph.upper[own] - graph.offset[own]), np.abs(graph.lower[own] - graph.offset[own]))
-    edges = (0.5 if norms.is_output else _QUARTER) - reach * graph.scale[own]
+    node_wires = wires(node)
+    reach = np.maximum(
+        np.abs(graph.upper[node_wires] - graph.offset[node_wires]),
+        np.abs(graph.lower[node_wires] - graph.offset[node_wires]),
+    )
+    edges = (0.5 if norms.is_output else _QUARTER) - reach * graph.scale[node_wires]
     on_input, on_lookups = squared_norms(graph, node)
     squares = noise.fresh_variance(params) * on_input + noise.blind_rotation_variance(params) * on_lookups
     squares = squares.reshape(-1)

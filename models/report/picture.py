@@ -51,12 +51,12 @@ def save_picture(path: PathLike, program: Program) -> None:
 
 def picture_svg(program: Program) -> str:
     """Returns an SVG of one box for each node and one for the answer, in light and dark colours, with a description that is read aloud."""
-    found = Report.of(program)
+    report = Report.of(program)
     graph = program.graph
-    boxes = _boxes(found)
+    boxes = _boxes(report)
     edges = _edges(graph)
     layout = PictureLayout(_bands(graph, edges), edges, _TOP)
-    titles = _titles(found)
+    titles = _titles(report)
     key = program.digest.hex()[:12]
     total = sum(box.seconds or 0 for box in boxes)
     parts = [
@@ -110,11 +110,11 @@ def _bands(graph: Graph, edges: Sequence[tuple[int, int]]) -> list[Band]:
     return [Band(name, (tuple(left), tuple(right))) for name, (left, right) in zip(names, columns, strict=True)]
 
 
-def _boxes(found: Report) -> list[_Box]:
-    program, graph = found.program, found.program.graph
+def _boxes(report: Report) -> list[_Box]:
+    program, graph = report.program, report.program.graph
     name = _names(graph.nodes)
-    layers = iter(found.layers)
-    seconds = _seconds(found)
+    layers = iter(report.layers)
+    seconds = _seconds(report)
     boxes = []
     for node in graph.nodes:
         if isinstance(node, Linear):
@@ -128,10 +128,10 @@ def _boxes(found: Report) -> list[_Box]:
             )
         else:
             shape = " x ".join(map(str, node.shape)) if isinstance(node, Input) else str(node.size)
-            sent = f"encrypted by the client, {_bytes(found.input_bytes)}"
+            sent = f"encrypted by the client, {_bytes(report.input_bytes)}"
             boxes.append(_Box("client", next(name), (f"{shape} numbers" if node.size != 1 else "1 number", sent), None))
     steps = " then ".join(step.title for step in graph.client_steps)
-    back = f"decrypted by the client, {_bytes(found.to_fields()['output_ciphertext_bytes'])}"
+    back = f"decrypted by the client, {_bytes(report.to_fields()['output_ciphertext_bytes'])}"
     boxes.append(
         _Box(
             "client",
@@ -163,17 +163,17 @@ def _linear(node: Linear, layer: Layer) -> tuple[str, str]:
     return shape, f"{_count(layer.weight_bits, 'bit')}, {noise} %"
 
 
-def _seconds(found: Report) -> tuple[float, float]:
+def _seconds(report: Report) -> tuple[float, float]:
     """Returns the seconds of a multiplication and of a bootstrap of one sample, on the device that the report forecasts first."""
-    estimate = next(iter(found.seconds.values()))["parts_one_sample"]
-    products = sum(layer.multiplications for layer in found.layers)
-    return estimate["linear layers"] / max(products, 1), estimate["look-ups"] / max(found.program.bootstraps, 1)
+    estimate = next(iter(report.seconds.values()))["parts_one_sample"]
+    products = sum(layer.multiplications for layer in report.layers)
+    return estimate["linear layers"] / max(products, 1), estimate["look-ups"] / max(report.program.bootstraps, 1)
 
 
-def _titles(found: Report) -> tuple[str, str]:
-    program, params = found.program, found.program.parameters
-    device, estimate = next(iter(found.seconds.items()))
-    work = f"{_count(program.bootstraps, 'bootstrap')} in {_count(len(found.bootstraps_per_level), 'level')}"
+def _titles(report: Report) -> tuple[str, str]:
+    program, params = report.program, report.program.parameters
+    device, estimate = next(iter(report.seconds.items()))
+    work = f"{_count(program.bootstraps, 'bootstrap')} in {_count(len(report.bootstraps_per_level), 'level')}"
     first = f"{work if program.bootstraps else 'no bootstraps'}, about {_time(estimate['seconds_one_sample'])} a sample on {device}"
     return first[0].upper() + first[
         1:
@@ -226,11 +226,11 @@ def _drawn(box: _Box, x: float, y: float, total: float) -> str:
 
 def _description(boxes: Sequence[_Box], edges: Sequence[tuple[int, int]]) -> str:
     """Returns a sentence for each box: what it reads, what it is."""
-    told = []
+    sentences = []
     for i, box in enumerate(boxes[:_MOST_TOLD]):
         reads = [boxes[a].name for a, b in edges if b == i]
-        told.append(f"{box.name}{f' of {_joined(reads)}' if reads else ''}: {box.facts[0]}; {box.facts[1]}.")
-    return " ".join(told) + (f" And {len(boxes) - _MOST_TOLD} more." if len(boxes) > _MOST_TOLD else "")
+        sentences.append(f"{box.name}{f' of {_joined(reads)}' if reads else ''}: {box.facts[0]}; {box.facts[1]}.")
+    return " ".join(sentences) + (f" And {len(boxes) - _MOST_TOLD} more." if len(boxes) > _MOST_TOLD else "")
 
 
 def _joined(names: Sequence[str]) -> str:

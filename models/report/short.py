@@ -20,9 +20,9 @@ _HOW_TO_MEASURE: Final = "from stored figures: 'cloakwork calibrate-machine' mea
 
 def short_report(program: Program) -> str:
     """Describe a program in four lines of plain text; `report_text` has the details."""
-    found = Report.of(program)
-    sizes = bytes_line(found.input_bytes, answer_bytes(program), upload_bytes(program.parameters))
-    return four_lines(_accuracy(program), _seconds(found.seconds, program.bootstraps > 0), sizes, _learns(found))
+    report = Report.of(program)
+    sizes = bytes_line(report.input_bytes, answer_bytes(program), upload_bytes(program.parameters))
+    return four_lines(_accuracy(program), _seconds(report.seconds, program.bootstraps > 0), sizes, _learns(report))
 
 
 def four_lines(accuracy: str, seconds: str, sizes: str, learns: str) -> str:
@@ -59,9 +59,9 @@ def _of_device(device: str, time: Mapping[str, Any]) -> str:
     return f"{time['seconds_one_sample']:.3g} {where}{'' if time['complete'] else ', look-ups only'}"
 
 
-def _learns(found: Report) -> str:
-    told = found.disclosed
-    return f"{_answers(found.program)}, and of the model {some(each.text() for each in told)}"
+def _learns(report: Report) -> str:
+    disclosed = report.disclosed
+    return f"{_answers(report.program)}, and of the model {some(each.text() for each in disclosed)}"
 
 
 def _answers(program: Program) -> str:

@@ -25,8 +25,8 @@ HOW_TO_MEASURE: Final = (
 
 def report_text(program: Program) -> str:
     """Describe a program in lines of plain text, as `cloakwork inspect --details` shows it."""
-    found, params = Report.of(program), program.parameters
-    fields = found.to_fields()
+    report, params = Report.of(program), program.parameters
+    fields = report.to_fields()
     lines = [
         *([program.facts.original.text] if program.facts.original else []),
         f"program {program.digest.hex()[:16]}",
@@ -34,17 +34,17 @@ def report_text(program: Program) -> str:
         *([parameters.structure_of(params)] if params.structured_secret else []),
         *([parameters.products_of(params)] if params.rounded_products else []),
         *([parameters.lanes_of(params)] if params.lane_count > 1 else []),
-        _bootstraps(found),
-        *_parts(found.bootstraps_by_part),
+        _bootstraps(report),
+        *_parts(report.bootstraps_by_part),
         *(_trees(program.facts.trees, program.facts.grid) if program.facts.trees else []),
         *_tensors(fields),
-        f"the client specification tells: {some(each.text() for each in found.disclosed)}",
-        f"{_unit(params)}: {found.input_bytes} bytes in, {fields['output_ciphertext_bytes']} bytes out",
-        *_seconds(found),
-        *_risks(found),
+        f"the client specification tells: {some(each.text() for each in report.disclosed)}",
+        f"{_unit(params)}: {report.input_bytes} bytes in, {fields['output_ciphertext_bytes']} bytes out",
+        *_seconds(report),
+        *_risks(report),
         *(_check(program.facts.check) if program.facts.check else []),
         "layer, noise in per cent of the half torus (one standard deviation), distance to a wrong value:",
-        *map(_layer, found.layers),
+        *map(_layer, report.layers),
     ]
     if program.graph.client_steps:
         lines.append(f"the client does: {', '.join(step.title for step in program.graph.client_steps)}")
@@ -56,12 +56,12 @@ def _unit(params: parameters.ParameterSet) -> str:
     return "one sample" if params.lane_count == 1 else f"{params.lane_count} samples"
 
 
-def _bootstraps(found: Report) -> str:
-    if not found.program.bootstraps:
+def _bootstraps(report: Report) -> str:
+    if not report.program.bootstraps:
         return "no bootstraps"
-    levels = some(found.bootstraps_per_level)
-    unit = "sample" if found.program.parameters.lane_count == 1 else _unit(found.program.parameters)
-    return f"bootstraps per {unit}: {found.program.bootstraps} ({levels} by level), most of them in {found.costliest_layer}"
+    levels = some(report.bootstraps_per_level)
+    unit = "sample" if report.program.parameters.lane_count == 1 else _unit(report.program.parameters)
+    return f"bootstraps per {unit}: {report.program.bootstraps} ({levels} by level), most of them in {report.costliest_layer}"
 
 
 def _parts(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
@@ -128,11 +128,11 @@ def _output(tensor: dict[str, Any]) -> str:
     return f"{tensor['name']} {tensor['shape']}{steps}"
 
 
-def _seconds(found: Report) -> list[str]:
-    shown = {device: time for device, time in found.seconds.items() if time["complete"] or found.program.bootstraps}
+def _seconds(report: Report) -> list[str]:
+    shown = {device: time for device, time in report.seconds.items() if time["complete"] or report.program.bootstraps}
     lines = [_forecast(device, time) for device, time in shown.items()]
     lines += [f"measurement ignored: {problem}" for problem in measured_profiles()[1]]
-    if lines and not any(time["measured_here"] for time in found.seconds.values()):
+    if lines and not any(time["measured_here"] for time in report.seconds.values()):
         lines.append(HOW_TO_MEASURE)
     return lines
 
@@ -152,21 +152,21 @@ def _forecast(device: str, time: dict[str, Any]) -> str:
     )
 
 
-def _risks(found: Report) -> list[str]:
+def _risks(report: Report) -> list[str]:
     lines = []
-    linear, exact = found.program.facts.linear, found.program.facts.exact
+    linear, exact = report.program.facts.linear, report.program.facts.exact
     if linear is not None:
         sample = min(0.0, linear.p_fail_log2 + math.log2(linear.outputs))
         lines.append(
             f"failure: {_power(linear.p_fail_log2)} for an output, {_power(sample)} for a sample; the sums are exact integers otherwise"
         )
-    if found.p_fail_log2 is not None and found.program_p_fail_log2 is not None:
+    if report.p_fail_log2 is not None and report.program_p_fail_log2 is not None:
         lines.append(
-            f"failure: {_power(found.p_fail_log2)} for an exact value, {_power(found.program_p_fail_log2)} for a sample"
+            f"failure: {_power(report.p_fail_log2)} for an exact value, {_power(report.program_p_fail_log2)} for a sample"
         )
-    if found.p_wrap_log2 is not None:
-        lines.append(f"wrap-around of a value at the end of its range: {_power(found.p_wrap_log2)}")
-    approximate = [layer.name for layer in found.layers if layer.bootstraps and layer.risk.p_wrap_log2 is not None]
+    if report.p_wrap_log2 is not None:
+        lines.append(f"wrap-around of a value at the end of its range: {_power(report.p_wrap_log2)}")
+    approximate = [layer.name for layer in report.layers if layer.bootstraps and layer.risk.p_wrap_log2 is not None]
     if exact is not None and approximate:
         lines.append(f"approximate, so a step or more off: {some(approximate)}")
     if exact is not None and exact.results_rounded is not None:

@@ -22,12 +22,12 @@ def samples_text(check: CheckFacts) -> str:
     return f"{check.samples} samples, {seen} has {'not ' if check.unseen else ''}been fitted to"
 
 
-def _verdict(found: CheckFacts | VerdictFacts) -> str:
-    end = "" if found.at_least is None else f", at least {100 * found.at_least:.1f} %"
-    if found.measure == "agreement":
-        return f"decides as the clear model on {100 * found.value:.1f} %{end}"
-    if found.measure == "determination":
-        return f"gets {100 * found.value:.1f} % of an output's variance right"
-    of = "of the spread of its values" if found.measure == "closeness" else "in cosines between pairs"
-    end = "" if found.at_least is None else f", at most {100 * (1 - found.at_least):.1f} %"
-    return f"is off by {100 * (1 - found.value):.1f} % {of}{end}"
+def _verdict(verdict: CheckFacts | VerdictFacts) -> str:
+    end = "" if verdict.at_least is None else f", at least {100 * verdict.at_least:.1f} %"
+    if verdict.measure == "agreement":
+        return f"decides as the clear model on {100 * verdict.value:.1f} %{end}"
+    if verdict.measure == "determination":
+        return f"gets {100 * verdict.value:.1f} % of an output's variance right"
+    of = "of the spread of its values" if verdict.measure == "closeness" else "in cosines between pairs"
+    end = "" if verdict.at_least is None else f", at most {100 * (1 - verdict.at_least):.1f} %"
+    return f"is off by {100 * (1 - verdict.value):.1f} % {of}{end}"

@@ -63,11 +63,13 @@ class Runtime:
         """Computes `run` of each, with the same words, as one batch: what few samples leave idle has something to do. All of the session's key."""
         for x in parts:
             self._check(x)
-        found = self._held.run(parts, progress).with_purpose(self.program.digest)
+        ciphertexts = self._held.run(parts, progress).with_purpose(self.program.digest)
         if len(parts) == 1:
-            return [found]
+            return [ciphertexts]
         ends = np.cumsum([x.shape[0] for x in parts])
-        return [self._part(found, slice(end - x.shape[0], end)) for x, end in zip(parts, ends.tolist(), strict=True)]
+        return [
+            self._part(ciphertexts, slice(end - x.shape[0], end)) for x, end in zip(parts, ends.tolist(), strict=True)
+        ]
 
     def answer(self, x: Packed, progress: Progress = None, *, seed: Seed | None = None) -> Answer:
         """Computes `run`, re-randomised, and then in as few bits as its noise leaves: what may be sent to the client.
@@ -80,8 +82,8 @@ class Runtime:
         self, parts: Sequence[Packed], progress: Progress = None, *, seeds: Sequence[Seed | None]
     ) -> list[Answer]:
         """Computes `answer` of each, byte for byte, with a seed of its own, evaluated as one batch."""
-        found = self.run_parts(parts, progress)
-        return [self.release(words, seed=seed) for words, seed in zip(found, seeds, strict=True)]
+        ciphertexts = self.run_parts(parts, progress)
+        return [self.release(words, seed=seed) for words, seed in zip(ciphertexts, seeds, strict=True)]
 
     def release(self, outputs: Ciphertexts, *, seed: Seed | None = None) -> Answer:
         """Makes of what `run` gave what may be sent to the client, as `answer` does it. On CPUs alone: a GPU may `run` something else meanwhile."""

@@ -81,10 +81,12 @@ def card(name: str) -> Card:
 
 def zoo_model(name: str) -> Path:
     """Returns the file of a model, ONNX or a compiled program, after its digest was compared with the card's."""
-    found = card(name)
-    if hashlib.sha256(found.path.read_bytes()).hexdigest() != found.sha256:
-        raise SerializationError(f"zoo: {found.file} is not the file that its card describes; install cloakwork again")
-    return found.path
+    model_card = card(name)
+    if hashlib.sha256(model_card.path.read_bytes()).hexdigest() != model_card.sha256:
+        raise SerializationError(
+            f"zoo: {model_card.file} is not the file that its card describes; install cloakwork again"
+        )
+    return model_card.path
 
 
 def load_model(name: str, **options: Any) -> CompiledModel:
@@ -93,19 +95,25 @@ def load_model(name: str, **options: Any) -> CompiledModel:
     Args:
         options: fields of `cloakwork.Options`, instead of the card's; another precision chooses its own set.
     """
-    found, path = card(name), zoo_model(name)
-    if found.is_program:
+    model_card, path = card(name), zoo_model(name)
+    if model_card.is_program:
         if options:
             raise CompileError(f"zoo: '{name}' is a compiled program; expected no options, got {', '.join(options)}")
         content = path.read_bytes()
         return CompiledModel(program_from_bytes(lzma.decompress(content) if path.suffix == _COMPRESSED else content))
-    own = {key: value for key, value in found.compile.items() if not (key == "sets" and "precision" in options)}
-    return compile_file(path, calibration_of(found), Options.of(None, {**own, **options}))
+    card_options = {
+        key: value for key, value in model_card.compile.items() if not (key == "sets" and "precision" in options)
+    }
+    return compile_file(path, calibration_of(model_card), Options.of(None, {**card_options, **options}))
 
 
-def calibration_of(found: Card) -> Calibration | None:
+def calibration_of(model_card: Card) -> Calibration | None:
     """Returns the ranges that training data showed; None for a model whose quantisers say them."""
-    return None if found.calibration is None else Calibration.from_json((FOLDER / found.calibration).read_bytes())
+    return (
+        None
+        if model_card.calibration is None
+        else Calibration.from_json((FOLDER / model_card.calibration).read_bytes())
+    )
 
 
 @dataclass(frozen=True, eq=False)

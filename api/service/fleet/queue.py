@@ -389,7 +389,7 @@ class WorkQueue:
         return jobs
 
     async def _lose(self, connection: AsyncConnection, gone: str, values: dict[str, Any]) -> tuple[list[Job], int]:
-        """What has begun, at workers that are `gone`, waits again, or has failed too often: those jobs, and the number of rows."""
+        """Lets work of workers that are `gone` wait again, or fail after too many attempts: those jobs, and the number of rows."""
         most = {**values, "most": self._max_attempts}
         failure = _lost(self._max_attempts)
         failed = await connection.execute(

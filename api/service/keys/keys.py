@@ -204,7 +204,7 @@ class Keys:
         return record
 
     async def _of(self, tenant: str, parameter_digest: str) -> list[KeyRecord]:
-        """Ready keys, remembered for a moment: a request that scores one sample should not wait for the database."""
+        """Returns ready keys, remembered for a moment: a request that scores one sample should not wait for the database."""
         place = (tenant, parameter_digest)
         remembered = self._remembered.get(place)
         if remembered is not None and remembered[0] > time.monotonic():  # a clock that is set back must not lengthen it

@@ -226,7 +226,7 @@ class SharedModels:
 
 
 def held(models_by_name: dict[str, dict[str, Model]], place: Place) -> str | None:
-    """Returns SHA-256 of the artefact that the folder has there."""
+    """Returns the SHA-256 of the artefact that the folder has there."""
     model = models_by_name.get(place[0], {}).get(place[1])
     return None if model is None else model.artefact_sha256
 

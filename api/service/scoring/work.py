@@ -70,7 +70,7 @@ class Work:
 
 
 def together(first: Work, behind: Sequence[Work], runs: int) -> list[Work]:
-    """Works for one run: the first, and of those behind it as many as are better computed with it than after it.
+    """Chooses works for one run: the first, and of those behind it as many as are better computed with it than after it.
 
     Args:
         behind: what waits of the same tenant and priority, in its order, which nothing overtakes.

@@ -61,10 +61,10 @@ class DeviceProgram:
         at_once = max(1, _room(self.session) // (self._ciphertext_bytes * self.schedule.most_columns))
 
         def share(number: int) -> None:
-            first, own = bounds[number], bounds[number + 1] - bounds[number]
-            runs = -(-own // at_once)  # of equal sizes
+            first, device_samples = bounds[number], bounds[number + 1] - bounds[number]
+            runs = -(-device_samples // at_once)  # of equal sizes
             for i in range(runs):
-                part = slice(first + own * i // runs, first + own * (i + 1) // runs)
+                part = slice(first + device_samples * i // runs, first + device_samples * (i + 1) // runs)
                 execute(self.schedule, Device(self, number, inputs, part, count)).to_host(outputs[part])
 
         if len(shares) == 1:
@@ -181,13 +181,13 @@ def device_samples(program: Program, session: Session) -> int:
 
 def fitting_schedule(program: Program, session: Session) -> Schedule:
     """Returns levels as they are, or in tiles as large as one sample's values leave room for, of which the smallest have LEAST_LOOKUPS."""
-    found, most = program.schedule, max(program.schedule.bootstraps_per_level, default=0)
+    fitted, most = program.schedule, max(program.schedule.bootstraps_per_level, default=0)
     room = _room(session) // program.ciphertext_bytes
-    while found.most_columns > room and most > LEAST_LOOKUPS:
+    while fitted.most_columns > room and most > LEAST_LOOKUPS:
         most = max(LEAST_LOOKUPS, most // 2)
         tiled = schedule(program.graph, most)
-        found = tiled if tiled.most_columns < found.most_columns else found
-    return found
+        fitted = tiled if tiled.most_columns < fitted.most_columns else fitted
+    return fitted
 
 
 def _room(session: Session) -> int:

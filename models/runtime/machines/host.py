@@ -70,12 +70,12 @@ def packed_products(schedule: Schedule) -> list[Multiply]:
         step.is_everything for step in schedule.steps if isinstance(step, Extract)
     ):
         return []
-    found: list[Multiply] = []
+    products: list[Multiply] = []
     for step in schedule.readers(INPUT):
         if not isinstance(step, Multiply) or len(step.reads.values) > 1 or _packed_bytes(step) > PACKED_WEIGHT_BYTES:
             return []
-        found.append(step)
-    return found
+        products.append(step)
+    return products
 
 
 def _packed_bytes(step: Multiply) -> int:
@@ -106,8 +106,10 @@ class Host:
     def extract(self, step: Extract) -> None:
         if not self._held.packed_weights:
             session, every = self._session, step.is_everything
-            found = [session.extract(x) if every else session.extract_columns(x, step.columns) for x in self._packed]
-            self._values[step.writes] = _following([each.words for each in found])
+            extracted = [
+                session.extract(x) if every else session.extract_columns(x, step.columns) for x in self._packed
+            ]
+            self._values[step.writes] = _following([each.words for each in extracted])
 
     def multiply(self, step: Multiply) -> None:
         packed, bias = self._held.packed_weights.get(step.writes), self._held.bias[step.writes]
@@ -115,8 +117,8 @@ class Host:
             self._values[step.writes] = self._multiplied(step, bias)
         else:
             added = bias[step.node.block].reshape(-1)
-            found = [(self._session.linear_packed(packed, x) + added).words for x in self._packed]
-            self._values[step.writes] = _following(found)
+            products = [(self._session.linear_packed(packed, x) + added).words for x in self._packed]
+            self._values[step.writes] = _following(products)
 
     def _multiplied(self, step: Multiply, bias: Reals) -> Words:
         """Returns [samples, P R, kN + 1]"""

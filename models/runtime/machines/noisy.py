@@ -39,8 +39,8 @@ class Noise:
     def switching(self, read: Indices, samples: int) -> Reals:
         """Returns [samples, E] for the wires that the look-ups of a level read: one draw of the keyswitch for each combination, with its sign, one
         of the modulus switch for each combination and sign."""
-        own, params = self._sources, self._params
-        combination, turn = own.combination[read], own.turn[read]
+        sources, params = self._sources, self._params
+        combination, turn = sources.combination[read], sources.turn[read]
         key = noise.keyswitch_variance(params) - noise.keyswitch_constant_variance(params)
         rounding = noise.modulus_switch_variance(params)
         if len(np.unique(combination)) == len(read):
@@ -49,7 +49,7 @@ class Noise:
             total = turn * self._shared(combination, samples, key)
             total += self._shared(2 * combination + (turn > 0), samples, rounding)
         total += self._offset
-        total[:, own.still[read]] = 0.0
+        total[:, sources.still[read]] = 0.0
         return total
 
     def _shared(self, numbers: Indices, samples: int, variance: float) -> Reals:
@@ -142,10 +142,10 @@ class Noisy(AllWires):
         self._switching: dict[int, Reals] = {}  # of the present level
 
     def extract(self, step: Extract) -> None:
-        own = wires(step.node)
-        self.wires[:, own] = self._phases
+        node_wires = wires(step.node)
+        self.wires[:, node_wires] = self._phases
         if self._random is not None:
-            self.wires[:, own] += self._random.fresh(len(self.wires))
+            self.wires[:, node_wires] += self._random.fresh(len(self.wires))
 
     def _bias(self, step: Multiply) -> Reals:
         return self._held.bias[step.writes]
@@ -156,10 +156,10 @@ class Noisy(AllWires):
             seen += self._switched(step, self._random)[:, step.elements]
         looked_up = tables(seen)
         for node in step.nodes:
-            own = looked_up[:, first : first + node.size]
+            node_values = looked_up[:, first : first + node.size]
             if self._random is not None:
-                own = own + self._random.rotation(node, tables.coefficients, len(seen))
-            self.wires[:, wires(node)] = own
+                node_values = node_values + self._random.rotation(node, tables.coefficients, len(seen))
+            self.wires[:, wires(node)] = node_values
             first += node.size
 
     def _switched(self, step: LookUp, random: Noise) -> Reals:
