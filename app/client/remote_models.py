@@ -104,10 +104,10 @@ class RemoteModel(ABC):
 
     def require_output(self, output: Stage) -> None:
         """Refuses an output. ParameterError: the model tells no "scores" or "probabilities", or there is no such output."""
-        told = self.outputs()
-        if output not in told:
+        outputs = self.outputs()
+        if output not in outputs:
             raise ParameterError(
-                f"model '{self.name}': expected output {' or '.join(map(repr, told))}, which is what it tells, got {output!r}"
+                f"model '{self.name}': expected output {' or '.join(map(repr, outputs))}, which is what it tells, got {output!r}"
             )
 
 
@@ -274,7 +274,8 @@ class RemoteBatch(RemoteModel):
         if len(parts) != len(keys):
             raise ServiceError(f"answer: expected ciphertexts of {len(keys)} plaintext moduli, got {len(parts)}")
         ciphertexts = [
-            LevelledCiphertexts.from_bytes(each, own.parameters) for each, own in zip(parts, keys, strict=True)
+            LevelledCiphertexts.from_bytes(each, part_key.parameters)
+            for each, part_key in zip(parts, keys, strict=True)
         ]
         return client.decide(client.scores(client.outputs(keys, ciphertexts, len(rows)), rows), output)
 
