@@ -347,13 +347,13 @@ class Ciphertexts(_CiphertextArray):
 
     def reshape(self, *shape: int | Sequence[int]) -> Ciphertexts:
         """Returns the same ciphertexts in another shape; one extent may be -1."""
-        wanted: list[int] = []
+        extents: list[int] = []
         for part in shape:
-            wanted += part if isinstance(part, Sequence) else [operator.index(part)]
-        known = math.prod(extent for extent in wanted if extent != -1)
-        full = [self.size // max(known, 1) if extent == -1 else extent for extent in wanted]
-        if wanted.count(-1) > 1 or min(full, default=1) < 0 or math.prod(full) != self.size:
-            raise ShapeError(f"reshape: {self.size} ciphertexts of shape {list(self.shape)} do not fit shape {wanted}")
+            extents += part if isinstance(part, Sequence) else [operator.index(part)]
+        known = math.prod(extent for extent in extents if extent != -1)
+        full = [self.size // max(known, 1) if extent == -1 else extent for extent in extents]
+        if extents.count(-1) > 1 or min(full, default=1) < 0 or math.prod(full) != self.size:
+            raise ShapeError(f"reshape: {self.size} ciphertexts of shape {list(self.shape)} do not fit shape {extents}")
         return self._rearranged(
             self._words.reshape((*full, self._words.shape[-1])), lambda array: array.reshape((*full, array.shape[-1]))
         )

@@ -198,8 +198,8 @@ class DeviceWords:
         shape, rows = (*self.shape[:-1], count), self._rows
 
         def words() -> Words:
-            found: Words = np.concatenate([copy.to_host() for copy in copies])
-            return found.reshape(shape) if rows is None else found[rows]
+            gathered: Words = np.concatenate([copy.to_host() for copy in copies])
+            return gathered.reshape(shape) if rows is None else gathered[rows]
 
         return words
 

@@ -71,9 +71,9 @@ def extract_values(session: DeviceSession, packed: Packed, first: int, last: int
         return engine.upload(np.empty((0, words), word_dtype(params)), session.device)
     start, stop = first // size, -(-last // size)
     glwe = _glwe_on_device(session, packed, start, stop)
-    wanted = size if stop - start > 1 else last - start * size
-    rows = session.sample_extract(glwe, np.arange(wanted, dtype=np.uint32))
-    flat = rows.reshape((rows.shape[0] * wanted, words))
+    coefficients = size if stop - start > 1 else last - start * size
+    rows = session.sample_extract(glwe, np.arange(coefficients, dtype=np.uint32))
+    flat = rows.reshape((rows.shape[0] * coefficients, words))
     return flat[first - start * size : last - start * size]
 
 

@@ -29,8 +29,8 @@ def checked_output(output: object, allowed: Sequence[Encoding]) -> Encoding:
         return allowed[0]
     if not isinstance(output, Encoding) or output not in allowed:
         labels = " or ".join(sorted(encoding.label for encoding in allowed))
-        found = output.label if isinstance(output, Encoding) else type(output).__name__
-        raise ParameterError(f"output: expected encoding {labels}, got {found}; pass a member of Encoding")
+        label = output.label if isinstance(output, Encoding) else type(output).__name__
+        raise ParameterError(f"output: expected encoding {labels}, got {label}; pass a member of Encoding")
     return output
 
 

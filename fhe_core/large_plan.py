@@ -116,8 +116,8 @@ class Plan:
         return self.margin_words(rotation) / 2.0 ** (rotation.top + 1)
 
     def margin_words(self, rotation: Rotation) -> int:
-        found = [self.rotations[i].found for i in rotation.removed]
-        lowest = min([rotation.position, *(first for first, end in found if end <= rotation.position)])
+        bit_ranges = [self.rotations[i].found for i in rotation.removed]
+        lowest = min([rotation.position, *(first for first, end in bit_ranges if end <= rotation.position)])
         return (1 << rotation.position) - (1 << lowest) + 1
 
     def left_below(self, output: Output) -> int:

@@ -90,17 +90,17 @@ def eval_func(
     if x.modulus % 2 == 0 and not ((outputs[half:] + outputs[:half]) % np.uint64(modulus)).any():
         phase = x.ciphertexts.add_torus_constant(1, 2 * x.modulus)
         table = _integer_table(session.parameters, outputs[:half], modulus)
-        found = session.bootstrap_negacyclic(phase, table, allow_noise=True, progress=progress)
-        return ModularIntegers(found, modulus, 0.5)
+        bootstrapped = session.bootstrap_negacyclic(phase, table, allow_noise=True, progress=progress)
+        return ModularIntegers(bootstrapped, modulus, 0.5)
     check_modulus(session.parameters, x.modulus, value, p_fail_log2)
     # m / 2q with half a slot, or half a turn more: its sign is taken away, and what is left lies in half of the torus.
     phase = x.ciphertexts.add_torus_constant(1, 2 * x.modulus)._halved()
     sign = LookupTables.of_sign(session.parameters, torus_constant(session.parameters, 1, 4), Encoding.TORUS)
-    found = session.bootstrap_negacyclic(phase, sign, allow_noise=True, progress=_share(progress, 0, 2))
-    lower = phase + found.add_torus_constant(-1, 4)
+    bootstrapped = session.bootstrap_negacyclic(phase, sign, allow_noise=True, progress=_share(progress, 0, 2))
+    lower = phase + bootstrapped.add_torus_constant(-1, 4)
     table = _integer_table(session.parameters, outputs, modulus)
-    found = session.bootstrap_negacyclic(lower, table, allow_noise=True, progress=_share(progress, 1, 2))
-    return ModularIntegers(found, modulus, 0.5)
+    bootstrapped = session.bootstrap_negacyclic(lower, table, allow_noise=True, progress=_share(progress, 1, 2))
+    return ModularIntegers(bootstrapped, modulus, 0.5)
 
 
 def eval_floor(
@@ -125,10 +125,10 @@ def eval_floor(
     if removed == 0:
         return x
     plan = plan_of("floor", session.parameters, _value(x), bits=removed, p_fail_log2=p_fail_log2)
-    found = _carried_out(session, x, plan, progress)
+    extracted = _carried_out(session, x, plan, progress)
     (output,) = plan.outputs
     left = plan.left_below(output)
-    floor = (x.ciphertexts - _summed(plan, found, output)).add_torus_constant(-left, 2 << x.bits)
+    floor = (x.ciphertexts - _summed(plan, extracted, output)).add_torus_constant(-left, 2 << x.bits)
     moved = x.rounding + len(output.parts) + 1 + left * session.parameters.modulus / (2 << x.bits)
     return ModularIntegers(floor, 1 << (x.bits - removed), moved)
 
@@ -152,10 +152,10 @@ def eval_sign(
     check_call(session, x, p_fail_log2, "eval_sign")
     encoding = _sign_encoding(session.parameters, output)
     plan = plan_of("sign", session.parameters, _value(x), output=encoding, p_fail_log2=p_fail_log2)
-    found = _carried_out(session, x, plan, progress)[-1]
+    sign = _carried_out(session, x, plan, progress)[-1]
     if encoding is Encoding.BOOLEAN:
-        found = found.add_torus_constant(-1, 8)
-    return _bounded(found.with_encoding(encoding), 1)
+        sign = sign.add_torus_constant(-1, 8)
+    return _bounded(sign.with_encoding(encoding), 1)
 
 
 def eval_decomp(
@@ -181,9 +181,9 @@ def eval_decomp(
     lengths = digit_lengths(x.bits, digits, digit_bits)
     encoding = _digit_encoding(output)
     plan = plan_of("decomp", session.parameters, _value(x), digits=lengths, output=encoding, p_fail_log2=p_fail_log2)
-    found = _carried_out(session, x, plan, progress)
+    extracted = _carried_out(session, x, plan, progress)
     return [
-        _bounded(_summed(plan, found, part).with_encoding(encoding), (1 << bits) - 1)
+        _bounded(_summed(plan, extracted, part).with_encoding(encoding), (1 << bits) - 1)
         for part, bits in zip(plan.outputs, lengths, strict=True)
     ]
 
@@ -292,18 +292,18 @@ def _sign_scale(params: ParameterSet, encoding: Encoding, bits: int) -> int:
 
 def _carried_out(session: Session, x: ModularIntegers, plan: Plan, progress: Progress) -> list[Ciphertexts]:
     """Returns the output of every rotation: the bits it found, at its scale."""
-    found: list[Ciphertexts] = []
+    extracted: list[Ciphertexts] = []
     window: tuple[int, int, tuple[int, ...]] | None = None
     for number, rotation in enumerate(plan.rotations):
         if window != (rotation.position, rotation.top, rotation.removed):
             window = (rotation.position, rotation.top, rotation.removed)
             phase = _times_power(x.ciphertexts, plan.bits - rotation.top)
             for i in rotation.removed:
-                phase = phase - _times_power(found[i], plan.rotations[i].scale - rotation.top)
+                phase = phase - _times_power(extracted[i], plan.rotations[i].scale - rotation.top)
             phase = phase.add_torus_constant(plan.margin_words(rotation), 2 << rotation.top)
         share = _share(progress, number, len(plan.rotations))
-        found.append(_found(session, phase, rotation, share))
-    return found
+        extracted.append(_found(session, phase, rotation, share))
+    return extracted
 
 
 def _found(session: Session, phase: Ciphertexts, rotation: Rotation, progress: Progress) -> Ciphertexts:
@@ -315,12 +315,12 @@ def _found(session: Session, phase: Ciphertexts, rotation: Rotation, progress: P
         return session.bootstrap_negacyclic(phase, table, allow_noise=True, progress=progress)
     half = 2 << (rotation.scale - lowest)  # the bit is 2 / half: the sign gives 1 / half for 0 and -1 / half for 1
     sign = LookupTables.of_sign(params, torus_constant(params, 1, half), Encoding.TORUS)
-    found = session.bootstrap_negacyclic(phase, sign, allow_noise=True, progress=progress)
-    return (-found).add_torus_constant(1, half)
+    bootstrapped = session.bootstrap_negacyclic(phase, sign, allow_noise=True, progress=progress)
+    return (-bootstrapped).add_torus_constant(1, half)
 
 
-def _summed(plan: Plan, found: list[Ciphertexts], output: Output) -> Ciphertexts:
-    parts = [_times_power(found[i], plan.rotations[i].scale - output.scale) for i in output.parts]
+def _summed(plan: Plan, extracted: list[Ciphertexts], output: Output) -> Ciphertexts:
+    parts = [_times_power(extracted[i], plan.rotations[i].scale - output.scale) for i in output.parts]
     total = parts[0]
     for part in parts[1:]:
         total = total + part

@@ -83,7 +83,7 @@ class _Builder:
 
     def parts(self, bits: _Bits, scale: int) -> tuple[int, ...]:
         """Returns rotations that together stand for all bits of a window at this scale."""
-        return tuple(i for i, (found, scales) in enumerate(self.made) if found == bits and scale in scales)
+        return tuple(i for i, (window_bits, scales) in enumerate(self.made) if window_bits == bits and scale in scales)
 
     def add(self, window: _Window, below: tuple[int, ...]) -> None:
         bits = (window.position, window.end)
@@ -93,9 +93,9 @@ class _Builder:
             self.made.append((bits, () if window.overlapping else tuple(s for s in scales if s in window.uses)))
         if window.top - window.position == 1:
             return
-        own = len(self.rotations) - 1  # of the signs the one at the coarsest scale, the window's own
+        sign_index = len(self.rotations) - 1  # of the signs the one at the coarsest scale, the window's own
         for scales in _shared(window.uses, self.gap):
-            self.rotations.append(Rotation(window.position, window.top, (*below, own), False, scales[0]))
+            self.rotations.append(Rotation(window.position, window.top, (*below, sign_index), False, scales[0]))
             self.made.append((bits, scales))
 
 
@@ -105,11 +105,11 @@ def _windows(parts: Sequence[_Bits], overlaps: Sequence[bool], depth: int, last_
     tops = [end + overlap for (_, end), overlap in zip(parts, overlaps, strict=True)]
     if last_top:
         tops.append(last_top)
-    made = []
+    windows = []
     for i, ((position, end), overlap) in enumerate(zip(parts, overlaps, strict=True)):
         following = tuple(tops[i + 1 : i + 1 + depth])
-        made.append(_Window(position, end, overlap, (*following, *uses(position, end))))
-    return made
+        windows.append(_Window(position, end, overlap, (*following, *uses(position, end))))
+    return windows
 
 
 def _built(windows: Sequence[_Window], depth: int, gap: int) -> _Builder:

@@ -171,11 +171,11 @@ class NoiseTerms:
     Until then it holds the words (or what they were computed from), which are dropped afterwards.
     """
 
-    def __init__(self, find: Callable[[], Terms], norm: float | None = None, *, own: bool = False) -> None:
+    def __init__(self, find: Callable[[], Terms], norm: float | None = None, *, is_source: bool = False) -> None:
         self._find: Callable[[], Terms] | None = find
         self._terms: Terms | None = None
         self._norm = norm
-        self._own = own  # each ciphertext is a source of its own, of norm `norm`
+        self._own = is_source  # each ciphertext is a source of its own, of norm `norm`
         self._begin: Callable[[], Callable[[], Terms]] | None = (
             None  # of words on a device: enqueues what finding waits for
         )
@@ -184,15 +184,15 @@ class NoiseTerms:
     @classmethod
     def of_words(cls, params: ParameterSet, words: Words | DeviceWords, norm: float) -> NoiseTerms:
         """Makes every ciphertext a source: fresh ones when the norm is 1, opaque ones otherwise."""
-        made = cls(lambda: _sources(leading_words(words), words, params, np.asarray(norm)), norm, own=True)
+        terms = cls(lambda: _sources(leading_words(words), words, params, np.asarray(norm)), norm, is_source=True)
         if isinstance(words, DeviceWords):
 
             def begin() -> Callable[[], Terms]:
                 heads = words.leading(MASK_WORDS)
                 return lambda: _sources(heads().astype(np.uint64), words, params, np.asarray(norm))
 
-            made._begin = begin
-        return made
+            terms._begin = begin
+        return terms
 
     @classmethod
     def of_packed(cls, params: ParameterSet, words: Words, shape: tuple[int, ...], norm: float) -> NoiseTerms:
@@ -271,9 +271,9 @@ class NoiseTerms:
         return self._late == 1 and self._own
 
     def _put_off(self, find: Callable[[], Terms]) -> NoiseTerms:
-        made = NoiseTerms(find)
-        made._late = self._late + 1
-        return made
+        terms = NoiseTerms(find)
+        terms._late = self._late + 1
+        return terms
 
     def weighted(self, matrix: NDArray[Any], params: ParameterSet, words: Words | DeviceWords) -> NoiseTerms:
         """Returns the terms of a linear layer [R, C] on ciphertexts [.., C], whose result is `words`."""

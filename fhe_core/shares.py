@@ -338,19 +338,19 @@ def _require_one_each(parameters: ParameterSet, count: int, what: str) -> None:
 
 
 def _in_order(parameters: ParameterSet, shares: Sequence[Share], what: str) -> list[Share]:
-    """By party, one of each."""
+    """Sorts by party, one of each."""
     _require_one_each(parameters, len(shares), what)
     for share in shares:
         if share.parameters != parameters:
             raise KeyMismatchError(
                 f"{what}: expected parameter set '{parameters.name}', got '{share.parameters.name}' of party {share.index}"
             )
-    found = {share.index: share for share in shares}
-    if len(found) != len(shares):
+    by_party = {share.index: share for share in shares}
+    if len(by_party) != len(shares):
         raise ParameterError(
             f"{what}: expected one of every party, got those of {', '.join(str(share.index) for share in shares)}"
         )
-    return [found[index] for index in sorted(found)]
+    return [by_party[index] for index in sorted(by_party)]
 
 
 def _require_same(parameters: ParameterSet, key_id: bytes | None, share: _OfParty) -> None:

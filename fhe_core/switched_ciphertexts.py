@@ -76,10 +76,10 @@ class SwitchedCiphertexts(_CiphertextArray):
         quotient, rest = upper >> shift, upper & np.uint64((1 << self._word_bits) - 1)
         middle = rest * np.uint64(1 << 27) + lower
         result = (quotient << np.uint64(27)) + (middle >> shift)
-        found = (result % np.uint64(modulus)).astype(word_dtype(self.parameters))
+        expanded_words = (result % np.uint64(modulus)).astype(word_dtype(self.parameters))
         expanded = Ciphertexts(
             self.parameters,
-            found,
+            expanded_words,
             self.shape,
             encoding=self.encoding,
             weight_norm=self.weight_norm,

@@ -143,8 +143,8 @@ class Party:
         Raises:
             KeyMismatchError: the joint key is not made of this party's public share, or the party belongs to another joint key already.
         """
-        own = self._public_share(joint.common_reference)
-        if joint.parameters != self.parameters or joint.shares[self.index].to_bytes() != own.to_bytes():
+        public_share = self._public_share(joint.common_reference)
+        if joint.parameters != self.parameters or joint.shares[self.index].to_bytes() != public_share.to_bytes():
             raise KeyMismatchError(
                 f"joint public key: it is not made of the share of this party, number {self.index}; put it together from the shares that all "
                 "parties sent"

@@ -278,13 +278,13 @@ def check_size(byte_count: int, max_bytes: int) -> None:
         )
 
 
-def wrong_kind(found: Kind, expected: Kind) -> SerializationError:
+def wrong_kind(actual_kind: Kind, expected: Kind) -> SerializationError:
     advice = "pass the object to the class of its kind"
-    if found.is_secret:
+    if actual_kind.is_secret:
         advice = (
             "a secret key must stay with its owner: delete this copy, and send evaluation keys or ciphertexts instead"
         )
-    return SerializationError(f"object: expected {expected.label}, got {found.label}; {advice}")
+    return SerializationError(f"object: expected {expected.label}, got {actual_kind.label}; {advice}")
 
 
 def _read_section(source: BytesSource, form: Form) -> Section:
@@ -361,35 +361,35 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
         raise _truncated(HEADER_BYTES + CHECKSUM_BYTES, source.size)
     fields = HEADER_STRUCT.unpack(source.read(HEADER_BYTES))
     magic, version, kind_byte, flags, total, name, digest, key_id, weight_norm, encoding, rank, bound = fields
-    found = _check_identity(magic, version, kind_byte, flags)
-    if kind is not None and found is not kind:
-        raise wrong_kind(found, kind)
+    actual_kind = _check_identity(magic, version, kind_byte, flags)
+    if kind is not None and actual_kind is not kind:
+        raise wrong_kind(actual_kind, kind)
     if total != source.size:
         trouble = "truncated" if source.size < total else "extended"
         raise SerializationError(
-            f"{found.label}: expected {total} bytes, got {source.size}; the object is {trouble}, transfer it again"
+            f"{actual_kind.label}: expected {total} bytes, got {source.size}; the object is {trouble}, transfer it again"
         )
     check_size(total, max_bytes)
     params = _known_parameters(name, digest)
     seeded, has_purpose = bool(flags & FLAG_SEEDED), bool(flags & FLAG_PURPOSE)
-    if has_purpose and not found.is_ciphertext:
-        raise _foreign_fields(found)
-    word_bits = _word_bits(found, seeded, bound)
+    if has_purpose and not actual_kind.is_ciphertext:
+        raise _foreign_fields(actual_kind)
+    word_bits = _word_bits(actual_kind, seeded, bound)
     bound = bytes(len(bound)) if word_bits else bound
-    message_bound = _check_form(found, seeded, rank, weight_norm, encoding, bound, params)
+    message_bound = _check_form(actual_kind, seeded, rank, weight_norm, encoding, bound, params)
     start = HEADER_BYTES + 8 * rank + PURPOSE_BYTES * has_purpose
     shape = struct.unpack(f"<{rank}Q", source.read(8 * rank)) if total >= start + CHECKSUM_BYTES else (0,)
     if 0 in shape:
         raise SerializationError(
-            f"{found.label}: expected dimensions of at least 1; a batch of zero ciphertexts is not an object"
+            f"{actual_kind.label}: expected dimensions of at least 1; a batch of zero ciphertexts is not an object"
         )
-    expected = object_bytes(found, params, seeded, shape, word_bits, purpose=has_purpose)
+    expected = object_bytes(actual_kind, params, seeded, shape, word_bits, purpose=has_purpose)
     if expected != total:
         raise SerializationError(
-            f"{found.label}: the counts of the header ask for {expected} bytes, the object has {total}; it is damaged or not valid"
+            f"{actual_kind.label}: the counts of the header ask for {expected} bytes, the object has {total}; it is damaged or not valid"
         )
     return Header(
-        kind=found,
+        kind=actual_kind,
         parameters=params,
         seeded=seeded,
         key_id=None if key_id == UNKNOWN_KEY else key_id,
@@ -399,7 +399,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
         message_bound=message_bound,
         word_bits=word_bits,
         purpose=source.read(PURPOSE_BYTES) if has_purpose else None,
-        version=None if version == found.version else version,
+        version=None if version == actual_kind.version else version,
     )
 
 
@@ -422,18 +422,18 @@ def _check_identity(magic: bytes, version: int, kind_byte: int, flags: int) -> K
     if magic != MAGIC:
         raise SerializationError("object: expected the magic bytes 'CLKW' at its start; this is another kind of file")
     try:
-        found = Kind(kind_byte)
+        kind = Kind(kind_byte)
     except ValueError:
         raise SerializationError(
             f"object: expected a kind from {min(Kind)} to {max(Kind)}, got {kind_byte}; the object is damaged or from a newer release"
         ) from None
-    if version not in found.readable_versions:
-        raise _wrong_version(found, version)
+    if version not in kind.readable_versions:
+        raise _wrong_version(kind, version)
     if flags & ~(FLAG_SEEDED | FLAG_PURPOSE):
         raise SerializationError(
-            f"{found.label}: expected flags from 0 to 3, got {flags}; the object is damaged or from a newer release"
+            f"{kind.label}: expected flags from 0 to 3, got {flags}; the object is damaged or from a newer release"
         )
-    return found
+    return kind
 
 
 def _wrong_version(kind: Kind, version: int) -> SerializationError:
@@ -502,7 +502,7 @@ def _foreign_fields(kind: Kind) -> SerializationError:
     )
 
 
-def _truncated(expected: int, found: int) -> SerializationError:
+def _truncated(expected: int, available: int) -> SerializationError:
     return SerializationError(
-        f"object: expected at least {expected} more bytes, got {found}; it is truncated, transfer it again"
+        f"object: expected at least {expected} more bytes, got {available}; it is truncated, transfer it again"
     )

@@ -42,17 +42,17 @@ class Part:
 
 
 def parts_of(variant: Variant, root: Path, cuda_release: str | None, has_page: bool) -> list[Part]:
-    """What the wheels of a variant contain beside our code."""
+    """Lists what wheels of a variant contain beside our code."""
     lines = (root / "constraints.txt").read_text(encoding="utf-8").split()
     pybind = dict(line.split("==") for line in lines if "==" in line)["pybind11"]
-    found = [
+    parts = [
         Part("pybind11", pybind, "BSD-3-Clause", "headers, compiled into the engine", _purl("pypi", "pybind11", pybind))
     ]
     if variant.compiler == "zig":
-        found.append(_llvm("libc++, libc++abi, libunwind and compiler-rt", "linked into the engine"))
+        parts.append(_llvm("libc++, libc++abi, libunwind and compiler-rt", "linked into the engine"))
     else:
         gcc, how = _said("c++", "-dumpfullversion"), "templates of its headers; the library itself is the system's"
-        found.append(
+        parts.append(
             Part("libstdc++", gcc, "GPL-3.0-or-later WITH GCC-exception-3.1", how, _purl("generic", "gcc", gcc))
         )
     if variant.cuda and cuda_release is not None:
@@ -60,8 +60,8 @@ def parts_of(variant: Variant, root: Path, cuda_release: str | None, has_page: b
             "linked into the engine, as attachment A of the agreement allows",
             _purl("generic", "cudart_static", cuda_release),
         )
-        found.append(Part("CUDA Runtime", cuda_release, "LicenseRef-NVIDIA-CUDA-EULA", how, purl))
-    return found + (_parts_of_page(root) if has_page else [])
+        parts.append(Part("CUDA Runtime", cuda_release, "LicenseRef-NVIDIA-CUDA-EULA", how, purl))
+    return parts + (_parts_of_page(root) if has_page else [])
 
 
 def _parts_of_page(root: Path) -> list[Part]:
@@ -75,8 +75,8 @@ def _parts_of_page(root: Path) -> list[Part]:
     ]
 
 
-def write_bill(output: Path, root: Path, made: dict[str, Variant], cuda_release: str | None) -> None:
-    """Writes BILL and LICENCES beside the wheels. Args: made: names of wheels. Raises: SystemExit where the bill is not what its schema says."""
+def write_bill(output: Path, root: Path, variants: dict[str, Variant], cuda_release: str | None) -> None:
+    """Writes BILL and LICENCES beside the wheels. Args: variants: by wheel. Raises: SystemExit where the bill is not what its schema says."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     has_page = (root / "api" / "page" / "index.html").is_file()
     licences = LicenseFactory()
@@ -98,7 +98,7 @@ def write_bill(output: Path, root: Path, made: dict[str, Variant], cuda_release:
         "| wheel | part | version | licence | how |",
         "|---|---|---|---|---|",
     ]
-    for name, variant in sorted(made.items()):
+    for name, variant in sorted(variants.items()):
         wheel = output / name
         file = Component(
             name=wheel.name,
@@ -138,9 +138,9 @@ def _component(part: Part, licences: LicenseFactory) -> Component:
 
 
 def _llvm(name: str, how: str) -> Part:
-    said = _said(sys.executable, "-m", "ziglang", "c++", "--version")
-    found = re.search(r"clang version (\S+)", said)
-    version = found[1] if found else "unknown"
+    version_text = _said(sys.executable, "-m", "ziglang", "c++", "--version")
+    match = re.search(r"clang version (\S+)", version_text)
+    version = match[1] if match else "unknown"
     return Part(name, version, "Apache-2.0 WITH LLVM-exception", how, _purl("generic", "llvm", version))
 
 

@@ -26,10 +26,10 @@ def show(lines: TextIO, log: TextIO, out: TextIO) -> None:
         log.write(line)
         if news := NEWS.match(line):
             out.write(f"{news[1]}\n")
-        found = STEP.match(line)
-        if found is None:
+        step = STEP.match(line)
+        if step is None:
             continue
-        done, total = int(found[1]), max(int(found[2]), 1)
+        done, total = int(step[1]), max(int(step[2]), 1)
         seconds = time.monotonic() - start
         if out.isatty():
             filled = _BAR * done // total

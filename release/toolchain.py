@@ -13,13 +13,13 @@ from variants import OLDEST_GLIBC, Variant
 
 
 def cuda_release() -> str | None:
-    """That of nvcc, such as "13.0"; None where there is none that runs."""
+    """Returns that of nvcc, such as "13.0"; None where there is none that runs."""
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         return None
-    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
-    found = re.search(r"release (\d+\.\d+)", said)
-    return found[1] if found else None
+    version_text = subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+    match = re.search(r"release (\d+\.\d+)", version_text)
+    return match[1] if match else None
 
 
 def zig_toolchain(folder: Path, machine: str) -> Path:

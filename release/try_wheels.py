@@ -81,10 +81,10 @@ def parsed(path: Path) -> Wheel:
     """By the name of the file; a source distribution is built for this machine and its oldest Python."""
     if archive := re.fullmatch(r"cloakwork-([^-]+)\.tar\.gz", path.name):
         return Wheel(path.resolve(), archive[1], PYTHONS[0], f"any_{platform.machine()}")
-    found = re.fullmatch(r"cloakwork-([^-]+)-cp(\d)(\d+)-cp\d+-(.+)\.whl", path.name)
-    if found is None:
+    match = re.fullmatch(r"cloakwork-([^-]+)-cp(\d)(\d+)-cp\d+-(.+)\.whl", path.name)
+    if match is None:
         raise SystemExit(f"{path}: expected the name of a wheel of cloakwork")
-    return Wheel(path.resolve(), found[1], f"{found[2]}.{found[3]}", found[4].split(".")[0])
+    return Wheel(path.resolve(), match[1], f"{match[2]}.{match[3]}", match[4].split(".")[0])
 
 
 def install(wheel: Wheel, build: Path) -> Place | str:
@@ -101,8 +101,8 @@ def install(wheel: Wheel, build: Path) -> Place | str:
         subprocess.run([str(interpreter), "-m", "venv", str(folder / "venv")], check=True)
         python = folder / "venv" / "bin" / "python"
         pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-        told = {**environment, **(_for_sources(folder) if wheel.path.suffix == ".gz" else {})}
-        subprocess.run([*pip, *constraints, str(wheel.path)], check=True, env=told, stderr=subprocess.DEVNULL)
+        variables = {**environment, **(_for_sources(folder) if wheel.path.suffix == ".gz" else {})}
+        subprocess.run([*pip, *constraints, str(wheel.path)], check=True, env=variables, stderr=subprocess.DEVNULL)
         return Place(str(python), environment, folder)
     if wheel.machine != "aarch64":
         return f"it is for {wheel.machine}"
@@ -136,7 +136,7 @@ def _for_sources(folder: Path) -> dict[str, str]:
 
 
 def use(wheel: Wheel, place: Place) -> list[str]:
-    """What went wrong, a line each."""
+    """Tells what went wrong, a line each."""
     command = ("-m", "cloakwork.app.cli")
     checks = [
         ("--version", place.run(*command, "--version"), 0, re.escape(wheel.version)),
@@ -156,9 +156,9 @@ def use(wheel: Wheel, place: Place) -> list[str]:
     ]
     problems = []
     for name, result, status, expected in checks:
-        said = result.stdout + result.stderr
-        if (status is not None and result.returncode != status) or not re.search(expected, said):
-            problems.append(f"{name}: status {result.returncode}, expected '{expected}' in: {said[-400:]}")
+        output = result.stdout + result.stderr
+        if (status is not None and result.returncode != status) or not re.search(expected, output):
+            problems.append(f"{name}: status {result.returncode}, expected '{expected}' in: {output[-400:]}")
     return problems
 
 

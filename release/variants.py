@@ -28,18 +28,20 @@ class Variant:
 
 
 def variants(cuda_release: str | None) -> tuple[list[Variant], list[str]]:
-    """What can be built here, and a line for each that cannot. Args: cuda_release: of nvcc, such as "13.0"; None without one."""
+    """Lists what can be built here, and a line for each that cannot. Args: cuda_release: of nvcc, such as "13.0"; None without one."""
     here = platform.machine()
-    found, left_out = [], []
+    buildable, left_out = [], []
     if shutil.which("c++") is None:
         left_out.append(f"{here} by this machine's compiler, the faster wheel: there is no c++")
     else:
-        found.append(Variant(f"{here}-native", here, "native"))
-    found += [Variant(f"{machine}-zig", machine, "zig") for machine in MACHINES]
+        buildable.append(Variant(f"{here}-native", here, "native"))
+    buildable += [Variant(f"{machine}-zig", machine, "zig") for machine in MACHINES]
     if cuda_release is None:
         left_out.append("CUDA: there is no nvcc")
     elif shutil.which("c++") is not None:
-        found.append(Variant(f"{here}-cuda", here, "native", cuda=True, local=f"cu{cuda_release.partition('.')[0]}"))
+        buildable.append(
+            Variant(f"{here}-cuda", here, "native", cuda=True, local=f"cu{cuda_release.partition('.')[0]}")
+        )
     other = next(machine for machine in MACHINES if machine != here) if here in MACHINES else "other machines"
     left_out.append(f"CUDA for {other}: nvcc compiles for the machine that it runs on; run `make wheels` there")
-    return found, left_out
+    return buildable, left_out

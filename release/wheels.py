@@ -43,18 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args(arguments)
     release = cuda_release()
-    found, left_out = variants(release)
-    chosen = [variant for variant in found if not options.only or variant.name in options.only]
-    if unknown := set(options.only) - {variant.name for variant in found}:
+    buildable, left_out = variants(release)
+    chosen = [variant for variant in buildable if not options.only or variant.name in options.only]
+    if unknown := set(options.only) - {variant.name for variant in buildable}:
         parser.error(
-            f"--only: {', '.join(sorted(unknown))} cannot be built here; there are {', '.join(v.name for v in found)}"
+            f"--only: {', '.join(sorted(unknown))} cannot be built here; there are {', '.join(v.name for v in buildable)}"
         )
     shutil.rmtree(options.output, ignore_errors=True)
     options.output.mkdir(parents=True)
     if not (ROOT / "api" / "page" / "client.wasm").is_file():
         parser.error("the page is not built, and every wheel has it: `make web` builds it, with Node 20.19 or newer")
     archive = source_distribution(options.output)
-    made: dict[str, Variant] = {}
+    built: dict[str, Variant] = {}
     pythons: dict[str, Path] = {}
     for python in options.pythons:
         if (interpreter := find_python(python)) is None:
@@ -69,17 +69,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         source = unpacked(archive, options.build / "source" / variant.name, variant.local)
         for python, interpreter in pythons.items():
             wheel = build_wheel(variant, python, interpreter, source, options)
-            if wheel.name in made:  # in an old system's image this machine's compiler needs as little as zig does
+            if wheel.name in built:  # in an old system's image this machine's compiler needs as little as zig does
                 left_out.append(
-                    f"{variant.name}, Python {python}: its name is that of {made[wheel.name].name}, the faster one"
+                    f"{variant.name}, Python {python}: its name is that of {built[wheel.name].name}, the faster one"
                 )
                 continue
-            made[wheel.name] = variant
+            built[wheel.name] = variant
             shutil.move(wheel, options.output / wheel.name)
             print(f"{variant.name}: {wheel.name}", flush=True)
     from bill import write_bill  # needs what is installed for releases alone
 
-    write_bill(options.output, ROOT, made, release)
+    write_bill(options.output, ROOT, built, release)
     write_sums(options.output)
     for line in left_out:
         print(f"left out: {line}", file=sys.stderr)
@@ -122,8 +122,8 @@ def find_python(version: str) -> Path | None:
         if place is None:
             continue
         check = [str(place), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-        said = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False)
-        if said.stdout.strip() == version:
+        process = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False)
+        if process.stdout.strip() == version:
             return Path(place)
     return None
 

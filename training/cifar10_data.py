@@ -72,9 +72,9 @@ def cifar10_pixels(part: Split) -> tuple[Pixels, Labels]:
     with archive.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     cached = {each: cache_folder() / "cifar10" / f"{digest[:16]}-{each}.npz" for each in COUNTS}
-    found = _cached(cached[part], part)
-    if found is not None:
-        return found
+    arrays = _cached(cached[part], part)
+    if arrays is not None:
+        return arrays
     decoded = _decoded(archive)
     cached[part].parent.mkdir(parents=True, exist_ok=True)
     for each, path in cached.items():
@@ -112,8 +112,10 @@ def _decoded(archive: Path) -> dict[str, tuple[Pixels, Labels]]:
         raise OSError(f"CIFAR-10: {archive} has no {missing}; get it again")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         decoded = {}
-        for part, own in names.items():
-            chunks = [own[start : start + _DECODED_AT_ONCE] for start in range(0, len(own), _DECODED_AT_ONCE)]
+        for part, part_names in names.items():
+            chunks = [
+                part_names[start : start + _DECODED_AT_ONCE] for start in range(0, len(part_names), _DECODED_AT_ONCE)
+            ]
             pixels = pool.map(lambda chunk: np.stack([_image(files[name], name) for name in chunk]), chunks)
             decoded[part] = np.concatenate(list(pixels)), _labels(part)
     return decoded
@@ -153,14 +155,14 @@ class _Unpacked(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         assert size >= 0, "tarfile reads blocks"
         chunks: list[bytes] = []
-        wanted = size
-        while wanted and not self._decompressor.eof:
+        remaining = size
+        while remaining and not self._decompressor.eof:
             packed = self._packed.read(_READ_AT_ONCE) if self._decompressor.needs_input else b""
             if self._decompressor.needs_input and not packed:
                 raise EOFError("it ends early")
-            chunks.append(self._decompressor.decompress(packed, wanted))
-            wanted -= len(chunks[-1])
-        self._read += size - wanted
+            chunks.append(self._decompressor.decompress(packed, remaining))
+            remaining -= len(chunks[-1])
+        self._read += size - remaining
         if self._read > _MOST_UNPACKED:
             raise OSError(f"it unpacks to more than {_MOST_UNPACKED} bytes")
         return b"".join(chunks)

@@ -79,8 +79,8 @@ def compile(
     if _is_neighbours(model):
         from cloakwork import estimators
 
-        found: NeighbourIndex = getattr(estimators, type(model).__name__).from_sklearn(model).compile(samples, chosen)
-        return found
+        index: NeighbourIndex = getattr(estimators, type(model).__name__).from_sklearn(model).compile(samples, chosen)
+        return index
     if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "predict")):
         raise CompileError(
             f"model: expected a fitted estimator, a PyTorch module or an ONNX model (path, bytes or proto), got {_what(model)}"
@@ -227,14 +227,18 @@ def _export(module: Any, example: tuple[Any, ...]) -> onnx.ModelProto:
 
 
 def _check_export(module: Any, proto: onnx.ModelProto, tensors: tuple[Any, ...]) -> None:
-    """On samples other than the one that was traced: a branch on values would be frozen in the file."""
+    """Tries samples other than the one that was traced: a branch on values would be frozen in the file."""
     import torch
 
     if not len(tensors[0]):
         return
     with torch.no_grad():
-        said = module(*tensors)
-    outputs = [said] if isinstance(said, torch.Tensor) else list(said.values() if isinstance(said, dict) else said)
+        returned = module(*tensors)
+    outputs = (
+        [returned]
+        if isinstance(returned, torch.Tensor)
+        else list(returned.values() if isinstance(returned, dict) else returned)
+    )
     names = [each.name for each in proto.graph.output]
     given = {each.name: tensor.cpu().numpy() for each, tensor in zip(proto.graph.input, tensors, strict=False)}
     answers = answers_of(proto, names, given)

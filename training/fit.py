@@ -104,12 +104,12 @@ def _in_bfloat16(device: str, enabled: bool) -> torch.autocast:
     return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=enabled and device != "cpu")
 
 
-def distance(answers: Tensor, wanted: Tensor) -> Tensor:
+def distance(answers: Tensor, teacher_scores: Tensor) -> Tensor:
     """Returns Kullback-Leibler divergence of softened scores [batch, classes] from a teacher's, its gradients as large as those of labels.
 
     Source: [HVD15] section 2.
     """
-    ours, theirs = (functional.log_softmax(scores / _TEMPERATURE, dim=1) for scores in (answers, wanted))
+    ours, theirs = (functional.log_softmax(scores / _TEMPERATURE, dim=1) for scores in (answers, teacher_scores))
     return _TEMPERATURE**2 * functional.kl_div(ours, theirs, reduction="batchmean", log_target=True)
 
 

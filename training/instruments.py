@@ -154,22 +154,22 @@ class _Instruments:
             lookup = self._after(seen, LookupResult(self._channels(source), self._noise, self._axis_of(source)), [])
         layer.replace_input_with(source, lookup)
 
-    def _after(self, node: fx.Node, made: torch.nn.Module, readers: list[fx.Node] | None = None) -> fx.Node:
+    def _after(self, node: fx.Node, instrument: torch.nn.Module, readers: list[fx.Node] | None = None) -> fx.Node:
         """Returns a call of a new submodule behind a node, in its place for these readers; None: for all."""
         users = list(node.users) if readers is None else readers
-        name = added(self._module, f"{node.name}_{type(made).__name__}", made)
+        name = added(self._module, f"{node.name}_{type(instrument).__name__}", instrument)
         with self._graph.inserting_after(node):
             new = self._graph.call_module(name, (node,))
         for user in users:
             user.replace_input_with(node, new)
-        self._made[new] = made
+        self._made[new] = instrument
         return new
 
     def _wrap(self, node: fx.Node, wrapper: Any) -> None:
         name = cast(str, node.target)
         wrapped = wrapper(self._module.get_submodule(name))
-        parent, _, own = name.rpartition(".")
-        setattr(self._module.get_submodule(parent), own, wrapped)
+        parent, _, child = name.rpartition(".")
+        setattr(self._module.get_submodule(parent), child, wrapped)
         self._made[node] = wrapped
 
     def _refuse_shared(self) -> None:
@@ -202,9 +202,9 @@ class _Instruments:
         return self._steps[node].shape[self._axis_of(node)]
 
     def _round_sums(self) -> None:
-        """Rounding of what goes into sums as it is, without a layer."""
-        for node, made in list(self._made.items()):
-            if isinstance(made, LookupResult) and not made.is_input:
+        """Rounds what goes into sums as it is, without a layer."""
+        for node, instrument in list(self._made.items()):
+            if isinstance(instrument, LookupResult) and not instrument.is_input:
                 users = [
                     user
                     for user in node.users
@@ -214,20 +214,22 @@ class _Instruments:
                     rows = [
                         reader for user in users for reader, _ in self._ends(node, user) if isinstance(reader, RowsSeen)
                     ]
-                    ones = RoundedOnes(made)
+                    ones = RoundedOnes(instrument)
                     ones.rows += rows
                     self._after(node, ones, users)
 
     def _link(self) -> None:
         """Tells results of look-ups who reads them, and layers whose range their rows have to fill."""
-        for node, made in self._made.items():
-            if isinstance(made, LookupResult):
-                self._link_result(node, made)
-            elif isinstance(made, RoundedLayer):
-                made.targets += [reader for reader, _ in self._ends(node) if isinstance(reader, RowsSeen)]
-            elif isinstance(made, NoisyMaxPool) and made.results:
-                self._link_result(node, made.level_results[-1])
-                made.level_ones[-1].rows += [reader for reader, _ in self._ends(node) if isinstance(reader, RowsSeen)]
+        for node, instrument in self._made.items():
+            if isinstance(instrument, LookupResult):
+                self._link_result(node, instrument)
+            elif isinstance(instrument, RoundedLayer):
+                instrument.targets += [reader for reader, _ in self._ends(node) if isinstance(reader, RowsSeen)]
+            elif isinstance(instrument, NoisyMaxPool) and instrument.results:
+                self._link_result(node, instrument.level_results[-1])
+                instrument.level_ones[-1].rows += [
+                    reader for reader, _ in self._ends(node) if isinstance(reader, RowsSeen)
+                ]
 
     def _link_result(self, node: fx.Node, result: LookupResult) -> None:
         for reader, end in self._ends(node):
@@ -255,14 +257,14 @@ class _Instruments:
 
     def _between(self, start: fx.Node) -> set[fx.Node]:
         """Returns what is behind a node before any layer, look-up or pool."""
-        found: set[fx.Node] = set()
+        nodes: set[fx.Node] = set()
         waiting = [start]
         while waiting:
             for user in waiting.pop().users:
-                if user not in found and self._passes(user):
-                    found.add(user)
+                if user not in nodes and self._passes(user):
+                    nodes.add(user)
                     waiting.append(user)
-        return found
+        return nodes
 
     def _ends(self, start: fx.Node, first: fx.Node | None = None) -> Iterator[tuple[Any, fx.Node]]:
         """Yields layers and look-ups behind a node, and the node that they read. Args: first: the way goes through this user."""
@@ -270,12 +272,12 @@ class _Instruments:
         while waiting:
             node = waiting.pop()
             for user in node.users if first is None or node is not start else (first,):
-                made = self._made.get(user)
-                if isinstance(made, NoisyMaxPool) and made.seen:
-                    yield made.level_seen[0], node
-                elif isinstance(made, RowsSeen | RoundedLayer):
-                    yield made, node
-                elif user not in met and not isinstance(made, LookupResult):
+                instrument = self._made.get(user)
+                if isinstance(instrument, NoisyMaxPool) and instrument.seen:
+                    yield instrument.level_seen[0], node
+                elif isinstance(instrument, RowsSeen | RoundedLayer):
+                    yield instrument, node
+                elif user not in met and not isinstance(instrument, LookupResult):
                     met.add(user)
                     waiting.append(user)
 

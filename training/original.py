@@ -165,11 +165,11 @@ def _compare(
     steps: tuple[InputStep, ...],
     transformed: Any,
 ) -> None:
-    said = answers_of(judge, samples)
+    answers = answers_of(judge, samples)
     for stage in ("probabilities", "scores", "labels"):
-        if stage not in said:
+        if stage not in answers:
             continue
-        wrong = _difference(said, np.asarray(imported(samples, stage)), stage)
+        wrong = _difference(answers, np.asarray(imported(samples, stage)), stage)
         if wrong is not None:
             where = _wrong_step(steps, transformed, samples) or f"{type(_last(estimator)).__name__} itself"
             method = {"probabilities": "predict_proba", "scores": "decision_function", "labels": "predict"}[stage]
@@ -184,17 +184,17 @@ def _fault(name: str, text: str, method: str, where: str) -> str:
     )
 
 
-def _difference(said: Answers, found: NDArray[Any], stage: Stage) -> Difference | None:
-    expected = said[stage]
-    if stage == "scores" and expected.ndim == 1 and found.ndim == 2 and found.shape[1] == 1:
-        found = found[:, 0]
-    if stage != "labels" or expected.dtype.kind == "f" or "probabilities" not in said:
-        return difference(expected, found)
-    shares = np.sort(said["probabilities"], axis=-1)
-    if shares.ndim != 2 or shares.shape[1] < 2 or expected.ndim > 1 or found.shape != expected.shape:
-        return difference(expected, found)
+def _difference(answers: Answers, imported: NDArray[Any], stage: Stage) -> Difference | None:
+    expected = answers[stage]
+    if stage == "scores" and expected.ndim == 1 and imported.ndim == 2 and imported.shape[1] == 1:
+        imported = imported[:, 0]
+    if stage != "labels" or expected.dtype.kind == "f" or "probabilities" not in answers:
+        return difference(expected, imported)
+    shares = np.sort(answers["probabilities"], axis=-1)
+    if shares.ndim != 2 or shares.shape[1] < 2 or expected.ndim > 1 or imported.shape != expected.shape:
+        return difference(expected, imported)
     clear = shares[:, -1] - shares[:, -2] > _TIE
-    return difference(np.where(clear, expected, expected[:1]), np.where(clear, found, expected[:1]))
+    return difference(np.where(clear, expected, expected[:1]), np.where(clear, imported, expected[:1]))
 
 
 def _wrong_step(steps: tuple[InputStep, ...], transformed: Any, samples: Any) -> str:

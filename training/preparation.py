@@ -86,10 +86,10 @@ class Prepared(torch.nn.Module):
                 node.replace_all_uses_with(node.args[0])
                 copy.graph.erase_node(node)
             elif isinstance(submodule, RoundedLayer | NoisyMaxPool):
-                parent, _, own = node.target.rpartition(".")
+                parent, _, child = node.target.rpartition(".")
                 setattr(
                     copy.get_submodule(parent),
-                    own,
+                    child,
                     submodule.inner if isinstance(submodule, RoundedLayer) else submodule.plain,
                 )
         copy.delete_all_unused_submodules()
@@ -115,9 +115,9 @@ class Prepared(torch.nn.Module):
                 opset_version=_OPSET,
             )
         model = onnx.load_from_string(buffer.getvalue())
-        said = answers_of(model, ["output"], {"input": example.numpy()})
-        if said is not None:
-            _judge(_clear(plain, example[: said.samples]), said.outputs["output"], "exported")
+        answers = answers_of(model, ["output"], {"input": example.numpy()})
+        if answers is not None:
+            _judge(_clear(plain, example[: answers.samples]), answers.outputs["output"], "exported")
         return model
 
     def export(self, path: str | Path) -> None:
@@ -190,10 +190,10 @@ def _clear(module: torch.nn.Module, x: Tensor) -> NDArray[Any]:
             part.training = training
 
 
-def _judge(wanted: NDArray[Any], found: NDArray[Any], made: str) -> None:
-    wrong = difference(wanted, found)
+def _judge(expected: NDArray[Any], actual: NDArray[Any], stage: str) -> None:
+    wrong = difference(expected, actual)
     if wrong is not None:
-        raise ImportFaultError(f"module: as {made} it {wrong.text}: this is a fault of cloakwork, please report it")
+        raise ImportFaultError(f"module: as {stage} it {wrong.text}: this is a fault of cloakwork, please report it")
 
 
 def _checked_example(example: Any) -> Tensor:

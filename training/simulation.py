@@ -332,10 +332,10 @@ class NoisyMaxPool(Simulating):
         )
         for axis, extent in enumerate(extents):
             start = torch.arange(counts[axis], device=device)[:, None] * stride[axis] - padding[axis]
-            own = start + torch.arange(kernel[axis], device=device) * dilation[axis]
-            valid = (own >= 0) & (own < extent)
+            positions = start + torch.arange(kernel[axis], device=device) * dilation[axis]
+            valid = (positions >= 0) & (positions < extent)
             grid = (len(place) * counts[axis], -1)
-            place = (place[:, None, :, None] * extent + own[None, :, None, :].clamp(0, extent - 1)).reshape(grid)
+            place = (place[:, None, :, None] * extent + positions[None, :, None, :].clamp(0, extent - 1)).reshape(grid)
             inside = (inside[:, None, :, None] & valid[None, :, None, :]).reshape(grid)
         first = inside.to(torch.int64).argmax(dim=1, keepdim=True)
         return torch.where(inside, place, place.gather(1, first)), counts

@@ -137,18 +137,18 @@ def _without(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key != name}
 
 
-def _as_module(module: fx.GraphModule, node: fx.Node, made: nn.Module) -> None:
+def _as_module(module: fx.GraphModule, node: fx.Node, submodule: nn.Module) -> None:
     source = node.args[0] if node.args else node.kwargs["input"]
-    node.op, node.target, node.args, node.kwargs = "call_module", added(module, node.name, made), (source,), {}
+    node.op, node.target, node.args, node.kwargs = "call_module", added(module, node.name, submodule), (source,), {}
 
 
-def added(module: fx.GraphModule, name: str, made: nn.Module) -> str:
+def added(module: fx.GraphModule, name: str, submodule: nn.Module) -> str:
     """Returns the name under which a new submodule is found."""
     name = name.replace(".", "_")
-    made.train(module.training)
+    submodule.train(module.training)
     while hasattr(module, name):
         name += "_"
-    module.add_submodule(name, made)
+    module.add_submodule(name, submodule)
     return name
 
 
@@ -176,9 +176,9 @@ def _fold_norms(module: fx.GraphModule) -> None:
     module.delete_all_unused_submodules()
 
 
-def _replace_module(module: fx.GraphModule, name: str, made: nn.Module) -> None:
-    parent, _, own = name.rpartition(".")
-    setattr(module.get_submodule(parent), own, made)
+def _replace_module(module: fx.GraphModule, name: str, submodule: nn.Module) -> None:
+    parent, _, child = name.rpartition(".")
+    setattr(module.get_submodule(parent), child, submodule)
 
 
 def _module_of(module: fx.GraphModule, node: Any) -> nn.Module | None:
@@ -264,21 +264,21 @@ class _Trial:
     def _step(self, node: fx.Node) -> TracedStep:
         data = [arg for arg in node.all_input_nodes if self.steps[arg].role is not Role.NUMBER]
         value = self._values[node]
-        made = _module_of(self._module, node)
+        submodule = _module_of(self._module, node)
         if data and isinstance(value, tuple | list | dict) and not all(isinstance(each, int) for each in value):
             self.refused.append(
-                _refusal(node, made, 1)
-                if made is not None
-                else f"{_label(node, made)} gives several tensors; use steps that give one"
+                _refusal(node, submodule, 1)
+                if submodule is not None
+                else f"{_label(node, submodule)} gives several tensors; use steps that give one"
             )
         if not data or not isinstance(value, Tensor):
             return TracedStep(Role.NUMBER, node)
         shape = tuple(value.shape)
         if any(self.steps[arg].role is Role.CLIENT for arg in data):
             return TracedStep(Role.CLIENT, node, shape=shape)
-        if isinstance(made, LAYERS) and len(data) == 1:
+        if isinstance(submodule, LAYERS) and len(data) == 1:
             return TracedStep(Role.LAYER, node, shape=shape)
-        if isinstance(made, POOLS):
+        if isinstance(submodule, POOLS):
             return TracedStep(Role.POOL, node, shape=shape)
         wires = {self.steps[arg].wire for arg in data}
         curved = any(self.steps[arg].curved for arg in data)
@@ -287,14 +287,14 @@ class _Trial:
             return TracedStep(Role.FUNCTION, wires.pop(), curved or not affine, shape)
         if affine:
             return TracedStep(Role.LINEAR, node, shape=shape)
-        if _name(node, made) in _CLIENTS:
+        if _name(node, submodule) in _CLIENTS:
             if all(user.op == "output" or _name(user, None) in _CLIENTS for user in node.users):
                 return TracedStep(Role.CLIENT, node, shape=shape)
             self.refused.append(
-                f"{_label(node, made)}: only the last step may be one; inside it costs 3 look-ups a number"
+                f"{_label(node, submodule)}: only the last step may be one; inside it costs 3 look-ups a number"
             )
         else:
-            self.refused.append(_refusal(node, made, len(wires)))
+            self.refused.append(_refusal(node, submodule, len(wires)))
         return TracedStep(Role.LINEAR, node, shape=shape)
 
     def _on(self, node: fx.Node, data: Iterable[fx.Node], inputs: Iterable[Tensor]) -> Tensor:
@@ -319,8 +319,8 @@ class _Trial:
         ends = self._on(node, data, first), self._on(node, data, second)
         if not ends[0].is_floating_point():
             return False
-        found, size = self._on(node, data, middle), max(float(end.abs().max()) for end in ends)
-        return bool(((found - (ends[0] + ends[1]) / 2).abs() <= _TOLERANCE * max(size, 1e-20)).all())
+        at_middle, size = self._on(node, data, middle), max(float(end.abs().max()) for end in ends)
+        return bool(((at_middle - (ends[0] + ends[1]) / 2).abs() <= _TOLERANCE * max(size, 1e-20)).all())
 
     def _is_pointwise(self, node: fx.Node, data: list[fx.Node]) -> bool:
         first, second = self._drawn(data), self._drawn(data)
@@ -352,24 +352,24 @@ def never_falls(module: nn.Module, node: fx.Node) -> bool:
     return bool((y.diff() >= 0).all())
 
 
-def _name(node: fx.Node, made: nn.Module | None) -> str:
-    if made is not None:
-        return type(made).__name__
+def _name(node: fx.Node, submodule: nn.Module | None) -> str:
+    if submodule is not None:
+        return type(submodule).__name__
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
 
 
-def _label(node: fx.Node, made: nn.Module | None) -> str:
-    name = _name(node, made)
-    return f"'{node.target}' ({name})" if made is not None else f"{name} ('{node.name}')"
+def _label(node: fx.Node, submodule: nn.Module | None) -> str:
+    name = _name(node, submodule)
+    return f"'{node.target}' ({name})" if submodule is not None else f"{name} ('{node.name}')"
 
 
-def _refusal(node: fx.Node, made: nn.Module | None, wires: int) -> str:
-    name = _name(node, made)
+def _refusal(node: fx.Node, submodule: nn.Module | None, wires: int) -> str:
+    name = _name(node, submodule)
     if name in _ADVICE:
-        return f"{_label(node, made)} {_ADVICE[name]}"
+        return f"{_label(node, submodule)} {_ADVICE[name]}"
     if wires > 1:
-        return f"{_label(node, made)} multiplies or compares different encrypted values; use layers, sums and functions of single numbers"
+        return f"{_label(node, submodule)} multiplies or compares different encrypted values; use layers, sums and functions of single numbers"
     return (
-        f"{_label(node, made)} is neither linear nor a function of single numbers; use layers, sums, pools and activations, or compile the "
+        f"{_label(node, submodule)} is neither linear nor a function of single numbers; use layers, sums, pools and activations, or compile the "
         "trained network without `prepare`"
     )

@@ -28,7 +28,7 @@ class Bars:
 
 
 def bars_svg(bars: Bars) -> str:
-    """With a description that lists all values."""
+    """Draws bars, with a description that lists all values."""
     left = max(120, round(_CHARACTER * max(map(len, bars.labels)))) + 24
     values = [value for each in bars.series.values() for value in each if value is not None]
     least, most = (min(values), max(values)) if bars.logarithmic else (0.0, max(values))
@@ -38,7 +38,7 @@ def bars_svg(bars: Bars) -> str:
     if len(bars.series) > 1:
         lines += _legend(list(bars.series))
         y += 10
-    told = []
+    descriptions = []
     for row, label in enumerate(bars.labels):
         shown = [
             (kind, name, each[row])
@@ -50,7 +50,7 @@ def bars_svg(bars: Bars) -> str:
             if value is not None:
                 lines += _bar(kind, value, left, y, room * _part(value, least, most, bars.logarithmic))
             y += _BAR
-        told.append(
+        descriptions.append(
             f"{label}: " + ", ".join(f"{name} {figure(value)}" for _, name, value in shown if value is not None)
         )
         y += _ROW
@@ -59,7 +59,7 @@ def bars_svg(bars: Bars) -> str:
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" aria-labelledby="title description"
   font-family="system-ui, sans-serif" font-size="13">
   <title id="title">{escape(bars.title)}</title>
-  <desc id="description">{escape(bars.note)}. {escape("; ".join(told))}.</desc>
+  <desc id="description">{escape(bars.note)}. {escape("; ".join(descriptions))}.</desc>
   <style>{_STYLE}  </style>
   <rect class="page" width="{_WIDTH}" height="{height}" rx="8"/>
   {body}

@@ -49,12 +49,12 @@ def read(path: Path) -> Page:
 
 
 def broken(site: Path) -> list[str]:
-    """A line for each link, anchor or request that should not be there."""
+    """Returns a line for each link, anchor or request that should not be there."""
     site = site.resolve()
     pages = {
         path: read(path) for path in sorted(site.rglob("*.html")) if path.name != "404.html"
     }  # which servers show anywhere
-    found = []
+    faults = []
     for path, page in pages.items():
         where = path.relative_to(site)
         for target in dict.fromkeys(page.links + page.fetched):
@@ -62,11 +62,11 @@ def broken(site: Path) -> list[str]:
             if reason is None and target in page.fetched and urlsplit(target).scheme in ("http", "https"):
                 reason = "another host"
             if reason is not None:
-                found.append(f"{where}: {target}: {reason}")
+                faults.append(f"{where}: {target}: {reason}")
     for path in sorted(site.rglob("*.css")):
         outside = re.findall(r"(?:url\(|@import )['\"]?(https?:[^'\")\s]*)", path.read_text(encoding="utf-8"))
-        found += [f"{path.relative_to(site)}: {target}: another host" for target in outside]
-    return found
+        faults += [f"{path.relative_to(site)}: {target}: another host" for target in outside]
+    return faults
 
 
 def _wrong(target: str, path: Path, site: Path, pages: dict[Path, Page]) -> str | None:
@@ -85,9 +85,9 @@ def _wrong(target: str, path: Path, site: Path, pages: dict[Path, Page]) -> str 
 def main(folder: str) -> int:
     site = Path(folder)
     pages = len(list(site.rglob("*.html")))
-    found = broken(site)
-    sys.stdout.write("".join(f"{line}\n" for line in found) or f"{pages} pages, all links lead somewhere\n")
-    return 1 if found or not pages else 0
+    faults = broken(site)
+    sys.stdout.write("".join(f"{line}\n" for line in faults) or f"{pages} pages, all links lead somewhere\n")
+    return 1 if faults or not pages else 0
 
 
 if __name__ == "__main__":

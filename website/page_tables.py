@@ -12,7 +12,7 @@ Row = dict[str, str]
 
 
 def table(page: Path, section: str, *columns: str) -> list[Row]:
-    """Rows by their headings: of the first table of a section whose headings begin as `columns` say.
+    """Reads rows by their headings: of the first table of a section whose headings begin as `columns` say.
 
     Raises:
         LookupError: the page has no such table.
@@ -21,9 +21,9 @@ def table(page: Path, section: str, *columns: str) -> list[Row]:
     body = text.split(f"\n{section}\n", 1)
     if len(body) == 2:
         level = len(section) - len(section.lstrip("#"))
-        own = re.split(rf"^#{{1,{level}}} ", body[1], maxsplit=1, flags=re.MULTILINE)[0]
-        for found in re.findall(r"((?:^\|.*\|\n)+)", own, flags=re.MULTILINE):
-            heads, _, *rows = [_cells(line) for line in found.splitlines()]
+        section_text = re.split(rf"^#{{1,{level}}} ", body[1], maxsplit=1, flags=re.MULTILINE)[0]
+        for block in re.findall(r"((?:^\|.*\|\n)+)", section_text, flags=re.MULTILINE):
+            heads, _, *rows = [_cells(line) for line in block.splitlines()]
             if all(any(head.startswith(column) for head in heads) for column in columns):
                 return [dict(zip(heads, row, strict=True)) for row in rows]
     raise LookupError(f"{page.name}: no table under '{section}' with the headings {', '.join(columns)}")
@@ -39,9 +39,9 @@ def cell(row: Row, column: str) -> str:
 
 
 def number(text: str) -> float | None:
-    """The first in a cell: "4,103 (batch 8192)" is 4103; None without one."""
-    found = _NUMBER.search(text)
-    return None if found is None else float(found[0].replace(",", ""))
+    """Reads the first in a cell: "4,103 (batch 8192)" is 4103; None without one."""
+    match = _NUMBER.search(text)
+    return None if match is None else float(match[0].replace(",", ""))
 
 
 def plain(text: str) -> str:

@@ -124,10 +124,10 @@ def _labels(rows: Iterable[Row], column: str) -> list[str]:
 
 
 def _row(rows: Iterable[Row], column: str, begins: str) -> Row:
-    found = [row for row in rows if plain(cell(row, column)).startswith(begins)]
-    if len(found) != 1:
-        raise LookupError(f"expected one row '{begins}', found {len(found)}")
-    return found[0]
+    matching = [row for row in rows if plain(cell(row, column)).startswith(begins)]
+    if len(matching) != 1:
+        raise LookupError(f"expected one row '{begins}', found {len(matching)}")
+    return matching[0]
 
 
 if __name__ == "__main__":

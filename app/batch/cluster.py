@@ -61,23 +61,23 @@ def room(ray: Any, options: BatchOptions) -> int:
     return workers
 
 
-def worker_count(options: BatchOptions, found: int) -> int:
+def worker_count(options: BatchOptions, capacity: int) -> int:
     """Counts the workers of a cluster.
 
     Raises:
         ParameterError: more than there is room for.
     """
     each = f"{options.threads} CPU{'s' * (options.threads > 1)}" + (" and a GPU" if options.device == "cuda" else "")
-    if found == 0:
+    if capacity == 0:
         raise ParameterError(
             f"workers: no machine has room for one, which takes {each}; pass fewer --threads, or another --device"
         )
-    if options.workers is not None and options.workers > found:
+    if options.workers is not None and options.workers > capacity:
         raise ParameterError(
-            f"workers: expected at most {found}, which is what there is room for with {each} each, got {options.workers}; pass fewer --workers or "
+            f"workers: expected at most {capacity}, which is what there is room for with {each} each, got {options.workers}; pass fewer --workers or "
             "--threads"
         )
-    return options.workers or found
+    return options.workers or capacity
 
 
 def _connect(ray: Any, options: BatchOptions, object_bytes: int, folder: str | None) -> None:
@@ -136,9 +136,9 @@ def _probe(address: str, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def _temporary_folder(wanted: bool) -> Iterator[str | None]:
-    """For Ray's sockets and logs; below /tmp because names of sockets may have 107 bytes."""
-    folder = tempfile.mkdtemp(prefix="cloakwork-ray-", dir="/tmp") if wanted else None
+def _temporary_folder(starts_cluster: bool) -> Iterator[str | None]:
+    """Holds Ray's sockets and logs; below /tmp because names of sockets may have 107 bytes."""
+    folder = tempfile.mkdtemp(prefix="cloakwork-ray-", dir="/tmp") if starts_cluster else None
     try:
         yield folder
     finally:

@@ -30,9 +30,9 @@ class Identity:
     source: str
     column: str | None
 
-    def differences(self, found: Any) -> list[str]:
-        """Names of fields in which a manifest's record differs."""
-        record = found if isinstance(found, dict) else {}
+    def differences(self, run: Any) -> list[str]:
+        """Names the fields in which a manifest's record differs."""
+        record = run if isinstance(run, dict) else {}
         return [name for name, value in vars(self).items() if record.get(name) != value]
 
 
@@ -57,7 +57,7 @@ def open_output(target: Store, identity: Identity, inputs: Iterable[Entry], forc
 
 
 def _earlier(target: Store, identity: Identity, there: set[str], force: bool) -> dict[str, str]:
-    """Inputs of the same run by name, with their versions then; none when there was no such run."""
+    """Reads inputs of the same run by name, with their versions; none when there was no such run."""
     if MANIFEST not in there:
         if there and not force:
             raise BatchCallError(
@@ -67,8 +67,8 @@ def _earlier(target: Store, identity: Identity, there: set[str], force: bool) ->
         return {}
     try:
         record = json.loads(target.read(MANIFEST))
-        found, inputs = record["run"], dict(record["inputs"])
-        wrong = identity.differences(found) if record["format"] == _FORMAT else ["format"]
+        run, inputs = record["run"], dict(record["inputs"])
+        wrong = identity.differences(run) if record["format"] == _FORMAT else ["format"]
     except (ValueError, KeyError, TypeError):
         wrong, inputs = ["manifest, which is damaged"], {}
     if not wrong:

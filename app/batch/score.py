@@ -148,19 +148,19 @@ class _Batch:
     # --- what is told ---
 
     def record(self) -> dict[str, Any]:
-        told, facts = self.ledger.record(), self._facts
-        scored, seconds = told["samples"] - told["skipped"], facts["seconds"]
+        totals, facts = self.ledger.record(), self._facts
+        scored, seconds = totals["samples"] - totals["skipped"], facts["seconds"]
         return {
-            **{name: told[name] for name in ("samples", "failed")},
+            **{name: totals[name] for name in ("samples", "failed")},
             "seconds": seconds,
             "per_second": scored / seconds if seconds else 0.0,
             "workers": facts["workers"],
-            **{name: told[name] for name in ("sha256", "skipped", "files")},
+            **{name: totals[name] for name in ("sha256", "skipped", "files")},
             "seconds_start": facts["seconds_start"],
             "seconds_engine": facts["seconds_engine"],
             "device": self._options.device,
             "threads": self._options.threads,
             "rerandomised": not self._options.deterministic,
             "output": shown(self.target.place),
-            "failures": told["failures"],
+            "failures": totals["failures"],
         }

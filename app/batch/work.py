@@ -64,7 +64,7 @@ class Desk:
         return _done(answer.samples, answer.seconds, [digest]), writing
 
     def _rows(self, name: str, group: int, first: int, count: int) -> tuple[Outcome, Future[None]]:
-        found, seconds = RowResults(), 0.0
+        row_results, seconds = RowResults(), 0.0
         for data in self._opened(name).objects(group, first, count):
             try:
                 if data is None:
@@ -73,12 +73,12 @@ class Desk:
             except DeviceError:
                 raise
             except Exception as error:  # as of files: this row alone
-                found.add(None, one_line(error), 0)
+                row_results.add(None, one_line(error), 0)
                 continue
             seconds += answer.seconds
-            found.add(answer.body, None, answer.samples)
-        writing = self._transfers.submit(self._target.write, part_name(name, group, first), found.to_bytes())
-        return _done(sum(found.samples), seconds, []), writing
+            row_results.add(answer.body, None, answer.samples)
+        writing = self._transfers.submit(self._target.write, part_name(name, group, first), row_results.to_bytes())
+        return _done(sum(row_results.samples), seconds, []), writing
 
     def _finish(self, name: str, rows_per_part: int) -> Outcome:
         summary = self._opened(name).finish(self._target, rows_per_part)

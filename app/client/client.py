@@ -169,7 +169,7 @@ class _Settings:
 
     def _accept(self, name: str) -> None:
         self._keyring.pins.forget(self._server, name)
-        self._models = {asked: model for asked, model in self._models.items() if asked[0] != name}
+        self._models = {requested: model for requested, model in self._models.items() if requested[0] != name}
 
     def _leaving(self) -> bool:
         """Whether this client has put keys on the server that nobody can use after it."""

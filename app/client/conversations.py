@@ -107,8 +107,8 @@ def describe(name: str, version: str | None) -> Conversation[RemoteModel]:
         facts = dict(metadata["parameters"]["fhe"])
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ServiceError(f"model '{name}': the server's description lacks its versions or parameters.fhe") from error
-    asked = ClientRequest("GET", f"{model_path(name, chosen)}/client", most_bytes=MOST_TEXT_BYTES)
-    text = (yield asked).content.decode("utf-8", "replace")
+    request = ClientRequest("GET", f"{model_path(name, chosen)}/client", most_bytes=MOST_TEXT_BYTES)
+    text = (yield request).content.decode("utf-8", "replace")
     digest = hashlib.sha256(text.encode()).hexdigest()
     if facts.get("kind") == "index":
         return RemoteIndex(name, chosen, facts, digest, _index_client(text))
@@ -161,11 +161,11 @@ def upload_keys(
 
 def delete_keys(digests: Iterable[str]) -> Conversation[None]:
     """Deletes evaluation keys from the server by what is in them: also those whose announcement was not answered."""
-    wanted = set(digests)
-    listed = json_of((yield ClientRequest("GET", "/v2/keys"))).get("keys", []) if wanted else []
+    remaining = set(digests)
+    listed = json_of((yield ClientRequest("GET", "/v2/keys"))).get("keys", []) if remaining else []
     for key in listed if isinstance(listed, list) else []:
-        if isinstance(key, dict) and isinstance(key.get("sha256"), str) and key["sha256"] in wanted:
-            wanted.discard(key["sha256"])  # one that is listed for ever is deleted once
+        if isinstance(key, dict) and isinstance(key.get("sha256"), str) and key["sha256"] in remaining:
+            remaining.discard(key["sha256"])  # one that is listed for ever is deleted once
             name = checked_name(key.get("id"), "keys: the server's name of one")
             yield ClientRequest("DELETE", f"/v2/keys/{quote(name, safe='')}", accepted=(404,))
 

@@ -95,9 +95,9 @@ _LONGEST_MESSAGE: Final = 500
 _LONGEST_CODE: Final = 100
 
 
-def one_line(said: object, most: int = _LONGEST_MESSAGE) -> str:
+def one_line(message: object, most: int = _LONGEST_MESSAGE) -> str:
     """Shortens a server's text so that it can be shown: one line without commands for a terminal."""
-    text = said if isinstance(said, str) else json.dumps(said)[:most]
+    text = message if isinstance(message, str) else json.dumps(message)[:most]
     return printable(" ".join(text[: 4 * most].split())[:most])
 
 

@@ -266,7 +266,8 @@ class RemoteBatch(RemoteModel):
         if len(parts) != len(keys):
             raise ServiceError(f"answer: expected ciphertexts of {len(keys)} plaintext moduli, got {len(parts)}")
         ciphertexts = [
-            LevelledCiphertexts.from_bytes(each, own.parameters) for each, own in zip(parts, keys, strict=True)
+            LevelledCiphertexts.from_bytes(each, part_key.parameters)
+            for each, part_key in zip(parts, keys, strict=True)
         ]
         return client.decide(client.scores(client.outputs(keys, ciphertexts, len(rows)), rows), output)
 

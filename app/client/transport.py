@@ -74,9 +74,9 @@ def _options(url: str, api_key: str | None, timeout: float, verify: Any) -> dict
 
 def _pause(attempt: int, response: Response | None) -> float:
     """Returns seconds before the next attempt: what the server asks for, else twice as long every time, scattered."""
-    asked = None if response is None else retry_after(dict(response.headers))
-    if asked is not None:
-        return min(asked, _LONGEST_PAUSE_SECONDS)
+    retry_seconds = None if response is None else retry_after(dict(response.headers))
+    if retry_seconds is not None:
+        return min(retry_seconds, _LONGEST_PAUSE_SECONDS)
     pause: float = min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS) * random.uniform(0.5, 1.0)
     return pause
 
@@ -209,11 +209,11 @@ class SyncTransport:
 
     def _once(self, request: ClientRequest) -> Response:
         seconds = seconds_until_answer(request, self._timeout)
-        asked = self._http.build_request(
+        http_request = self._http.build_request(
             request.method, request.path, extensions={"trace": self._watch.trace}, **_arguments(request)
         )
         with self._watch.until(self._url, seconds):
-            answer = self._http.send(asked, stream=True)
+            answer = self._http.send(http_request, stream=True)
         try:
             headers = _lower(answer.headers)
             check_head(request, answer.status_code, headers)
@@ -273,10 +273,10 @@ class AsyncTransport:
 
     async def _once(self, request: ClientRequest) -> Response:
         seconds = seconds_until_answer(request, self._timeout)
-        asked = self._http.build_request(request.method, request.path, **_arguments(request, _async_pieces))
+        http_request = self._http.build_request(request.method, request.path, **_arguments(request, _async_pieces))
         try:
             async with asyncio.timeout(seconds):
-                answer = await self._http.send(asked, stream=True)
+                answer = await self._http.send(http_request, stream=True)
         except TimeoutError as error:
             raise late(self._url, seconds) from error
         try:

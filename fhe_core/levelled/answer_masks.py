@@ -19,10 +19,10 @@ from cloakwork.fhe_core.levelled.rounded import digits
 def check_masks(ciphertexts: LevelledCiphertexts) -> None:
     """Raises: SerializationError: a mask of few coefficients, or one that has many in common with another's."""
     parameters, level = ciphertexts.parameters, min(ciphertexts.level, 2)
-    found = digits(parameters, np.ascontiguousarray(on_host(ciphertexts.words)[:, 1])).astype(np.uint64)
-    masks = found[:, 0] >> np.uint64(ciphertexts.dropped_bits)
+    mixed_radix = digits(parameters, np.ascontiguousarray(on_host(ciphertexts.words)[:, 1])).astype(np.uint64)
+    masks = mixed_radix[:, 0] >> np.uint64(ciphertexts.dropped_bits)
     if level > 1:
-        masks |= found[:, 1] << np.uint64(32)
+        masks |= mixed_radix[:, 1] << np.uint64(32)
     word_bits = sum(map(math.log2, parameters.set.primes[:level])) - ciphertexts.dropped_bits
     zeros = (masks == 0).sum(axis=1)
     zeros = int(zeros[zeros < masks.shape[1]].max(initial=0))

@@ -103,7 +103,7 @@ class CpuBackend:
     def combine(self, words: Words, weights: NDArray[np.int64]) -> Words:
         """Combines by NumPy's matrix product, in whose threads: sums of words below 2^28 with such weights are exact in doubles."""
         terms, parts, level, size = words.shape
-        factors, found = weights.astype(np.float64), np.empty((len(weights), parts, level, size), dtype=np.uint32)
+        factors, combined = weights.astype(np.float64), np.empty((len(weights), parts, level, size), dtype=np.uint32)
         columns = max(1, _NUMBERS_AT_ONCE // max(terms, len(weights)))
         for i, prime in enumerate(self._engine.primes[:level]):
             for part in range(parts):
@@ -112,8 +112,8 @@ class CpuBackend:
                     sums = factors @ words[:, part, i, at].astype(np.float64)
                     sums -= np.floor(sums / prime) * prime
                     sums[sums < 0] += prime  # of a quotient that was rounded up
-                    found[:, part, i, at] = sums
-        return found
+                    combined[:, part, i, at] = sums
+        return combined
 
     def multiply(self, a: Words, b: Words) -> Words:
         return self._engine.multiply(a, b, self._threads)
@@ -125,8 +125,8 @@ class CpuBackend:
         return self._engine.keyswitch(words, key, self._threads)
 
     def modulus_switch(self, words: Words, keep: int) -> Words:
-        found = self._engine.modulus_switch(_rows(words), keep, self._threads)
-        return found.reshape(*words.shape[:-2], keep, words.shape[-1])
+        switched = self._engine.modulus_switch(_rows(words), keep, self._threads)
+        return switched.reshape(*words.shape[:-2], keep, words.shape[-1])
 
     def part(self, words: Words, number: int) -> Words:
         return np.ascontiguousarray(words[:, number])
@@ -184,23 +184,23 @@ class CudaBackend:
     def products(
         self, words: _engine.CudaLevelledWords, prepared: _engine.CudaLevelledWords, progress: Progress = None
     ) -> _engine.CudaLevelledWords:
-        found = self._engine.products(words, prepared)
+        products = self._engine.products(words, prepared)
         if progress is not None:
-            found.synchronize()
+            products.synchronize()
             report(progress, 1, 1)
-        return found
+        return products
 
     def combine(self, words: _engine.CudaLevelledWords, weights: NDArray[np.int64]) -> _engine.CudaLevelledWords:
         """Combines as products with constant polynomials, some rows of them at a time."""
         terms, parts, level, size = words.shape
-        flat, found = words.reshape((terms, parts)), []
+        flat, combined = words.reshape((terms, parts)), []
         rows_at_once = max(1, _WORDS_AT_ONCE // (terms * level * size))
         for first in range(0, len(weights), rows_at_once):
             some = weights[first : first + rows_at_once]
             constants = np.zeros((some.size, level, size), dtype=np.uint32)
             constants[:, :, 0] = some.reshape(-1, 1) % np.array(self._primes[:level])
-            found.append(self.products(flat, self.table([constants], (*some.shape, level, size))))
-        return self._engine.joined(found, False).reshape((len(weights), parts))
+            combined.append(self.products(flat, self.table([constants], (*some.shape, level, size))))
+        return self._engine.joined(combined, False).reshape((len(weights), parts))
 
     def multiply(self, a: _engine.CudaLevelledWords, b: _engine.CudaLevelledWords) -> _engine.CudaLevelledWords:
         return self._engine.multiply(a, b)
@@ -246,8 +246,8 @@ def backend_of(engine: _engine.Levelled, device: str, threads: int) -> LevelledB
 
 
 def on_host(words: AnyWords) -> Words:
-    found: Words = words if isinstance(words, np.ndarray) else words.to_host()
-    return found
+    host_words: Words = words if isinstance(words, np.ndarray) else words.to_host()
+    return host_words
 
 
 @lru_cache(maxsize=16)

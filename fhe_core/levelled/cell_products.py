@@ -78,9 +78,9 @@ class CellTable:
 
     def used_by(self, evaluator: LevelledEvaluator) -> CellTable:
         """Returns the same rows, in the same memory, for an evaluator of the same parameters and device with other keys."""
-        made = copy(self)
-        made._evaluator, made._table = evaluator, self._table.used_by(evaluator)
-        return made
+        table = copy(self)
+        table._evaluator, table._table = evaluator, self._table.used_by(evaluator)
+        return table
 
     def products_of_all(
         self, queries: Sequence[LevelledCiphertexts], progress: Progress = None
@@ -114,22 +114,22 @@ class CellTable:
         return [replace(answers, words=np.ascontiguousarray(answers.words[i : i + 1])) for i in range(len(queries))]
 
     def _joined(self, places: Sequence[LevelledCiphertexts]) -> LevelledCiphertexts:
-        """Class p of ciphertext number i of place p, for each p, in ciphertext i."""
+        """Puts class p of ciphertext i of place p, for each p, into ciphertext i."""
         evaluator, size = self._evaluator, self._layout.parameters.polynomial_size
         # A coefficient of the result is P times one of a place: of its noise so much counts, and of keyswitches what is summed.
-        found = evaluator.concatenate(
+        joined = evaluator.concatenate(
             [
                 evaluator.multiply_each(replace(place, noise=_SILENT), shift)
                 for place, shift in zip(places, self._down, strict=True)
             ]
         )
         for i in reversed(range(_rounds(self._layout))):
-            half = len(found) // 2
-            odd = evaluator.multiply_each(evaluator.take(found, slice(half, 2 * half)), self._up[i])
-            even = evaluator.take(found, slice(0, half))
+            half = len(joined) // 2
+            odd = evaluator.multiply_each(evaluator.take(joined, slice(half, 2 * half)), self._up[i])
+            even = evaluator.take(joined, slice(0, half))
             image = evaluator.automorphism(evaluator.subtract(even, odd), size // (1 << i) + 1)
-            found = evaluator.add(evaluator.add(even, odd), image)
-        return replace(found, noise=found.noise.plus(places[0].noise.scaled(self._layout.probes)))
+            joined = evaluator.add(evaluator.add(even, odd), image)
+        return replace(joined, noise=joined.noise.plus(places[0].noise.scaled(self._layout.probes)))
 
 
 def cell_products_noise(layout: CellLayout, levels: CellLevels, norm1: float, norm2: float) -> tuple[Noise, Noise]:
@@ -154,10 +154,10 @@ def cell_products_noise(layout: CellLayout, levels: CellLevels, norm1: float, no
     return products, answer.plus(noise.dropped(parameters, levels.answer_bits), independent=True)
 
 
-def _divided(found: Noise, parameters: LevelledParameters, level: int, to: int) -> Noise:
+def _divided(estimate: Noise, parameters: LevelledParameters, level: int, to: int) -> Noise:
     if level == to:
-        return found
-    return noise.after_division(found, parameters, math.prod(parameters.set.primes[to:level]), level - to)
+        return estimate
+    return noise.after_division(estimate, parameters, math.prod(parameters.set.primes[to:level]), level - to)
 
 
 def _rounds(layout: CellLayout) -> int:
@@ -165,11 +165,11 @@ def _rounds(layout: CellLayout) -> int:
 
 
 def _monomial(layout: CellLayout, power: int) -> NDArray[np.int64]:
-    """X^power, of which the power may be negative, [N]."""
+    """Returns X^power [N]; the power may be negative."""
     size = layout.parameters.polynomial_size
-    found = np.zeros(size, dtype=np.int64)
-    found[power % size] = -1 if power < 0 else 1
-    return found
+    polynomial = np.zeros(size, dtype=np.int64)
+    polynomial[power % size] = -1 if power < 0 else 1
+    return polynomial
 
 
 def _prepared(evaluator: LevelledEvaluator, layout: CellLayout, power: int, level: int) -> PlainTable:

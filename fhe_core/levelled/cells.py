@@ -85,30 +85,30 @@ class CellLayout:
         first = cell // self.probes * self.parameters.polynomial_size + cell % self.probes
         return first + self.probes * np.arange(count)
 
-    def place(self, wanted: Iterable[int]) -> NDArray[np.int64]:
+    def place(self, cells: Iterable[int]) -> NDArray[np.int64]:
         """Puts cells into places, those that come first before others: as many of the first as fit, moving what is there.
 
         Args:
-            wanted: numbers of cells, each once.
+            cells: numbers of cells, each once.
 
         Returns:
             The cell of every place or `EMPTY`, [probes].
         """
-        found = np.full(self.probes, EMPTY, dtype=np.int64)
-        for cell in wanted:
-            if (found != EMPTY).all():
+        places = np.full(self.probes, EMPTY, dtype=np.int64)
+        for cell in cells:
+            if (places != EMPTY).all():
                 break
-            self._put(cell, found, set())
-        return found
+            self._put(cell, places, set())
+        return places
 
-    def _put(self, cell: int, found: NDArray[np.int64], seen: set[int]) -> bool:
+    def _put(self, cell: int, places: NDArray[np.int64], seen: set[int]) -> bool:
         for choice in range(self.choices):
             place = (cell - choice) % self.probes
             if place in seen:
                 continue
             seen.add(place)
-            if found[place] == EMPTY or self._put(int(found[place]), found, seen):
-                found[place] = cell
+            if places[place] == EMPTY or self._put(int(places[place]), places, seen):
+                places[place] = cell
                 return True
         return False
 
@@ -134,12 +134,12 @@ class CellLayout:
 
     def scores(self, answer: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Reads the scores of the cells in the places of a decrypted answer [N]: [probes, cell_rows]."""
-        found = answer.reshape(self.cell_rows, self.probes).T.copy()
+        scores = answer.reshape(self.cell_rows, self.probes).T.copy()
         for place in np.flatnonzero((places != EMPTY) & (places % self.probes < np.arange(self.probes))):
             # From class 0 to place P - 1, by X^-1: a row on, and -X^(N - 1) of the first.
-            found[place] = np.roll(found[place], 1)
-            found[place, 0] = -found[place, 0]
-        return found
+            scores[place] = np.roll(scores[place], 1)
+            scores[place, 0] = -scores[place, 0]
+        return scores
 
 
 @dataclass(frozen=True)

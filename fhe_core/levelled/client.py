@@ -88,10 +88,10 @@ class LevelledClientKey:
     @classmethod
     def load(cls, path: PathLike, passphrase: str) -> LevelledClientKey:
         """Raises: KeyMismatchError: a wrong passphrase. SerializationError: no such key's file, or a damaged one. Both name the file."""
-        found = load_keys(path, passphrase)
-        if len(found) != 1:
-            raise SerializationError(f"{os.fspath(path)}: expected a key of one plaintext modulus, got {len(found)}")
-        return found[0]
+        keys = load_keys(path, passphrase)
+        if len(keys) != 1:
+            raise SerializationError(f"{os.fspath(path)}: expected a key of one plaintext modulus, got {len(keys)}")
+        return keys[0]
 
     def sealed(self, passphrase: str) -> bytes:
         """Returns the key encrypted with a passphrase, an object of the wire format."""
@@ -121,10 +121,10 @@ class LevelledClientKey:
         Raises:
             ParameterError: an even automorphism or one that is out of range.
         """
-        wanted = [*([SQUARE] if products else []), *dict.fromkeys(automorphisms)]
-        if any(g == SQUARE for g in wanted[products:]):
+        numbers = [*([SQUARE] if products else []), *dict.fromkeys(automorphisms)]
+        if any(g == SQUARE for g in numbers[products:]):
             raise ParameterError("automorphisms: expected odd numbers, got 0")
-        keys = {g: SeededSwitchKey(*self._secret.switch_key(g)) for g in wanted}
+        keys = {g: SeededSwitchKey(*self._secret.switch_key(g)) for g in numbers}
         return LevelledEvaluationKeys(self._parameters, self._key_id, keys)
 
     def encrypt(self, messages: ArrayLike, level: int | None = None) -> LevelledCiphertexts:
@@ -147,7 +147,7 @@ class LevelledClientKey:
         return SeededLevelledCiphertexts(self._parameters, self._key_id, seed, bodies)
 
     def decrypt(self, ciphertexts: LevelledCiphertexts, *, signed: bool = False) -> NDArray[np.int64]:
-        """Messages [batch, N] in [0, t), or from -t/2 to t/2.
+        """Returns messages [batch, N] in [0, t), or from -t/2 to t/2.
 
         Raises:
             KeyMismatchError: ciphertexts of another key.
@@ -156,8 +156,8 @@ class LevelledClientKey:
         require_levelled(ciphertexts, "decryption")
         require_same_key(self._key_id, ciphertexts.key_id)
         t = self._parameters.plaintext_modulus
-        found = self._secret.messages(self._secret.phase(on_host(ciphertexts.words))).astype(np.int64)
-        values = found * pow(ciphertexts.scale, -1, t) % t
+        scaled = self._secret.messages(self._secret.phase(on_host(ciphertexts.words))).astype(np.int64)
+        values = scaled * pow(ciphertexts.scale, -1, t) % t
         return np.where(values > t // 2, values - t, values) if signed else values
 
     def phases(self, ciphertexts: LevelledCiphertexts) -> NDArray[np.uint32]:
@@ -186,14 +186,14 @@ def load_keys(path: PathLike, passphrase: str) -> tuple[LevelledClientKey, ...]:
 
 
 def _sealed_keys(data: memoryview) -> list[memoryview]:
-    """The first MOST_KEYS objects of a file; what is left over is part of the last, which is refused for its size then."""
-    found = list[memoryview]()
-    while len(data) and len(found) < MOST_KEYS - 1:
+    """Splits off the first MOST_KEYS objects; what is left over is part of the last, which is refused for its size then."""
+    objects = list[memoryview]()
+    while len(data) and len(objects) < MOST_KEYS - 1:
         header = wire.header_of(data, wire.Kind.SECRET_KEY)
         size = wire.HEADER_BYTES + _section_bytes(header) + CHECKSUM_BYTES
-        found.append(data[:size])
+        objects.append(data[:size])
         data = data[size:]
-    return [*found, data] if len(data) or not found else found
+    return [*objects, data] if len(data) or not objects else objects
 
 
 def _section_bytes(header: wire.Header) -> int:

@@ -131,11 +131,11 @@ class LevelledEvaluator:
         return PlainSummands(self._backend.transform(self._residues(small, level)), scale)
 
     def add_summands(self, a: LevelledCiphertexts, summands: PlainSummands) -> LevelledCiphertexts:
-        """a and what `summands` prepared, item by item."""
-        expected, found = (len(a), a.level), (summands.words.shape[0], summands.words.shape[1])
-        if found != expected or summands.scale != a.scale:
+        """Adds to a what `summands` prepared, item by item."""
+        expected, actual = (len(a), a.level), (summands.words.shape[0], summands.words.shape[1])
+        if actual != expected or summands.scale != a.scale:
             raise ShapeError(
-                f"summands: expected {expected[0]} of level {expected[1]} and scale {a.scale}, got {found[0]} of level {found[1]} and scale "
+                f"summands: expected {expected[0]} of level {expected[1]} and scale {a.scale}, got {actual[0]} of level {actual[1]} and scale "
                 f"{summands.scale}"
             )
         body, mask = (self._backend.part(self._words(a), number) for number in range(2))
@@ -403,9 +403,9 @@ class LevelledEvaluator:
             raise KeyMismatchError(
                 f"expected ciphertexts of {self._parameters.label}, got some of {a.parameters.label}"
             )
-        if (found := a.failure_log2) > self._limit:
+        if (failure_log2 := a.failure_log2) > self._limit:
             raise ParameterError(
-                f"the result would decrypt wrongly with probability 2^{found:.0f}, more than 2^{self._limit:.0f}: take a set of more levels "
+                f"the result would decrypt wrongly with probability 2^{failure_log2:.0f}, more than 2^{self._limit:.0f}: take a set of more levels "
                 f"than '{self._parameters.set.name}', a smaller plaintext modulus or fewer products; or divide before (rescale)"
             )
         return replace(a, dropped_bits=0) if a.dropped_bits else a

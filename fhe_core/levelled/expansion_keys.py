@@ -46,13 +46,13 @@ class ExpansionKeyShape:
         return cls(parameters, expansion_rounds(parameters, count), products)
 
     @classmethod
-    def of_header(cls, header: wire.Header, wanted: bytes) -> ExpansionKeyShape:
-        """Describes keys by their number: with the one for products where `wanted` is the digest of that, else without."""
+    def of_header(cls, header: wire.Header, digest: bytes) -> ExpansionKeyShape:
+        """Describes keys by their number: with the one for products where that has this digest, else without."""
         without = cls(header.parameters, header.items)
         if header.items == 0:
             return without
         several = cls(header.parameters, header.items - 1, products=True)
-        return several if several.digest == wanted else without
+        return several if several.digest == digest else without
 
     @property
     def automorphisms(self) -> list[int]:

@@ -60,7 +60,7 @@ def expansion_shifts(evaluator: LevelledEvaluator, count: int, level: int) -> li
 def expand(
     evaluator: LevelledEvaluator, packed: LevelledCiphertexts, count: int, shifts: Sequence[PlainTable] | None = None
 ) -> LevelledCiphertexts:
-    """Ciphertexts of the first `count` coefficients of polynomials whose others are zero, each times 2^rounds.
+    """Makes ciphertexts of the first `count` coefficients of polynomials whose others are zero, each times 2^rounds.
 
     Args:
         shifts: of `expansion_shifts`, where there are several queries.
@@ -71,20 +71,20 @@ def expand(
     Raises:
         KeyMismatchError: a key of `expansion_automorphisms` is missing.
     """
-    found = packed
+    expanded = packed
     chosen = expansion_shifts(evaluator, count, packed.level) if shifts is None else shifts
     for g, shift in zip(expansion_automorphisms(evaluator.parameters, count), chosen, strict=True):
         # In the last round the odd ones of some are beyond `count`: there is nothing to take away from their even ones.
-        split = min(len(found), count * len(packed) - len(found))
-        both = evaluator.take(found, slice(0, split))
+        split = min(len(expanded), count * len(packed) - len(expanded))
+        both = evaluator.take(expanded, slice(0, split))
         image = evaluator.automorphism(both, g)
         odd = evaluator.multiply_each(evaluator.subtract(both, image), shift)
         parts = [evaluator.add(both, image), odd]
-        if split < len(found):
-            rest = evaluator.take(found, slice(split, len(found)))
+        if split < len(expanded):
+            rest = evaluator.take(expanded, slice(split, len(expanded)))
             parts.insert(1, evaluator.add(rest, rest))
-        found = evaluator.concatenate(parts)
-    return found
+        expanded = evaluator.concatenate(parts)
+    return expanded
 
 
 class InnerProductTable:
@@ -180,10 +180,10 @@ class InnerProductTable:
     ) -> list[LevelledCiphertexts]:
         """Computes the same of what `expand` made of several queries."""
         evaluator = self._evaluator
-        found = evaluator.deal(evaluator.multiply_table(terms, self._table, progress=progress), queries)
+        products = evaluator.deal(evaluator.multiply_table(terms, self._table, progress=progress), queries)
         if self._offsets is not None:
-            found = [evaluator.add_summands(each, self._offsets) for each in found]
-        return [evaluator.modulus_switch(each, self._answer_level) for each in found]
+            products = [evaluator.add_summands(each, self._offsets) for each in products]
+        return [evaluator.modulus_switch(each, self._answer_level) for each in products]
 
 
 def check_queries(queries: Sequence[LevelledCiphertexts], level: int) -> None:
@@ -202,11 +202,11 @@ def rows_of(decrypted: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
     return decrypted.reshape(-1)[:rows]
 
 
-def expanded_noise(found: Noise, parameters: LevelledParameters, level: int, count: int) -> Noise:
+def expanded_noise(estimate: Noise, parameters: LevelledParameters, level: int, count: int) -> Noise:
     """Returns the noise of what `expand` makes of a query with this noise."""
     for _ in range(expansion_rounds(parameters, count)):
-        found = found.plus(noise.after_keyswitch(found, parameters, level))
-    return found
+        estimate = estimate.plus(noise.after_keyswitch(estimate, parameters, level))
+    return estimate
 
 
 def products_noise(
@@ -220,9 +220,9 @@ def products_noise(
         norm1, norm2: the largest of a block: the sum of all absolute entries, and the root of the sum of their squares.
     """
     level, answer_level = levels
-    found = expanded_noise(noise.fresh(parameters), parameters, level, count)
-    found = found.times_plain(norm1, math.sqrt(count) * norm2).plus(noise.message(parameters))
+    estimate = expanded_noise(noise.fresh(parameters), parameters, level, count)
+    estimate = estimate.times_plain(norm1, math.sqrt(count) * norm2).plus(noise.message(parameters))
     if level == answer_level:
-        return found
+        return estimate
     divisor = math.prod(parameters.set.primes[answer_level:level])
-    return noise.after_division(found, parameters, divisor, level - answer_level)
+    return noise.after_division(estimate, parameters, divisor, level - answer_level)

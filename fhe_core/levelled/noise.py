@@ -121,10 +121,14 @@ def sum_of_products(a: Noise, b: Noise, parameters: LevelledParameters, terms: i
     whatever each is multiplied by, variances add up. All else counts as dependent.
     """
     size = parameters.polynomial_size
-    found = rounding(parameters, rounded) if rounded else Noise(0.0, (0.0,))
-    pairs = zip_longest(a.variances, found.variances, fillvalue=0.0)
+    rounding_noise = rounding(parameters, rounded) if rounded else Noise(0.0, (0.0,))
+    pairs = zip_longest(a.variances, rounding_noise.variances, fillvalue=0.0)
     before = Noise(a.bound, tuple(max(0.0, whole - part) for whole, part in pairs))
-    return before.times(b, size).scaled(terms).plus(found.times(b, size).scaled(math.sqrt(terms)), independent=True)
+    return (
+        before.times(b, size)
+        .scaled(terms)
+        .plus(rounding_noise.times(b, size).scaled(math.sqrt(terms)), independent=True)
+    )
 
 
 def dropped(parameters: LevelledParameters, bits: int, parts: int = 2) -> Noise:

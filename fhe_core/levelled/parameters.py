@@ -174,8 +174,8 @@ def _engine_of(row: LevelledSet, plaintext_modulus: int) -> _engine.Levelled:
 @lru_cache(maxsize=16)
 def _kept_engine(row: LevelledSet, plaintext_modulus: int) -> _engine.Levelled:
     """The latest stay, others while somebody holds them: two of equal parameters would not take each other's prepared words."""
-    found = _engines.get((row, plaintext_modulus))
-    if found is None:
-        found = _engine.Levelled(row.log_size, row.primes, row.special_primes, row.digit_primes, plaintext_modulus)
-        _engines[row, plaintext_modulus] = found
-    return found
+    engine = _engines.get((row, plaintext_modulus))
+    if engine is None:
+        engine = _engine.Levelled(row.log_size, row.primes, row.special_primes, row.digit_primes, plaintext_modulus)
+        _engines[row, plaintext_modulus] = engine
+    return engine

@@ -20,8 +20,8 @@ def centred(values: NDArray[Any], modulus: int) -> NDArray[np.signedinteger]:
     """Reduces to (-modulus / 2, modulus / 2], of 32 or 64 bits. Args: modulus: below 2^31."""
     if values.size and -(modulus // 2) < int(values.min()) and int(values.max()) <= modulus // 2:
         return values.astype(np.int32)
-    found = residues(values, modulus)
-    return np.where(found > modulus // 2, found - modulus, found)
+    reduced = residues(values, modulus)
+    return np.where(reduced > modulus // 2, reduced - modulus, reduced)
 
 
 def polynomials(messages: ArrayLike, size: int, modulus: int) -> NDArray[np.int64]:

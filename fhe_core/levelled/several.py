@@ -43,20 +43,20 @@ def split_bytes(data: bytes, kind: wire.Kind) -> list[memoryview]:
     view = memoryview(data)
     if wire.header_of(view, kind).byte_count >= len(view):
         return [view]
-    end, place, found = len(view) - CHECKSUM_BYTES, 0, list[memoryview]()
+    end, place, objects = len(view) - CHECKSUM_BYTES, 0, list[memoryview]()
     if hashlib.sha256(view[: max(end, 0)]).digest() != bytes(view[max(end, 0) :]):
         raise SerializationError(
             f"{kind.label}: the checksum does not match; the bytes were altered or damaged, transfer the objects again"
         )
-    while place < end and len(found) < MOST_OBJECTS:
+    while place < end and len(objects) < MOST_OBJECTS:
         size = wire.header_of(view[place:end], kind).byte_count
-        found.append(view[place : place + size])
+        objects.append(view[place : place + size])
         place += size
     if place != end:
         raise SerializationError(
-            f"{kind.label}: expected {place + CHECKSUM_BYTES} bytes of {len(found)} objects, got {len(view)}; they were cut off or extended"
+            f"{kind.label}: expected {place + CHECKSUM_BYTES} bytes of {len(objects)} objects, got {len(view)}; they were cut off or extended"
         )
-    return found
+    return objects
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,8 @@ class Slots:
 
     def decode(self, coefficients: ArrayLike) -> NDArray[np.int64]:
         """Args: coefficients: integers [.., N], as `LevelledClientKey.decrypt` gives them. Returns: values [.., N] in [0, t), of both rows."""
-        found = self._checked(coefficients, "coefficients")
-        twisted = residues(found, self._modulus) * self._twist % self._modulus
+        polynomials = self._checked(coefficients, "coefficients")
+        twisted = residues(polynomials, self._modulus) * self._twist % self._modulus
         values = _transform(twisted, pow(self._psi, 2, self._modulus), self._modulus)
         return values[..., self._place]
 
@@ -77,15 +77,15 @@ class Slots:
         return array
 
     def selectors(self, slots: ArrayLike) -> NDArray[np.int64]:
-        """Polynomials [slots, N] whose products with a polynomial have its value in that slot as their constant coefficient: for `ToLookups`.
+        """Makes polynomials [slots, N] whose products with a polynomial have its value in that slot as their constant coefficient: for `ToLookups`.
 
         A product with one has noise of t sqrt(N / 12) times as much: leave a level for it. ShapeError: no such slots.
         """
-        wanted = np.asarray(slots)
-        if wanted.dtype.kind not in "iu" or wanted.ndim != 1 or ((wanted < 0) | (wanted >= self._size)).any():
+        indices = np.asarray(slots)
+        if indices.dtype.kind not in "iu" or indices.ndim != 1 or ((indices < 0) | (indices >= self._size)).any():
             raise ShapeError(f"slots: expected integers in [0, {self._size}) of shape [slots]")
         powers = _powers(self._psi, 2 * self._size, self._modulus)
-        exponents = 2 * self._place[wanted][:, None] + 1
+        exponents = 2 * self._place[indices][:, None] + 1
         # The constant coefficient of m q is m_0 q_0 - m_1 q_(N-1) - m_2 q_(N-2) - ..
         values = powers[exponents * np.arange(self._size) % (2 * self._size)]
         return np.concatenate([values[:, :1], -values[:, :0:-1]], axis=1)
@@ -114,10 +114,10 @@ def is_prime(number: int) -> bool:
 
 
 def _powers(base: int, count: int, modulus: int) -> NDArray[np.int64]:
-    found = np.ones(count, dtype=np.int64)
+    powers = np.ones(count, dtype=np.int64)
     for i in range(1, count):
-        found[i] = int(found[i - 1]) * base % modulus
-    return found
+        powers[i] = int(powers[i - 1]) * base % modulus
+    return powers
 
 
 def _transform(values: NDArray[np.int64], root: int, modulus: int) -> NDArray[np.int64]:

@@ -136,12 +136,12 @@ class ToLookups:
 
     def places(self, coefficients: ArrayLike) -> NDArray[np.int64]:
         """Returns where `packed` has them. ShapeError: none, or one that is out of range."""
-        wanted = np.asarray(coefficients)
+        numbers = np.asarray(coefficients)
         size = self.parameters.polynomial_size
-        if wanted.dtype.kind not in "iu" or wanted.ndim != 1 or not wanted.size or not _within(wanted, size):
+        if numbers.dtype.kind not in "iu" or numbers.ndim != 1 or not numbers.size or not _within(numbers, size):
             raise ShapeError(f"coefficients: expected some integers in [0, {size})")
-        found: NDArray[np.int64] = wanted.astype(np.int64)
-        return found % self._ratio * self._key.lookups.polynomial_size + found // self._ratio
+        indices: NDArray[np.int64] = numbers.astype(np.int64)
+        return indices % self._ratio * self._key.lookups.polynomial_size + indices // self._ratio
 
     def convert(
         self,
@@ -162,9 +162,9 @@ class ToLookups:
         digits = signed_digits(words[:, 1], lookups, self._key.gadget)
         transformed = self._backend.transform(small_residues(digits, self._primes))
         products = self._backend.coefficients(self._backend.products(transformed, self._table))
-        found = composed(products, self._primes, lookups.modulus)  # [k + 1, batch, M]
-        found[-1] = (found[-1] + words[:, 0]) % np.uint64(lookups.modulus)
-        split = found.reshape(len(found), batch, size // self._ratio, self._ratio)
+        switched = composed(products, self._primes, lookups.modulus)  # [k + 1, batch, M]
+        switched[-1] = (switched[-1] + words[:, 0]) % np.uint64(lookups.modulus)
+        split = switched.reshape(len(switched), batch, size // self._ratio, self._ratio)
         return np.ascontiguousarray(split.transpose(1, 3, 0, 2))
 
     def _norm(self, ciphertexts: LevelledCiphertexts, ratio: float, bias: float, encoding: Encoding) -> float:

@@ -52,7 +52,7 @@ def torus_words(residues: Words, factors: Sequence[int], primes: Sequence[int], 
 
 
 def scaled_residues(words: Phases, primes: Sequence[int], modulus: int) -> Words:
-    """floor((x Q_l + Q / 2) / Q) of torus words x, modulo each of the primes.
+    """Rounds torus words x to floor((x Q_l + Q / 2) / Q), modulo each of the primes.
 
     Args:
         words: [.., N].
@@ -69,13 +69,13 @@ def scaled_residues(words: Phases, primes: Sequence[int], modulus: int) -> Words
         parts.append((digit.view(np.int64) + off).view(np.uint64))
         rest = (left - off * modulus).view(np.uint64)
     parts[-1] += rest >= big - rest
-    found = np.empty((*words.shape[:-1], len(primes), words.shape[-1]), dtype=np.uint32)
+    residues = np.empty((*words.shape[:-1], len(primes), words.shape[-1]), dtype=np.uint32)
     for i, prime in enumerate(primes):
         value = np.zeros_like(rest)
         for part, base in zip(parts, primes, strict=True):
             value = (value * np.uint64(base % prime) + part) % np.uint64(prime)
-        found[..., i, :] = value
-    return found
+        residues[..., i, :] = value
+    return residues
 
 
 def signed_digits(words: Phases, params: ParameterSet, gadget: Gadget) -> NDArray[np.int64]:

@@ -121,13 +121,13 @@ def unpack_words(data: bytes, shape: Sequence[int]) -> Words:
 
 
 def pack_rounded(parameters: LevelledParameters, words: Words, dropped_bits: int) -> bytes:
-    """Words [.., level, N], of which the last bits of every coefficient are not sent (`rounded.py`): first digits, then all others."""
+    """Packs words [.., level, N] without the last bits of every coefficient (`rounded.py`): first digits, then all others."""
     if dropped_bits == 0:
         return pack_words(words)
-    found = digits(parameters, words)
-    first = np.ascontiguousarray(found[..., 0, :] >> np.uint32(dropped_bits)).astype("<u4").reshape(-1, 1)
+    mixed_radix = digits(parameters, words)
+    first = np.ascontiguousarray(mixed_radix[..., 0, :] >> np.uint32(dropped_bits)).astype("<u4").reshape(-1, 1)
     bits = np.unpackbits(first.view(np.uint8), axis=1, bitorder="little")[:, : 28 - dropped_bits]
-    return np.packbits(bits, bitorder="little").tobytes() + pack_words(found[..., 1:, :])
+    return np.packbits(bits, bitorder="little").tobytes() + pack_words(mixed_radix[..., 1:, :])
 
 
 def unpack_rounded(header: Header, data: bytes, shape: Sequence[int]) -> Words:
@@ -142,14 +142,14 @@ def unpack_rounded(header: Header, data: bytes, shape: Sequence[int]) -> Words:
     bits = np.zeros((count, 32), dtype=np.uint8)
     bits[:, :kept] = np.unpackbits(packed, bitorder="little").reshape(count, kept)
     first = np.packbits(bits, axis=1, bitorder="little").view("<u4").astype(np.uint32)
-    found = np.empty(shape, dtype=np.uint32)
-    found[..., 0, :] = (first << np.uint32(header.dropped_bits)).reshape(found[..., 0, :].shape)
-    found[..., 1:, :] = unpack_words(data[len(packed) :], found[..., 1:, :].shape)
-    check_below(found, primes, header.kind)
-    found[..., 0, :] = middle(
-        header.parameters, found[..., 0, :] >> np.uint32(header.dropped_bits), header.dropped_bits
+    mixed_radix = np.empty(shape, dtype=np.uint32)
+    mixed_radix[..., 0, :] = (first << np.uint32(header.dropped_bits)).reshape(mixed_radix[..., 0, :].shape)
+    mixed_radix[..., 1:, :] = unpack_words(data[len(packed) :], mixed_radix[..., 1:, :].shape)
+    check_below(mixed_radix, primes, header.kind)
+    mixed_radix[..., 0, :] = middle(
+        header.parameters, mixed_radix[..., 0, :] >> np.uint32(header.dropped_bits), header.dropped_bits
     )
-    return from_digits(header.parameters, found)
+    return from_digits(header.parameters, mixed_radix)
 
 
 def pack_variances(noise: Noise) -> bytes:
@@ -231,10 +231,10 @@ def check_switch_keys(stream: BinaryIO, header: Header, numbers: Sequence[int]) 
     stream.seek(HEADER_BYTES, io.SEEK_CUR)
     sections = iter(header.sections)
     for g, named, packed in zip(numbers, sections, sections, strict=True):
-        found = int.from_bytes(stream.read(named)[:4], "little")
-        if found != g:
+        number = int.from_bytes(stream.read(named)[:4], "little")
+        if number != g:
             raise SerializationError(
-                f"{header.kind.label}: expected the key for automorphism {g} (0: for products), got {found}"
+                f"{header.kind.label}: expected the key for automorphism {g} (0: for products), got {number}"
             )
         check_below(unpack_words(stream.read(packed), (-1, len(primes), size)), primes, header.kind)
 
@@ -245,14 +245,14 @@ def _header(view: memoryview, kind: Kind) -> Header:
             f"{kind.label}: expected an object of levelled arithmetic, got {len(view)} other bytes"
         )
     fields = _HEADER.unpack(view[:HEADER_BYTES])
-    _, version, found, zero, name, key_id, modulus, items, scale, level, dropped_bits, degree, bound = fields
-    if version != VERSION or zero or found not in list(Kind):
+    _, version, kind_number, zero, name, key_id, modulus, items, scale, level, dropped_bits, degree, bound = fields
+    if version != VERSION or zero or kind_number not in list(Kind):
         raise SerializationError(
-            f"{kind.label}: expected version {VERSION} of a known kind, got version {version}, kind {found}"
+            f"{kind.label}: expected version {VERSION} of a known kind, got version {version}, kind {kind_number}"
         )
-    if found != kind:
-        advice = "; a secret key must stay with its owner: delete this copy" if found == Kind.SECRET_KEY else ""
-        raise SerializationError(f"object: expected {kind.label}, got {Kind(found).label}{advice}")
+    if kind_number != kind:
+        advice = "; a secret key must stay with its owner: delete this copy" if kind_number == Kind.SECRET_KEY else ""
+        raise SerializationError(f"object: expected {kind.label}, got {Kind(kind_number).label}{advice}")
     rows = [row for row in SETS.values() if row.digest == name]
     if not rows:
         raise KeyMismatchError(f"{kind.label}: of a set that this release does not have, or has otherwise")

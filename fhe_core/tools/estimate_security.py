@@ -59,7 +59,7 @@ def estimate(secret: str, dimension: int, modulus: int, sigma: float) -> dict[st
 
 
 def rounded(bits: dict[str, float]) -> dict[str, float | None]:
-    return {name: round(found, 2) if math.isfinite(found) else None for name, found in bits.items()}
+    return {name: round(attack_bits, 2) if math.isfinite(attack_bits) else None for name, attack_bits in bits.items()}
 
 
 def ntru_costs(secret: str, dimension: int, modulus: int, sigma: float) -> dict[str, dict[str, float]]:
@@ -116,9 +116,9 @@ def main() -> int:
         again = set()
         for key in missing:
             secret, dimension, modulus, sigma = key.split()
-            before, found = search.ESTIMATES.get(key), estimate(secret, int(dimension), int(modulus), float(sigma))
-            print(key, found, "" if before in (None, found) else f"was {before}", flush=True)
-            search.ESTIMATES[key] = found
+            before, bits = search.ESTIMATES.get(key), estimate(secret, int(dimension), int(modulus), float(sigma))
+            print(key, bits, "" if before in (None, bits) else f"was {before}", flush=True)
+            search.ESTIMATES[key] = bits
             write(search.ESTIMATES)
     return 0
 
@@ -133,7 +133,7 @@ FAMILIES = {
 
 
 def table(rows: Iterable[search.Row]) -> str:
-    """Each set's least bits by each kind of attack, over all of its problems. Sets of the same numbers share a line."""
+    """Lists each set's least bits by kind of attack, over all of its problems. Sets of the same numbers share a line."""
     problems = {row.name: search.row_instances(row) for row in rows if not search.is_toy(row)}
     for log_size, count in LEVELLED.items():
         problems[f"bgv{log_size}"] = (search.estimate_key("ternary", 1 << log_size, levelled_modulus(log_size, count), search.SIGMA_FLOOR),)
@@ -142,7 +142,7 @@ def table(rows: Iterable[search.Row]) -> str:
         stored = [search.ESTIMATES[instance] for instance in instances]
         cells = []
         for attacks in FAMILIES.values():
-            bits = [found for estimate in stored for attack in attacks if (found := estimate.get(attack)) is not None]
+            bits = [attack_bits for estimate in stored for attack in attacks if (attack_bits := estimate.get(attack)) is not None]
             cells.append(f"{math.floor(10 * min(bits)) / 10:.1f}" if bits else "")
         lines.setdefault(" | ".join(cells), []).append(f"`{name}`")
     heading = f"| sets | {' | '.join(FAMILIES)} |\n|{'---|' * (len(FAMILIES) + 1)}\n"

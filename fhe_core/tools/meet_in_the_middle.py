@@ -203,9 +203,9 @@ def planes_of(secret: Secret, dimension: int, modulus: int, sigma: float, guesse
             cell = min(mean - table_bits / planes, 20.0)
             if cell < -1 or cell > last or planes > lattice:
                 return math.inf, planes, cell
-            found = planes * math.log2(collision_probability(2.0**-cell, 1))
-            found += recognised_log2(volume - growth * (lattice - 2 * planes), growth)
-            return table_bits + 1 + 2 * math.log2(planes) - 1.06 - found, planes, cell
+            success_log2 = planes * math.log2(collision_probability(2.0**-cell, 1))
+            success_log2 += recognised_log2(volume - growth * (lattice - 2 * planes), growth)
+            return table_bits + 1 + 2 * math.log2(planes) - 1.06 - success_log2, planes, cell
 
         hashing, planes, cell = min(map(hash_cost, range(20, 400, 10)))
         lattices = math.log2(reduction_operations(block_size, lattice))
@@ -216,11 +216,11 @@ def planes_of(secret: Secret, dimension: int, modulus: int, sigma: float, guesse
 
 def recognised_log2(width_log2: float, growth: float) -> float:
     """log2 of the probability that planes from this width on, each delta^2 wider than the one before, hold the noise of the right pair."""
-    found = 0.0
+    probability_log2 = 0.0
     while width_log2 < 4:
-        found += math.log2(math.erf(2 ** (width_log2 - 1.5)))
+        probability_log2 += math.log2(math.erf(2 ** (width_log2 - 1.5)))
         width_log2 += 2 * growth
-    return found
+    return probability_log2
 
 
 def nearest_planes(secret: Secret, dimension: int, modulus: int, sigma: float) -> Planes:
@@ -339,9 +339,9 @@ def representations(dimension: int) -> Representations:
 
 
 def estimate(secret: str, dimension: int, modulus: int, sigma: float) -> dict[str, float]:
-    """log2 of operations of each attack here that knows what to do with such a secret."""
+    """Returns log2 of operations of each attack that knows what to do with such a secret."""
     problem = (secret_of(secret), dimension, modulus, sigma)
-    found = {"meet_in_the_middle": collisions(*problem).bits, "nearest_planes": nearest_planes(*problem).bits}
+    bits = {"meet_in_the_middle": collisions(*problem).bits, "nearest_planes": nearest_planes(*problem).bits}
     if secret == f"block_{TREE_LENGTH}":
-        found["meet_lwe"] = representations(dimension).bits
-    return found
+        bits["meet_lwe"] = representations(dimension).bits
+    return bits

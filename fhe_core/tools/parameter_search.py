@@ -100,12 +100,12 @@ class Rotation:
 
 def _read_rotations() -> dict[str, Rotation]:
     lines = re.findall(r"^ROTATION\((\w+), (\w+), (\w+), (.*)\)$", ROTATIONS_FILE.read_text(), flags=re.MULTILINE)
-    found = {}
+    rotations = {}
     for name, secret, factors, keys in lines:
         numbers = tuple(tuple(int(number) for number in key.split(",")) for key in re.findall(r"{([^}]*)}", keys))
         selected = factors == "selected"
-        found[name] = Rotation(name, secret, factors, () if selected else numbers, numbers[0] if selected else ())
-    return found
+        rotations[name] = Rotation(name, secret, factors, () if selected else numbers, numbers[0] if selected else ())
+    return rotations
 
 
 ROTATIONS = _read_rotations()
@@ -245,11 +245,11 @@ def least_bits(estimate: dict[str, float | None]) -> float:
 
 
 def lwe_sigma(problem: str, n: int, w: int, bits: int) -> float:
-    """The smallest keyswitch sigma (units of 2^-w) of a small key of this distribution that has these bits."""
+    """Finds the smallest keyswitch sigma (units of 2^-w) of a small key of this distribution that has these bits."""
     kind = {"binary": CURVES["points"]["lwe"], "gaussian": CURVES["points"]["gaussian"]}
     points = kind.get(problem, CURVES["points"]["blocks"].get(problem))[str(bits)]
     columns = zip(points["dimension"], points["log2_alpha"], points["bits"], strict=True)
-    moved = [_at_target(log2_alpha, found, dimension, bits) for dimension, log2_alpha, found in columns]
+    moved = [_at_target(log2_alpha, point_bits, dimension, bits) for dimension, log2_alpha, point_bits in columns]
     return _confirmed(problem, n, 2**w, 2 ** (_interpolate(points["dimension"], moved, n) + CURVE_MARGIN + w), bits)
 
 
@@ -293,9 +293,9 @@ def is_toy(row: Row) -> bool:
 
 
 def row_security(row: Row) -> float:
-    """Bits: the least of all attacks on both sides, from the stored output of the estimator; nan when it is missing."""
-    found = [ESTIMATES.get(instance) for instance in row_instances(row)]
-    return min(least_bits(estimate) for estimate in found if estimate is not None) if all(found) else math.nan
+    """Returns bits: the least of all attacks on both sides, from the stored output of the estimator; nan when it is missing."""
+    estimates = [ESTIMATES.get(instance) for instance in row_instances(row)]
+    return min(least_bits(estimate) for estimate in estimates if estimate is not None) if all(estimates) else math.nan
 
 
 # Cost
@@ -513,7 +513,7 @@ cached_lwe_sigma = cache(lwe_sigma)
 def estimated_dimensions(problem: str, modulus: int) -> set[int]:
     """Lists the dimensions of small keys of this distribution that have a stored estimate."""
     keys = (key.split() for key in ESTIMATES)
-    return {int(dimension) for secret, dimension, found, _ in keys if (secret, int(found)) == (problem, modulus)}
+    return {int(dimension) for secret, dimension, key_modulus, _ in keys if (secret, int(key_modulus)) == (problem, modulus)}
 
 
 def smallest_row(target: Target, shape: Shape, secret: str, w: int, keyswitch: Gadget) -> Row | None:
@@ -547,10 +547,10 @@ def smallest_row(target: Target, shape: Shape, secret: str, w: int, keyswitch: G
 
 
 def choices(target: Target) -> list[Row]:
-    """Every row that reaches the target: the cheapest first, after those within 1 % of it in order of upload."""
+    """Lists rows that reach the target: the cheapest first, after those within 1 % of it in order of upload."""
     options = itertools.product(target.shapes, ("binary", "ternary", "quinary"), KEYSWITCH_MODULI, target.keyswitches)
-    found = [smallest_row(target, *option) for option in options if option[3][0] * option[3][1] <= option[2]]
-    rows = [row for row in found if row is not None]
+    candidates = [smallest_row(target, *option) for option in options if option[3][0] * option[3][1] <= option[2]]
+    rows = [row for row in candidates if row is not None]
     least = min(map(cost, rows), default=0.0)
     return sorted(rows, key=lambda row: (cost(row) if cost(row) > 1.01 * least else 0.0, upload_bytes(row), cost(row), repr(row)))
 
@@ -610,10 +610,10 @@ TOYS = (
 def find_rows() -> list[Row]:
     rows = []
     for target in TARGETS:
-        found = choices(target)
-        if not found:
+        candidates = choices(target)
+        if not candidates:
             raise SystemExit(f"no parameters reach '{target.name}'; add shapes or loosen the target")
-        rows.append(found[0])
+        rows.append(candidates[0])
     return [*rows, *TOYS]
 
 

@@ -140,11 +140,11 @@ def on_one_table(
     places: list[NDArray[np.int64]] = []
     steps: list[InputStep] = []
     width = features
-    for part, model, own in zip(parts, models, columns, strict=True):
+    for part, model, part_columns in zip(parts, models, columns, strict=True):
         if not part.steps:
-            places.append(own)
+            places.append(part_columns)
             continue
-        steps.append(Append(own, part.steps))
+        steps.append(Append(part_columns, part.steps))
         places.append(np.arange(width, width + model.features))
         width += model.features
     if steps and all(part.steps for part in parts):  # nobody takes the features as they are

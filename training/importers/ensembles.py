@@ -50,7 +50,7 @@ Read: TypeAlias = Callable[..., ImportedModel]
 
 
 def bagging(estimator: Any, read: Read) -> ImportedModel:
-    columns = [np.asarray(own, dtype=np.int64) for own in estimator.estimators_features_]
+    columns = [np.asarray(member_columns, dtype=np.int64) for member_columns in estimator.estimators_features_]
     classes = getattr(estimator, "classes_", None)
     votes = classes is not None and not hasattr(estimator.estimators_[0], "predict_proba")
     weights = np.full(len(columns), 1 / len(columns))
@@ -94,7 +94,7 @@ def _members(
     features = int(estimator.n_features_in_)
     everything = [np.arange(features)] * len(members)
     chosen: Sequence[NDArray[np.int64] | None] = columns or [None] * len(members)
-    parts = [read(member, own) for member, own in zip(members, chosen, strict=True)]
+    parts = [read(member, member_columns) for member, member_columns in zip(members, chosen, strict=True)]
     return on_one_table(parts, columns or everything, features, estimator)
 
 
@@ -236,8 +236,8 @@ def calibrated(estimator: Any, read: Read) -> ImportedModel:
         slopes = iter([(-float(c.a_), -float(c.b_)) for c in calibrators])
         pairs = [[next(slopes) for _ in range(response.outputs)] for response in responses]
         responses = [
-            mapped(r, np.diag([a for a, _ in own]), np.array([b for _, b in own]))
-            for r, own in zip(responses, pairs, strict=True)
+            mapped(r, np.diag([a for a, _ in member_pairs]), np.array([b for _, b in member_pairs]))
+            for r, member_pairs in zip(responses, pairs, strict=True)
         ]
     else:
         points = [

@@ -26,11 +26,11 @@ from cloakwork.training.importers.nodes import unsupported_option
 
 
 def _principal_components(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    """In the order of scikit-learn: a component of no deviation, whitened, is nothing but rounding."""
+    """Keeps the order of scikit-learn: a component of no deviation, whitened, is nothing but rounding."""
     matrix = np.asarray(transformer.components_, dtype=np.float64).T
-    made = flow.apply(recipe, (Project(np.zeros(len(matrix)), matrix),), matrix.shape[1])
+    projected = flow.apply(recipe, (Project(np.zeros(len(matrix)), matrix),), matrix.shape[1])
     deviation = np.maximum(np.sqrt(transformer.explained_variance_), np.finfo(np.float64).eps)
-    return flow.arithmetic(made, transformer.mean_ @ matrix, deviation if transformer.whiten else 1.0, "over")
+    return flow.arithmetic(projected, transformer.mean_ @ matrix, deviation if transformer.whiten else 1.0, "over")
 
 
 def _components(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
@@ -50,10 +50,10 @@ def _power(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
     exponents = np.asarray(transformer.lambdas_, dtype=np.float64)
     if not np.isfinite(exponents).all():
         raise unsupported_option(transformer, "lambdas_", "NaN", "leave out columns without values")
-    made = flow.apply(recipe, (Power(transformer.method, exponents),), len(exponents))
+    transformed = flow.apply(recipe, (Power(transformer.method, exponents),), len(exponents))
     if not transformer.standardize:
-        return made
-    return flow.arithmetic(made, transformer._scaler.mean_, transformer._scaler.scale_, "over")
+        return transformed
+    return flow.arithmetic(transformed, transformer._scaler.mean_, transformer._scaler.scale_, "over")
 
 
 def _bins(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
@@ -63,8 +63,8 @@ def _bins(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
     columns = np.arange(len(counts), dtype=np.int64)
     radix = max(2, int(counts.max()) + 1)  # above every number of a bin
     bins = Bins(columns, start, np.concatenate(inner), np.zeros_like(columns), radix, strict=True)
-    made = flow.apply(recipe, (bins,), len(counts), takes_missing=False)
-    return made if transformer.encode == "ordinal" else flow.apply(made, (OneHot(counts),), int(counts.sum()))
+    binned = flow.apply(recipe, (bins,), len(counts), takes_missing=False)
+    return binned if transformer.encode == "ordinal" else flow.apply(binned, (OneHot(counts),), int(counts.sum()))
 
 
 def _quantiles(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
@@ -108,11 +108,11 @@ def _binarizer(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
 
 
 def expanded(
-    count: int, names: tuple[str, ...] | None, steps: tuple[InputStep, ...], made: int
+    count: int, names: tuple[str, ...] | None, steps: tuple[InputStep, ...], width: int
 ) -> tuple[InputStep, ...]:
-    """Returns a table of `count` columns and what steps make `made` columns of it, in its place."""
+    """Replaces a table of `count` columns by the `width` columns that steps make of it."""
     flow = ColumnFlow(count, names)
-    return flow.finish(flow.apply(flow.start(), steps, made))
+    return flow.finish(flow.apply(flow.start(), steps, width))
 
 
 READERS: Final[dict[str, Callable[[Any, ColumnFlow, Recipe], Recipe]]] = {

@@ -21,8 +21,8 @@ def placed(values: Reals, output: int, outputs: int) -> Reals:
     return result
 
 
-def unsupported_option(estimator: Any, option: str, found: Any, remedy: str) -> UnsupportedOperatorError:
-    return UnsupportedOperatorError(f"{type(estimator).__name__}: {option} = {found!r} cannot be imported; {remedy}")
+def unsupported_option(estimator: Any, option: str, setting: Any, remedy: str) -> UnsupportedOperatorError:
+    return UnsupportedOperatorError(f"{type(estimator).__name__}: {option} = {setting!r} cannot be imported; {remedy}")
 
 
 def nearest_of(name: str, known: Iterable[str]) -> str:

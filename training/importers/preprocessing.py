@@ -160,7 +160,7 @@ def _pipeline(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
 
 
 def _column_transformer(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    """Parts in their order, then the rest."""
+    """Applies parts in their order, then the rest."""
     positions = transformer._transformer_to_input_indices  # of columns by number, name, mask, slice or function alike
     result: Recipe = []
     for name, part, _ in transformer.transformers_:
@@ -168,8 +168,8 @@ def _column_transformer(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> R
             continue
         chosen = [recipe[int(i)] for i in positions[name]]
         if chosen:
-            made = chosen if _passes(part) else _apply(part, flow, chosen)
-            result += _weighed(transformer, name, flow, made)
+            transformed = chosen if _passes(part) else _apply(part, flow, chosen)
+            result += _weighed(transformer, name, flow, transformed)
     return result
 
 
@@ -184,8 +184,8 @@ def _feature_union(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe
     result: Recipe = []
     for name, part in transformer.transformer_list:
         if not (isinstance(part, str) and part == "drop"):
-            made = recipe if _passes(part) else _apply(part, flow, recipe)
-            result += _weighed(transformer, name, flow, made)
+            transformed = recipe if _passes(part) else _apply(part, flow, recipe)
+            result += _weighed(transformer, name, flow, transformed)
     return result
 
 
@@ -264,18 +264,24 @@ def _one_hot_encoder(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Reci
     answers = _answers(transformer)
     ends = np.cumsum(transformer._n_features_outs)
     result: Recipe = []
-    for column, known, own in zip(recipe, transformer.categories_, np.split(answers, ends[:-1], axis=1), strict=True):
-        numbers = np.where(own.any(axis=1), own.argmax(axis=1), -1.0) if own.shape[1] else np.full(len(own), -1.0)
-        codes = Codes.of(known, numbers[: len(known)], _unseen(transformer, numbers[len(known)]), own.shape[1])
+    for column, known, indicators in zip(
+        recipe, transformer.categories_, np.split(answers, ends[:-1], axis=1), strict=True
+    ):
+        numbers = (
+            np.where(indicators.any(axis=1), indicators.argmax(axis=1), -1.0)
+            if indicators.shape[1]
+            else np.full(len(indicators), -1.0)
+        )
+        codes = Codes.of(known, numbers[: len(known)], _unseen(transformer, numbers[len(known)]), indicators.shape[1])
         encoded = flow.encode(column, codes)
-        result += [replace(encoded, indicator=i) for i in range(own.shape[1])]
+        result += [replace(encoded, indicator=i) for i in range(indicators.shape[1])]
     return result
 
 
 def _ordinal_encoder(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
     result: Recipe = []
-    for column, known, own in zip(recipe, transformer.categories_, _answers(transformer).T, strict=True):
-        codes = Codes.of(known, own[: len(known)], _unseen(transformer, own[len(known)]))
+    for column, known, numbers in zip(recipe, transformer.categories_, _answers(transformer).T, strict=True):
+        codes = Codes.of(known, numbers[: len(known)], _unseen(transformer, numbers[len(known)]))
         result.append(flow.encode(column, codes))
     return result
 
@@ -284,8 +290,8 @@ def _target_encoder(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recip
     """Returns the mean of the target for each category; of several classes a column for each of them, picked by the category's indicator."""
     answers = np.split(_answers(transformer), len(recipe), axis=1)
     result: Recipe = []
-    for column, known, own in zip(recipe, transformer.categories_, answers, strict=True):
-        count, means = len(known), own[: len(known) + 1]
+    for column, known, category_means in zip(recipe, transformer.categories_, answers, strict=True):
+        count, means = len(known), category_means[: len(known) + 1]
         if means.shape[1] == 1:
             result.append(flow.encode(column, Codes.of(known, means[:count, 0], float(means[count, 0]))))
             continue

@@ -77,19 +77,19 @@ def bench_keyswitch(
 
     def switched() -> Any:
         for _ in range(calls):
-            found = backend.keyswitch(masks, key)
-        backend.synchronize(found)
-        return found
+            keyswitched = backend.keyswitch(masks, key)
+        backend.synchronize(keyswitched)
+        return keyswitched
 
-    found = switched()  # warm
+    keyswitched = switched()  # warm
     seconds: list[float] = []
     while not enough(seconds, repeats):
         start = time.perf_counter()
-        found = switched()
+        keyswitched = switched()
         seconds.append((time.perf_counter() - start) / calls)
         update(len(seconds), repeats or len(seconds))
-    bodies = backend.add(backend.part(moved, 0), backend.part(found, 0), False)
-    result = backend.from_parts([bodies, backend.part(found, 1)])
+    bodies = backend.add(backend.part(moved, 0), backend.part(keyswitched, 0), False)
+    result = backend.from_parts([bodies, backend.part(keyswitched, 1)])
     decrypted = secret.messages(secret.phase(on_host(result)))
     powers = np.arange(size) * 3 % (2 * size)
     expected = np.empty_like(messages)

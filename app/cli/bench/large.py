@@ -155,8 +155,8 @@ def floor_work(parameters: ParameterSet, bits: int, remove: int, p_fail_log2: fl
         return eval_floor(session, x, remove, p_fail_log2=p_fail_log2).ciphertexts
 
     def wrong(key: ClientKey, outputs: Ciphertexts, m: Array) -> int:
-        found = key.decrypt_integers(ModularIntegers(outputs, 1 << (bits - remove)))
-        return int(np.count_nonzero(found != m >> remove))
+        decrypted = key.decrypt_integers(ModularIntegers(outputs, 1 << (bits - remove)))
+        return int(np.count_nonzero(decrypted != m >> remove))
 
     return Work(bits, run, wrong, len(plan.rotations), plan.p_fail_log2)
 

@@ -84,13 +84,13 @@ def measure_machine(machine: Machine, sets: list[ParameterSet], update: Any = No
 
 
 def _beside_earlier(profile: MachineProfile) -> MachineProfile:
-    """With the other sets that were measured on the machine before."""
-    earlier = [found.sets for found in measured_profiles()[0] if found.machine == profile.machine]
+    """Adds the other sets that were measured on the machine before."""
+    earlier = [stored.sets for stored in measured_profiles()[0] if stored.machine == profile.machine]
     return replace(profile, sets={**(earlier[0] if earlier else {}), **profile.sets})
 
 
-def _devices(asked: list[str] | None) -> list[str]:
-    chosen = asked or ["cpu", *(found["device"] for found in gpus())]
+def _devices(requested: list[str] | None) -> list[str]:
+    chosen = requested or ["cpu", *(gpu["device"] for gpu in gpus())]
     for device in chosen:
         if "," in checked_device(device):
             raise WrongCallError(

@@ -37,12 +37,12 @@ def cuda_devices() -> list[dict[str, Any]]:
     try:
         return [
             {
-                "device": found["device"],
-                "usable": found["usable"],
-                "details": f"{found['name']}, compute capability {found['compute_capability']}, {found['multiprocessors']} multiprocessors, "
-                f"{found['free_bytes'] / 2**30:.1f} of {found['total_bytes'] / 2**30:.1f} GiB free; {found['details']}",
+                "device": gpu["device"],
+                "usable": gpu["usable"],
+                "details": f"{gpu['name']}, compute capability {gpu['compute_capability']}, {gpu['multiprocessors']} multiprocessors, "
+                f"{gpu['free_bytes'] / 2**30:.1f} of {gpu['total_bytes'] / 2**30:.1f} GiB free; {gpu['details']}",
             }
-            for found in _engine.cuda_devices()
+            for gpu in _engine.cuda_devices()
         ]
     except FheError as error:
         return [{"device": "cuda", "usable": False, "details": str(error)}]
@@ -50,9 +50,9 @@ def cuda_devices() -> list[dict[str, Any]]:
 
 def devices(json_path: JsonOption = None) -> None:
     """List what this machine can compute on."""
-    found = list_devices()
+    entries = list_devices()
     if json_path != "-":
         columns = (Column("device"), Column("usable"), folded("details"))
-        print_rows("Devices", columns, [(each["device"], each["usable"], each["details"]) for each in found])
+        print_rows("Devices", columns, [(each["device"], each["usable"], each["details"]) for each in entries])
     if json_path is not None:
-        write_json({"devices": found}, json_path)
+        write_json({"devices": entries}, json_path)

@@ -88,7 +88,7 @@ def build(
     target = np.arange(len(rows)) if given is None else load_rows(given)
     both = table if given is None else f"{table} and {given}"
     with (
-        warnings.catch_warnings(record=True) as told,
+        warnings.catch_warnings(record=True) as caught,
         progress("rows") as update,
         of_file(table, "table"),
         of_file(both, "table, target"),
@@ -106,7 +106,7 @@ def build(
             probes=probes,
             progress=update,
         )
-    for each in told:
+    for each in caught:
         typer.echo(f"warning: {each.message}", err=True)
     index.save(out)
     emit(index.report() | {"file": str(out)}, json_path, f"Index of {table}")
@@ -144,16 +144,16 @@ def query(
     with progress("queries") as update:
         for first in range(0, len(samples), at_once):
             part = integers[first : first + at_once]
-            asked = [index.client.encrypt_integers(key, each) for each in part]
+            encrypted = [index.client.encrypt_integers(key, each) for each in part]
             start = time.perf_counter()
-            answered = scorer.score_all(asked)
-            seconds.append((time.perf_counter() - start) / len(asked))
-            found = np.stack([index.client.scores(key, *each) for each in zip(answered, part, strict=True)])
-            wrong += int(np.count_nonzero(found != index.scores(part)))
-            outputs += int(np.count_nonzero(found != UNSEEN))
-            decided.append(index.client.decide(found, part))
-            sent, received = len(asked[0].to_bytes()), len(answered[0].to_bytes())
-            update(first + len(asked), len(samples))
+            answered = scorer.score_all(encrypted)
+            seconds.append((time.perf_counter() - start) / len(encrypted))
+            scores = np.stack([index.client.scores(key, *each) for each in zip(answered, part, strict=True)])
+            wrong += int(np.count_nonzero(scores != index.scores(part)))
+            outputs += int(np.count_nonzero(scores != UNSEEN))
+            decided.append(index.client.decide(scores, part))
+            sent, received = len(encrypted[0].to_bytes()), len(answered[0].to_bytes())
+            update(first + len(encrypted), len(samples))
     answers = np.concatenate(decided)
     if out is not None:
         np.save(out, answers, allow_pickle=False)

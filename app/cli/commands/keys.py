@@ -92,16 +92,16 @@ def keygen(
     client.key is the secret; a passphrase protects it. evaluation.keys is for the server.
     """
     client_path, evaluation_path = existing or folder / CLIENT_KEY, folder / EVALUATION_KEYS
-    made = [evaluation_path] if existing else [client_path, evaluation_path]
+    key_paths = [evaluation_path] if existing else [client_path, evaluation_path]
     specification = find_specification(client, model)
     if existing is None:
         generate = _generator(set_name, specification, structured)
-        refuse_overwriting(force, *made, makes_folder=True)
+        refuse_overwriting(force, *key_paths, makes_folder=True)
         passphrase = read_passphrase(passphrase_file, confirm=True, weak=weak_passphrase)
     elif set_name:
         raise WrongCallError("expected --key or --set, not both: the key has its parameter set")
     else:
-        refuse_overwriting(force, *made, makes_folder=True)
+        refuse_overwriting(force, *key_paths, makes_folder=True)
         key = load_any_key(existing, passphrase_file)
         if specification is not None:
             check_key(key, specification, existing)
@@ -111,7 +111,7 @@ def keygen(
             )
     folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(folder):
-        refuse_overwriting(force, *made)  # another process may have been first
+        refuse_overwriting(force, *key_paths)  # another process may have been first
         if existing is None:
             key = generate()
         with progress("evaluation keys") as update:
@@ -320,8 +320,8 @@ class _ModelAnswer:
                 print_values(array.reshape(-1, 1) if array.ndim == 1 else array)
             return
         for i, each in enumerate(self.classes):
-            told = "" if self.scores is None or not with_scores else " ".join(map(_text, self.scores[i].reshape(-1)))
-            typer.echo(f"{in_one_line(_text(each))}{'  ' if told else ''}{told}")
+            scores = "" if self.scores is None or not with_scores else " ".join(map(_text, self.scores[i].reshape(-1)))
+            typer.echo(f"{in_one_line(_text(each))}{'  ' if scores else ''}{scores}")
 
 
 def _tell(
@@ -447,8 +447,8 @@ def parse_values(texts: list[str], parameters: ParameterSet) -> NDArray[Any]:
             return np.array([float(text) for text in texts], dtype=np.float64)
         return np.array([int(text) for text in texts], dtype=np.int64)
     except (KeyError, ValueError, OverflowError):
-        wanted = {Encoding.BOOLEAN: "0, 1, true or false", Encoding.TORUS: "real numbers"}.get(encoding, "integers")
-        raise WrongCallError(f"values: expected {wanted} for parameter set '{parameters.name}'") from None
+        expected = {Encoding.BOOLEAN: "0, 1, true or false", Encoding.TORUS: "real numbers"}.get(encoding, "integers")
+        raise WrongCallError(f"values: expected {expected} for parameter set '{parameters.name}'") from None
 
 
 def read_values(source: str, parameters: ParameterSet) -> NDArray[Any]:

@@ -86,10 +86,10 @@ def replay(
     )
     expanded = time.perf_counter()
     with progress("encrypted inference") as update:
-        found = list(run.answers(update))
+        replayed = list(run.answers(update))
     seconds = {"seconds": time.perf_counter() - expanded, "seconds_expand": expanded - start}
-    wrong = _differences(found)
-    record = _record(file, run.parameter_set, found)
+    wrong = _differences(replayed)
+    record = _record(file, run.parameter_set, replayed)
     emit({**record, "device": device, "threads": threads, **seconds}, json_path, "Replay")
     if wrong:
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
@@ -204,14 +204,14 @@ def _audit_key(path: Path | None, data: Path | None) -> AuditKey:
 
 def _keys_object(file: AuditFile, path: Path | None, data: Path | None) -> bytes:
     """Returns the evaluation keys by their digest: those of the file, those named, or those that the service keeps."""
-    wanted = file.manifest.keys
+    expected = file.manifest.keys
     if path is not None:
-        found = path.read_bytes()
-        if AuditObject.of(found) != wanted:
+        keys = path.read_bytes()
+        if AuditObject.of(keys) != expected:
             raise FailureError(
-                f"{path}: other evaluation keys than those that the answer was computed with; SHA-256 {wanted.sha256} is wanted"
+                f"{path}: other evaluation keys than those that the answer was computed with; SHA-256 {expected.sha256} is wanted"
             )
-        return found
+        return keys
     if file.manifest.has_keys:
         return file.keys()
     stored = None if data is None else _stored_keys(data / "objects" / "keys", file)
@@ -219,28 +219,28 @@ def _keys_object(file: AuditFile, path: Path | None, data: Path | None) -> bytes
         where = (
             "name them with --keys" if data is None else f"{data} does not have them (any more); name them with --keys"
         )
-        raise FailureError(f"{file.path} has no evaluation keys, only their SHA-256 {wanted.sha256}; {where}")
+        raise FailureError(f"{file.path} has no evaluation keys, only their SHA-256 {expected.sha256}; {where}")
     return stored
 
 
 def _stored_keys(folder: Path, file: AuditFile) -> bytes | None:
-    """In the files of a service: of those with the request's key id, which their first bytes tell, the one with the digest."""
-    wanted = file.manifest.keys
+    """Finds keys by digest among a service's files with the request's key id, which their first bytes tell."""
+    expected = file.manifest.keys
     request = file.request(0)
     key_id = _key_id(request, len(request), levelled.Kind.SEEDED_CIPHERTEXTS)
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         try:
-            if path.stat().st_size != wanted.size:
+            if path.stat().st_size != expected.size:
                 continue
             with path.open("rb") as stream:
                 start = stream.read(wire.PREFIX_BYTES)
-                if _key_id(start, wanted.size, levelled.Kind.EVALUATION_KEYS) != key_id:
+                if _key_id(start, expected.size, levelled.Kind.EVALUATION_KEYS) != key_id:
                     continue
                 stream.seek(0)
                 data = stream.read()
         except (FheError, FileNotFoundError):  # something else; deleted meanwhile
             continue
-        if hashlib.sha256(data).hexdigest() == wanted.sha256:
+        if hashlib.sha256(data).hexdigest() == expected.sha256:
             return data
     return None
 
@@ -252,14 +252,16 @@ def _key_id(start: bytes, size: int, kind: levelled.Kind) -> bytes | None:
     return wire.peek(start, size).key_id
 
 
-def _differences(found: list[Replayed]) -> list[str]:
-    return [f"answer {i + 1} differs: {each.difference}" for i, each in enumerate(found) if each.difference is not None]
+def _differences(replayed: list[Replayed]) -> list[str]:
+    return [
+        f"answer {i + 1} differs: {each.difference}" for i, each in enumerate(replayed) if each.difference is not None
+    ]
 
 
-def _record(file: AuditFile, parameter_set: str, found: list[Replayed]) -> dict[str, Any]:
+def _record(file: AuditFile, parameter_set: str, replayed: list[Replayed]) -> dict[str, Any]:
     manifest = file.manifest
-    same = not _differences(found)
-    exact = all(each.is_exact for each in found)
+    same = not _differences(replayed)
+    exact = all(each.is_exact for each in replayed)
     return {
         "result": EXACT
         if exact
@@ -276,9 +278,9 @@ def _record(file: AuditFile, parameter_set: str, found: list[Replayed]) -> dict[
         "keys_sha256": manifest.keys.sha256,
         "request_sha256": _one_or_all([request.sha256 for request, _ in manifest.exchanges]),
         "answer_sha256": _one_or_all([answer.sha256 for _, answer in manifest.exchanges]),
-        "sha256": _one_or_all([each.sha256 for each in found]),
+        "sha256": _one_or_all([each.sha256 for each in replayed]),
         "audit_key": manifest.audit_key,
-        "samples": sum(each.samples for each in found),
+        "samples": sum(each.samples for each in replayed),
     }
 
 

@@ -98,7 +98,7 @@ def _run_levelled(
     model: BatchModel | NeighbourIndex, source: Path, keys_path: Path, output: Path, device: str, threads: int
 ) -> dict[str, Any]:
     """Answers of models for batches and of indices are not re-randomised (docs/explanation/model-privacy.md)."""
-    asked = read_messages(
+    requests = read_messages(
         source, MessageKind.REQUESTS, model.client, "ciphertexts of 'cloakwork encrypt' for this model"
     )
     start = time.perf_counter()
@@ -109,7 +109,7 @@ def _run_levelled(
         progress("encrypted inference") as update,
         reading(source, _OF_THESE_KEYS),
     ):
-        answered = answers(model.client, server, asked, update)
+        answered = answers(model.client, server, requests, update)
     seconds = time.perf_counter() - prepared
     answered.save(output)
     return _record(output, answered.samples, device, False, seconds, prepared - start)

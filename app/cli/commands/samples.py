@@ -110,9 +110,15 @@ def _list(sets: dict[str, _Set], json_path: str | None) -> None:
 
 
 def _write_set(
-    name: str, found: _Set, out: Path | None, count: int | None, labels: Path | None, force: bool, json_path: str | None
+    name: str,
+    data_set: _Set,
+    out: Path | None,
+    count: int | None,
+    labels: Path | None,
+    force: bool,
+    json_path: str | None,
 ) -> None:
-    path = Path(f"{name}{found.suffix}") if out is None else out
+    path = Path(f"{name}{data_set.suffix}") if out is None else out
     if path.suffix not in (".csv", ".npy"):
         raise WrongCallError(f"--out: expected a name that ends in .csv or .npy, got '{path}'")
     refuse_overwriting(force, *(each for each in (path, labels) if each is not None))
@@ -120,10 +126,10 @@ def _write_set(
     if path.suffix == ".npy":
         _save(path, x[:count])
     else:
-        _save_table(path, x[:count], found.names)
+        _save_table(path, x[:count], data_set.names)
     if labels is not None:
         _save(labels, y[:count])
-    written = {"file": str(path), "samples": len(x[:count]), "numbers": x.shape[1], "model": found.model}
+    written = {"file": str(path), "samples": len(x[:count]), "numbers": x.shape[1], "model": data_set.model}
     emit(written if labels is None else {**written, "labels": str(labels)}, json_path, f"Samples of {name}")
 
 

@@ -57,9 +57,13 @@ def simulate(
     model = find_any_model(model_name)
     samples, labels = load_samples(data, labels_path)
     samples = some_of(shaped_for(model.client, samples, data), slice(limit))
-    own = model if isinstance(model, CompiledModel) else None
+    compiled = model if isinstance(model, CompiledModel) else None
     with progress("in clear"), of_file(data, "samples"), of_file(data, "input"):
-        clear = model.predict(samples) if own is None or own.float_graph is None else own.predict_float(samples)
+        clear = (
+            model.predict(samples)
+            if compiled is None or compiled.float_graph is None
+            else compiled.predict_float(samples)
+        )
     simulated = _simulated(model, samples, seed)
     record: dict[str, Any] = {"model": model_name, "data": data, "samples": count_of(samples)}
     if isinstance(clear, dict):
@@ -71,9 +75,9 @@ def simulate(
             record["accuracy_clear"] = share_right(classes_of(clear), labels[:limit])
             record["accuracy_simulated"] = share_right(classes_of(simulated), labels[:limit])
         record["agreement"] = _agreement(simulated, clear)
-    if own is not None:  # nothing of the others is approximate
+    if compiled is not None:  # nothing of the others is approximate
         with progress("noise"):
-            record |= _noise(own, some_of(samples, slice(_NOISE_SAMPLES)), seed)
+            record |= _noise(compiled, some_of(samples, slice(_NOISE_SAMPLES)), seed)
     emit({**record, "seed": seed}, json_path, f"Simulation of {model_name}")
 
 

@@ -249,12 +249,12 @@ def usage(
     It counts requests, samples, bootstraps and bytes of uploaded keys.
     """
     days = [_day(text) for text in (since, until)]
-    found = _with_tenants(data, database, lambda tenants: tenants.usage(name, *days))
+    rows = _with_tenants(data, database, lambda tenants: tenants.usage(name, *days))
     if json_path is not None:
-        write_json({"usage": found}, json_path)
+        write_json({"usage": rows}, json_path)
     if json_path != "-":
         columns = (Column("day"), Column("tenant"), *(number(each) for each in COUNTED))
-        print_rows("Usage", columns, [[row[column.heading] for column in columns] for row in found])
+        print_rows("Usage", columns, [[row[column.heading] for column in columns] for row in rows])
 
 
 def _day(text: str | None) -> str | None:
@@ -340,12 +340,12 @@ def revoke(
 @app.command("list")
 def list_tenants(data: DataOption = None, database: DatabaseOption = None, json_path: JsonOption = None) -> None:
     """List the tenants, their limits and the public parts of their API keys."""
-    found = _with_tenants(data, database, lambda tenants: tenants.overview())
+    overview = _with_tenants(data, database, lambda tenants: tenants.overview())
     if json_path is not None:
-        write_json({"tenants": found}, json_path)
+        write_json({"tenants": overview}, json_path)
     if json_path != "-":
         columns = (Column("tenant"), Column("API key"), *(folded(each) for each in ("scopes", "models", "limits")))
-        print_rows("Tenants", columns, [row for tenant in found for row in _tenant_rows(tenant)])
+        print_rows("Tenants", columns, [row for tenant in overview for row in _tenant_rows(tenant)])
 
 
 def _tenant_rows(tenant: dict[str, Any]) -> list[tuple[str, ...]]:

@@ -68,37 +68,37 @@ class _Result:
         return None if self.pictures.labels is None else bool(self.answers[i] == self.pictures.labels[i])
 
 
-def show_encrypted(model: CompiledModel, pictures: Pictures, asked: Asked) -> None:
+def show_encrypted(model: CompiledModel, pictures: Pictures, options: Asked) -> None:
     """Encrypts, evaluates in another process, decrypts, compares; writes what was asked for.
 
     Raises:
         WrongCallError: the model reads something else than such images.
     """
-    check_picture(asked.picture)
+    check_picture(options.picture)
     expected = int(np.prod(pictures.shape))
     if int(np.prod(model.client.input_shape)) != expected:
         raise WrongCallError(
             f"--model: expected one that reads images of {expected} numbers, got input {list(model.client.input_shape)}"
         )
-    quiet = asked.json_path == "-"
+    quiet = options.json_path == "-"
     console = standard_output()
     if not quiet:
-        console.print(f"{len(pictures.images)} {pictures.source}; model {asked.model}, {_facts_line(model)}")
-        _warn_of_long_runs(console, model, len(pictures.images), asked)
+        console.print(f"{len(pictures.images)} {pictures.source}; model {options.model}, {_facts_line(model)}")
+        _warn_of_long_runs(console, model, len(pictures.images), options)
     samples = pictures.images.reshape(-1, *model.client.input_shape)
     clear = classes_of(model.predict(samples) if model.float_graph is None else model.predict_float(samples))
-    run = run_encrypted(model, samples, asked.device, asked.threads)
+    run = run_encrypted(model, samples, options.device, options.threads)
     simulated = classes_of(model.predict(samples, how="simulate", seed=_SEED))
     result = _Result(run, pictures, classes_of(run.outputs), clear, simulated)
-    record = _record(model, result, asked)
+    record = _record(model, result, options)
     if not quiet:
-        for i in range(min(asked.shown, len(result.answers))):
+        for i in range(min(options.shown, len(result.answers))):
             console.print()
             _show_image(console, result, i)
         _summarise(console, result, record)
-    _write_picture(result, asked, console, quiet)
-    if asked.json_path is not None:
-        write_json(record, asked.json_path)
+    _write_picture(result, options, console, quiet)
+    if options.json_path is not None:
+        write_json(record, options.json_path)
 
 
 def _facts_line(model: CompiledModel) -> str:
@@ -106,29 +106,30 @@ def _facts_line(model: CompiledModel) -> str:
     return f"parameter set {params.name} ({params.security_bits} bits of security), {model.program.bootstraps} bootstraps each"
 
 
-def _warn_of_long_runs(console: Console, model: CompiledModel, images: int, asked: Asked) -> None:
+def _warn_of_long_runs(console: Console, model: CompiledModel, images: int, options: Asked) -> None:
     """Says so where the CPU will take more than a minute, as the report forecasts."""
-    estimate = cpu_estimate(model.report()["estimated_seconds"], asked.threads)
-    if asked.device == "cpu" and estimate is not None and (seconds := images * estimate[0]) > 60:
+    estimate = cpu_estimate(model.report()["estimated_seconds"], options.threads)
+    if options.device == "cpu" and estimate is not None and (seconds := images * estimate[0]) > 60:
         less = "; --images 2 shows the same in less" if images > 2 else ""
         console.print(f"about {seconds / 60:.0f} minutes on a CPU like the one measured{less}", style="dim")
 
 
-def _record(model: CompiledModel, result: _Result, asked: Asked) -> dict[str, Any]:
-    """By the names of docs/reference/command-line.md."""
+def _record(model: CompiledModel, result: _Result, options: Asked) -> dict[str, Any]:
+    """Uses the names of docs/reference/command-line.md."""
     record: dict[str, Any] = {
-        "model": asked.model,
+        "model": options.model,
         "images": len(result.answers),
-        "device": asked.device,
-        "threads": asked.threads,
+        "device": options.device,
+        "threads": options.threads,
         "data": result.pictures.data,
     }
     if result.pictures.labels is None:
         record["answers"] = [result.pictures.names[answer] for answer in result.answers]
     else:
-        found = {"clear": result.clear, "encrypted": result.answers, "simulated": result.simulated}
+        predictions = {"clear": result.clear, "encrypted": result.answers, "simulated": result.simulated}
         record |= {
-            f"accuracy_{kind}": float((answers == result.pictures.labels).mean()) for kind, answers in found.items()
+            f"accuracy_{kind}": float((answers == result.pictures.labels).mean())
+            for kind, answers in predictions.items()
         }
     return record | {
         "agreement": float((result.answers == result.clear).mean()),
@@ -194,12 +195,12 @@ def _summarise(console: Console, result: _Result, record: dict[str, Any]) -> Non
     )
 
 
-def _write_picture(result: _Result, asked: Asked, console: Console, quiet: bool) -> None:
-    path = asked.picture if asked.picture is not None or quiet else asked.default_picture
+def _write_picture(result: _Result, options: Asked, console: Console, quiet: bool) -> None:
+    path = options.picture if options.picture is not None or quiet else options.default_picture
     if path is None:
         return
     if not has_pillow():
-        if path != asked.default_picture:
+        if path != options.default_picture:
             raise FailureError(f"--picture needs Pillow; {how_to_install('demo')}")
         console.print(f"no picture, which needs Pillow: {how_to_install('demo')}")
         return

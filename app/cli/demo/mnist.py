@@ -46,8 +46,10 @@ def mnist(
     """
     checked_device(device)
     model = find_model(model_name)
-    found = digits(source)
-    index = np.arange(count) % len(found.images)  # from the start again where there are fewer
+    samples = digits(source)
+    index = np.arange(count) % len(samples.images)  # from the start again where there are fewer
     names = [str(digit) for digit in range(10)]
-    pictures = Pictures(found.images[index], found.labels[index], (_SIDE, _SIDE), found.source, found.data, names)
+    pictures = Pictures(
+        samples.images[index], samples.labels[index], (_SIDE, _SIDE), samples.source, samples.data, names
+    )
     show_encrypted(model, pictures, Asked(model_name, device, threads, shown, picture, PICTURE, json_path))

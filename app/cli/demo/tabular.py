@@ -74,10 +74,10 @@ def demonstrate(name: str, count: int, device: str, threads: int, shown: int, js
         write_json(record, json_path)
 
 
-def _first(found: zoo.HeldOut, count: int) -> zoo.HeldOut:
+def _first(held_out: zoo.HeldOut, count: int) -> zoo.HeldOut:
     """Returns the first samples, from the start again where there are fewer."""
-    index = np.arange(count) % len(found.x)
-    return zoo.HeldOut(found.x[index], found.y[index], found.clear[index])
+    index = np.arange(count) % len(held_out.x)
+    return zoo.HeldOut(held_out.x[index], held_out.y[index], held_out.clear[index])
 
 
 def _record(

@@ -59,17 +59,17 @@ def _of_text(text: str) -> AnyClient:
 
 
 def check_key(key: Key, specification: AnyClient, path: Path) -> None:
-    """FailureError: the key of this file is of another set than the model's."""
+    """Refuses a file's key of another set than the model's by a FailureError."""
     levelled, lookups = levelled_of(specification), lookups_of(specification)
-    own = [each.parameters for each in key.parts]
+    key_parameters = [each.parameters for each in key.parts]
     if levelled is not None:
-        fits, wanted = own == parameters_of(levelled), names_of(parameters_of(levelled))
+        fits, expected = key_parameters == parameters_of(levelled), names_of(parameters_of(levelled))
     else:
         assert lookups is not None
-        fits, wanted = names_of(own) == f"'{lookups.parameters}'", f"'{lookups.parameters}'"
+        fits, expected = names_of(key_parameters) == f"'{lookups.parameters}'", f"'{lookups.parameters}'"
     if not fits:
         raise FailureError(
-            f"{path}: the model needs a key of parameter set {wanted}, got one of {names_of(own)}; make one with 'cloakwork keygen' and "
+            f"{path}: the model needs a key of parameter set {expected}, got one of {names_of(key_parameters)}; make one with 'cloakwork keygen' and "
             "--model or --client of this model"
         )
 

@@ -23,8 +23,8 @@ Samples = tuple[NDArray[np.float64], NDArray[Any]]  # and what each is: a number
 
 
 def _mnist() -> Samples:
-    found = digits("mnist")
-    return found.images, found.labels
+    samples = digits("mnist")
+    return samples.images, samples.labels
 
 
 def _cifar10() -> Samples:
@@ -33,13 +33,13 @@ def _cifar10() -> Samples:
 
 
 def _drawn_digits() -> Samples:
-    found = digits("drawn")
-    return found.images, found.labels
+    samples = digits("drawn")
+    return samples.images, samples.labels
 
 
 def _held_out(model_name: str) -> Samples:
-    found = zoo.held_out(model_name)
-    return found.x, found.y
+    held_out = zoo.held_out(model_name)
+    return held_out.x, held_out.y
 
 
 TABLE_SUFFIXES: Final = (".csv", ".tsv", ".txt")
@@ -161,12 +161,12 @@ def classes_of(outputs: NDArray[Any]) -> NDArray[Any]:
     return first if first.dtype.kind in "UO" else first.astype(np.int64)
 
 
-def share_right(found: NDArray[Any], labels: NDArray[Any]) -> float:
+def share_right(classes: NDArray[Any], labels: NDArray[Any]) -> float:
     """Returns the share of classes that are the labels. WrongCallError where one says numbers and the other names: none would be."""
-    names = [each.dtype.kind in "UO" for each in (found, labels)]
+    names = [each.dtype.kind in "UO" for each in (classes, labels)]
     if names[0] != names[1]:
         kinds = ["names" if each else "numbers" for each in names]
         raise WrongCallError(
-            f"--labels: the model answers with {kinds[0]} such as '{found[0]}', and the labels are {kinds[1]} such as '{labels[0]}'"
+            f"--labels: the model answers with {kinds[0]} such as '{classes[0]}', and the labels are {kinds[1]} such as '{labels[0]}'"
         )
-    return float((found == labels).mean())
+    return float((classes == labels).mean())

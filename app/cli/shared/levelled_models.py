@@ -39,8 +39,8 @@ def levelled_of(client: Any) -> LevelledClient | None:
 
 def lookups_of(client: Any) -> ClientSpecification | None:
     """Returns the specification of a program of look-ups, also of one that is for batches."""
-    found = client.program if isinstance(client, BatchClient) else client
-    return found if isinstance(found, ClientSpecification) else None
+    specification = client.program if isinstance(client, BatchClient) else client
+    return specification if isinstance(specification, ClientSpecification) else None
 
 
 def parameters_of(client: LevelledClient) -> list[Any]:
@@ -69,13 +69,13 @@ def requests(client: LevelledClient, key: Key, samples: Any, update: ProgressCal
     return Messages(MessageKind.REQUESTS, model_digest(client), len(samples), tuple(parts))
 
 
-def answers(client: LevelledClient, server: Server, asked: Messages, update: ProgressCallback) -> Messages:
-    """Compute the answer to each request."""
+def answers(client: LevelledClient, server: Server, requests: Messages, update: ProgressCallback) -> Messages:
+    """Computes the answer to each request."""
     parts = []
-    for each in asked.parts:
+    for each in requests.parts:
         parts.append(message_bytes(server.answer(each)))
-        update(len(parts), len(asked.parts))
-    return Messages(MessageKind.ANSWERS, asked.model, asked.samples, tuple(parts))
+        update(len(parts), len(requests.parts))
+    return Messages(MessageKind.ANSWERS, requests.model, requests.samples, tuple(parts))
 
 
 def decrypted(
@@ -86,30 +86,30 @@ def decrypted(
     update: ProgressCallback,
     until: Stage = "labels",
 ) -> NDArray[Any]:
-    """Labels or values. Args: samples: that were encrypted; until: of models for batches, what to stop at."""
-    found = []
+    """Decrypts labels or values. Args: samples: that were encrypted; until: of models for batches, what to stop at."""
+    predictions = []
     with _silently():
         for (done, part), answer in zip(_parts(client, samples), answered.parts, strict=True):
             if isinstance(client, NeighbourClient):
-                found.append(np.asarray([client.decrypt(key, LevelledCiphertexts.from_bytes(answer), part[0])]))
+                predictions.append(np.asarray([client.decrypt(key, LevelledCiphertexts.from_bytes(answer), part[0])]))
             else:
                 read = [LevelledCiphertexts.from_bytes(each) for each in split_bytes(answer, wire.Kind.CIPHERTEXTS)]
-                found.append(client.decrypt(key, read, part, until))
+                predictions.append(client.decrypt(key, read, part, until))
             update(done, len(samples))
-    return np.concatenate(found)
+    return np.concatenate(predictions)
 
 
 def read_messages(path: Path, kind: MessageKind, client: LevelledClient, expected: str) -> Messages:
-    """FailureError, KeyMismatchError: another file, or messages for another model."""
+    """Reads messages. FailureError, KeyMismatchError: another file, or messages for another model."""
     with reading(path, expected):
-        found = Messages.load(path, kind)
+        messages = Messages.load(path, kind)
     remedy = (
         "name the model that they are for"
         if kind is MessageKind.ANSWERS
         else "encrypt with --model or --client of this model"
     )
-    check_purpose(found.model, model_digest(client), str(path), remedy)
-    return found
+    check_purpose(messages.model, model_digest(client), str(path), remedy)
+    return messages
 
 
 def check_samples(client: LevelledClient, answered: Messages, samples: Any, path: Path) -> None:

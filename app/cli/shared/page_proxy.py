@@ -69,12 +69,12 @@ class Answer:
         Raises:
             LostError: the service stopped before it.
         """
-        found = 0
+        received = 0
         with _lost():
             while part := self.response.read1(CHUNK_BYTES):
-                found += len(part)
+                received += len(part)
                 yield part
-        if self.length is not None and found != self.length:
+        if self.length is not None and received != self.length:
             raise LostError
 
 

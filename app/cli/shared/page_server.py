@@ -131,8 +131,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise RefusedError(404, "not_found", "the page has no such file")
         if self.command not in ("GET", "HEAD"):
             raise RefusedError(405, "method_not_allowed", "files are read only")
-        own = f"http://{self.headers['Host']}"  # /v2 holds what the service says: no place for scripts
-        allowed = policy(f"{own}{_FILES}", f"{own}{_FILES} {own}/v2/ {own}/openapi.json")
+        origin = f"http://{self.headers['Host']}"  # /v2 holds what the service says: no place for scripts
+        allowed = policy(f"{origin}{_FILES}", f"{origin}{_FILES} {origin}/v2/ {origin}/openapi.json")
         headers = {"Content-Security-Policy": allowed, "Cache-Control": "no-cache", "ETag": file.etag}
         if file.is_known(self.headers.get("If-None-Match", "")):
             self._begin(HTTPStatus.NOT_MODIFIED, headers)
@@ -147,16 +147,16 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         with self.server.service.ask(self.command, self.path, headers, self._body) as answer:
             bodiless = self.command == "HEAD" or answer.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
-            own = {"Content-Security-Policy": _NO_SCRIPTS}
+            security_headers = {"Content-Security-Policy": _NO_SCRIPTS}
             if bodiless:
-                self._begin(answer.status, {**answer.headers, **own})
+                self._begin(answer.status, {**answer.headers, **security_headers})
             else:
                 framing = (
                     {"Transfer-Encoding": "chunked"}
                     if answer.length is None
                     else {"Content-Length": str(answer.length)}
                 )
-                self._begin(answer.status, {**answer.headers, **own, **framing})
+                self._begin(answer.status, {**answer.headers, **security_headers, **framing})
                 self._send_parts(answer)
         self._finish()
 

@@ -42,11 +42,11 @@ def find_agreed_set(name: str, structured: bool, two_bodies: bool | None = None)
     Args:
         two_bodies: whether a compiler was asked for two samples in a ciphertext; None: whoever encrypts takes it as it is.
     """
-    found = find_set(name)
-    require_structured(found, structured, "--structured")
+    parameters = find_set(name)
+    require_structured(parameters, structured, "--structured")
     if two_bodies is not None:
-        require_common_mask(found, two_bodies, "--bodies 2")
-    return found
+        require_common_mask(parameters, two_bodies, "--bodies 2")
+    return parameters
 
 
 def key_sizes(parameters: ParameterSet) -> dict[str, int]:

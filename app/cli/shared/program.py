@@ -236,17 +236,17 @@ def _table(heading: str, rows: Sequence[tuple[str, str]], width: int, column: in
     indent = " " * (column + 4)
     lines = [_bold(f"{heading}:")]
     for name, words in rows:
-        told = textwrap.wrap(
+        wrapped = textwrap.wrap(
             words,
             max(width, len(indent) + 24),
             initial_indent=indent,
             subsequent_indent=indent,
             break_on_hyphens=False,
         )
-        if not told or len(name) > column:
-            lines += [f"  {name}", *told]
+        if not wrapped or len(name) > column:
+            lines += [f"  {name}", *wrapped]
         else:
-            lines += [f"  {name:<{column}}  {told[0][len(indent) :]}", *told[1:]]
+            lines += [f"  {name:<{column}}  {wrapped[0][len(indent) :]}", *wrapped[1:]]
     return [lines]
 
 

@@ -58,8 +58,8 @@ def print_rows(
 ) -> None:
     """Prints a row for each, in groups where there are any. `notes` explain it below, on a terminal."""
     out = standard_output() if console is None else console
-    found = list(rows)
-    groups = [each for each in found if isinstance(each, Group)] or [Group("", found)]  # type: ignore[arg-type]
+    entries = list(rows)
+    groups = [each for each in entries if isinstance(each, Group)] or [Group("", entries)]  # type: ignore[arg-type]
     texts = [[[_text(cell) for cell in row] for row in group.rows] for group in groups]
     if not any(texts):
         out.print(Text(f"{title}: none" if title else "none"))
@@ -106,8 +106,8 @@ def print_text(text: str, console: Console | None = None) -> None:
 
 def _broken(line: str, width: int, indent: str = "") -> list[str]:
     """Breaks a text into lines of at most `width` characters, but for words that are longer."""
-    found = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return found or [""]
+    lines = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines or [""]
 
 
 def emit(record: Mapping[str, Any], destination: str | None, title: str) -> None:
@@ -152,7 +152,8 @@ def _least_width(columns: Sequence[Column], texts: list[list[list[str]]]) -> int
 def _widths(columns: Sequence[Column], texts: list[list[list[str]]]) -> list[int]:
     cells = [[row[i] for part in texts for row in part] for i in range(len(columns))]
     return [
-        max(map(cell_len, [*column.heading.split("\n"), *found])) for column, found in zip(columns, cells, strict=True)
+        max(map(cell_len, [*column.heading.split("\n"), *column_cells]))
+        for column, column_cells in zip(columns, cells, strict=True)
     ]
 
 
@@ -200,10 +201,10 @@ def _print_records(
 
 
 def _print_fields(out: Console, fields: Iterable[Sequence[str]]) -> None:
-    """Names and identifiers, which have no spaces, in one piece; words as lines below each other."""
-    found = list(fields)
-    width = max((cell_len(name) for name, _ in found), default=0) + _GAP
-    for name, value in found:
+    """Prints names, which have no spaces, in one piece; words as lines below each other."""
+    pairs = list(fields)
+    width = max((cell_len(name) for name, _ in pairs), default=0) + _GAP
+    for name, value in pairs:
         for line_number, line in enumerate(_broken(value, max(_LEAST_WORDS, out.width - width))):
             start = Text(_padded(name if line_number == 0 else "", width), style="dim")
             out.print(start + Text(line), soft_wrap=True)

@@ -52,16 +52,16 @@ def _row(python: str, method: str, gates: int) -> dict[str, Any]:
     )
     row |= {"rotations": 1, "share_of_ceiling": None, "published": None, "error": None}
     try:
-        found = _run(python, method, gates)
+        measurement = _run(python, method, gates)
     except FailureError as error:
         return row | {"error": str(error)}
-    seconds = found["median_seconds"]
+    seconds = measurement["median_seconds"]
     return row | {
-        "shape": f"N={found['ring_dimension']} k=1, n={found['lwe_dimension']}",
+        "shape": f"N={measurement['ring_dimension']} k=1, n={measurement['lwe_dimension']}",
         "per_second": 1 / seconds,
         "seconds_one": seconds,
-        "wrong": found["wrong"],
-        "outputs": found["gates"],
+        "wrong": measurement["wrong"],
+        "outputs": measurement["gates"],
     }
 
 
@@ -76,5 +76,5 @@ def _run(python: str, method: str, gates: int) -> dict[str, Any]:
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise FailureError(f"--openfhe: {python} ended with status {done.returncode}: {last}")
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    measurement: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return measurement
