@@ -79,24 +79,26 @@ class _Builder:
     def __init__(self, gap: int) -> None:
         self.gap = gap
         self.rotations: list[Rotation] = []
-        self.made: list[tuple[_Bits, tuple[int, ...]]] = []  # for each rotation: the bits of its window, scales
+        self.windows: list[tuple[_Bits, tuple[int, ...]]] = []  # for each rotation: the bits of its window, scales
 
     def parts(self, bits: _Bits, scale: int) -> tuple[int, ...]:
         """Returns rotations that together stand for all bits of a window at this scale."""
-        return tuple(i for i, (window_bits, scales) in enumerate(self.made) if window_bits == bits and scale in scales)
+        return tuple(
+            i for i, (window_bits, scales) in enumerate(self.windows) if window_bits == bits and scale in scales
+        )
 
     def add(self, window: _Window, below: tuple[int, ...]) -> None:
         bits = (window.position, window.end)
         for scales in _shared(window.sign_uses, self.gap):
             self.rotations.append(Rotation(window.position, window.top, below, True, scales[0]))
             # Of an overlapping window the top bit is none of its bits.
-            self.made.append((bits, () if window.overlapping else tuple(s for s in scales if s in window.uses)))
+            self.windows.append((bits, () if window.overlapping else tuple(s for s in scales if s in window.uses)))
         if window.top - window.position == 1:
             return
         sign_index = len(self.rotations) - 1  # of the signs the one at the coarsest scale, the window's own
         for scales in _shared(window.uses, self.gap):
             self.rotations.append(Rotation(window.position, window.top, (*below, sign_index), False, scales[0]))
-            self.made.append((bits, scales))
+            self.windows.append((bits, scales))
 
 
 def _windows(parts: Sequence[_Bits], overlaps: Sequence[bool], depth: int, last_top: int, uses: _Uses) -> list[_Window]:

@@ -62,7 +62,7 @@ class _Candidate:
         return BatchClient(
             parameters=plan.parameters, packing=plan.packing, level=plan.level, answer_level=plan.answer_level,
             products=quantised.formula.degree > 1, limit=quantised.limit, features=quantised.formula.features, unit=quantised.unit,
-            told=quantised.told, input_steps=self.steps, after=after, radial=self.radial,
+            public_offset=quantised.public_offset, input_steps=self.steps, after=after, radial=self.radial,
         )  # fmt: skip
 
     @property

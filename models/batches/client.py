@@ -65,14 +65,14 @@ class BatchClient:
     """The client's specification of a batch: all that it needs beside its keys; public.
 
     Samples go through `input_steps`, which end in integers q of [-limit, limit]. Scores are unit times the integers that the server answers,
-    and `told`.
+    and `public_offset`.
 
     Attributes:
         parameters: one set with every plaintext modulus; the answers' integers are those of their residues. A key for each.
         packing: a ciphertext holds N samples' values of one feature, in "coefficients" or "slots"; of a "query" all features of one sample.
         level, answer_level: of queries and of answers.
         products: whether the server multiplies ciphertexts, and wants a key for it.
-        unit, told: [outputs] of the server.
+        unit, public_offset: [outputs] of the server.
         radial: makes scores of the outputs.
         after: what decides by the scores.
         program: of the chosen packing, if it is one ciphertext a sample by look-ups' arithmetic: encrypts samples and gives scores.
@@ -86,7 +86,7 @@ class BatchClient:
     limit: int
     features: int
     unit: Reals
-    told: Reals
+    public_offset: Reals
     input_steps: tuple[InputStep, ...]
     after: Votes | tuple[OutputStep, ...]
     radial: Radial | None = None
@@ -236,7 +236,7 @@ class BatchClient:
 
     def scores(self, outputs: NDArray[Any], integers: Indices) -> Reals:
         """Returns [samples, scores] of the server's integers. Args: integers: the samples', for distances."""
-        scores: Reals = outputs.astype(np.float64) * self.unit + self.told
+        scores: Reals = outputs.astype(np.float64) * self.unit + self.public_offset
         if self.radial is None:
             return scores
         last = self.input_steps[-2]
@@ -275,7 +275,7 @@ class BatchClient:
             "limit": self.limit,
             "features": self.features,
             "unit": self.unit.tolist(),
-            "told": self.told.tolist(),
+            "told": self.public_offset.tolist(),
             "input_steps": steps_to_fields(self.input_steps),
             "votes": self.after.to_fields() if isinstance(self.after, Votes) else None,
             "output_steps": [] if votes else steps_to_fields(self.after),  # type: ignore[arg-type]
@@ -306,7 +306,7 @@ class BatchClient:
                 limit=typed.integer(fields["limit"], 1, _MOST_LIMIT),
                 features=typed.integer(fields["features"], 1),
                 unit=typed.reals(fields["unit"]),
-                told=typed.reals(fields["told"]),
+                public_offset=typed.reals(fields["told"]),
                 input_steps=input_steps_from_fields(fields["input_steps"]),
                 after=steps if votes is None else Votes.from_fields(votes),
                 radial=None if radial is None else Radial.from_fields(radial),
@@ -327,7 +327,7 @@ class BatchClient:
             and 1 <= self.answer_level <= self.level <= self.parameters[0].levels
             and self.unit.ndim == 1
             and 1 <= len(self.unit)
-            and self.told.shape == self.unit.shape
+            and self.public_offset.shape == self.unit.shape
             and bool((self.unit > 0).all())
             and len(self.input_steps) >= 3
             and isinstance(self.input_steps[-2], Rescale)

@@ -22,16 +22,16 @@ _JUDGED: Final = 200
 
 @dataclass(frozen=True, eq=False)
 class Quantised:
-    """A formula of integers within [-limit, limit]: scores are told + unit times its own.
+    """A formula of integers within [-limit, limit]: scores are public_offset + unit times its own.
 
     Attributes:
-        unit, told: [outputs].
+        unit, public_offset: [outputs].
     """
 
     formula: Formula
     limit: int
     unit: Reals
-    told: Reals
+    public_offset: Reals
 
 
 def quantised_linear(effects: Effects, modulus: int, bits: int | None = None) -> Quantised | None:
@@ -43,7 +43,7 @@ def quantised_linear(effects: Effects, modulus: int, bits: int | None = None) ->
         Formula(quantisation.weights, quantisation.added),
         quantisation.levels,
         1 / (quantisation.gain * quantisation.levels),
-        quantisation.told,
+        quantisation.public_offset,
     )
 
 
@@ -65,7 +65,7 @@ def quantised_power(model: PowerModel, samples: Reals, modulus: int) -> Quantise
         powers = (y / quantised.limit) ** model.degree * float(quantised.limit) ** model.degree
         scores = (
             powers @ quantised.formula.outer.T + quantised.formula.added.astype(np.float64)
-        ) * quantised.unit + quantised.told
+        ) * quantised.unit + quantised.public_offset
         error = float((np.sqrt(np.square(scores - expected).mean(axis=0)) / spread).max())
         if best is None or error < best[0]:
             best = error, quantised
@@ -75,7 +75,7 @@ def quantised_power(model: PowerModel, samples: Reals, modulus: int) -> Quantise
 def _choices(model: PowerModel, largest: int) -> Iterator[Quantised]:
     """Units are powers of two, or of the limit: clients know them."""
     effects = Effects(model.dual, model.intercept)
-    public_offset = effects.told()
+    public_offset = effects.public_offset()
     rest = model.intercept - public_offset
     sums = np.abs(model.dual).sum(axis=1) + np.abs(rest)
     sums = np.where(sums > 0, sums, 1.0)

@@ -120,11 +120,11 @@ def told_stages(steps: Sequence[OutputStep]) -> tuple[Stage, ...]:
     return STAGES if softmax or (classifies and not decisions) else ("labels", "scores")
 
 
-def require_stage(stage: Stage, told: Sequence[Stage], model: str = "this model") -> None:
+def require_stage(stage: Stage, offered: Sequence[Stage], model: str = "this model") -> None:
     """Refuses an output. ParameterError: the model does not tell it, or there is no such output."""
-    if stage not in told:
+    if stage not in offered:
         raise ParameterError(
-            f"{model}: expected output {' or '.join(map(repr, told))}, which is what it tells, got {stage!r}"
+            f"{model}: expected output {' or '.join(map(repr, offered))}, which is what it tells, got {stage!r}"
         )
 
 

@@ -30,7 +30,7 @@ class Compilation:
     imported: the real-valued network as it came.
     graph: as far as it has come, on the inputs that `before` makes.
     before: what the client does to a sample.
-    wanted: the model's own quantiser of its one output, which is the client's.
+    quantiser: the model's own quantiser of its one output, which is the client's.
     grid: unit of the values that quantisers of the model make of its input; None where it does not round all of it.
     limits: of noise, by the names of linear nodes.
     seen: what calibration showed; None before it.
@@ -52,7 +52,7 @@ class Compilation:
     graph: Graph
     limits: NoiseLimits
     before: tuple[InputStep, ...] = ()
-    wanted: Quantise | None = None
+    quantiser: Quantise | None = None
     grid: float | None = None
     seen: Calibration | None = None
     samples: Reals | None = None
@@ -73,7 +73,7 @@ class Compilation:
         """Returns what the client does to the numbers that it decrypts, the graph's client_steps being done."""
         if self.graph.outputs:
             return (Named.of(self.graph.outputs),)
-        return () if self.wanted is None else (self.wanted,)
+        return () if self.quantiser is None else (self.quantiser,)
 
     @property
     def fitted(self) -> Reals | None:

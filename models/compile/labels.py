@@ -45,7 +45,7 @@ def check_argmax(c: Compilation, settings: NetworkOptions, approximate: Mapping[
         )
     check_classes(len(graph.output))
     strange = [step.title for step in graph.client_steps if not isinstance(step, ArgMax | LogSoftmax | Softmax)]
-    if strange or c.wanted is not None:
+    if strange or c.quantiser is not None:
         raise CompileError(
             f"tell='labels': expected a model that ends in scores, Softmax, LogSoftmax or ArgMax, got {', '.join(strange) or 'a quantiser'}; "
             "leave it out"

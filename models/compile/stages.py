@@ -64,7 +64,7 @@ def leave_input_quantisers(c: Compilation) -> Compilation:
 
 def leave_last_functions(c: Compilation) -> Compilation:
     graph, quantiser = quantise_output(c.graph, c.options.is_exact)
-    return replace(c, graph=graph, wanted=quantiser)
+    return replace(c, graph=graph, quantiser=quantiser)
 
 
 def lower(c: Compilation) -> Compilation:
@@ -100,7 +100,7 @@ def limit_noise(c: Compilation) -> Compilation:
 
 def calibrate(c: Compilation) -> Compilation:
     if c.given is None:
-        return replace(c, seen=quantised_ranges(c.graph, _quantised(c), c.wanted))
+        return replace(c, seen=quantised_ranges(c.graph, _quantised(c), c.quantiser))
     if isinstance(c.given, Calibration):
         return replace(c, seen=c.given)
     samples, accuracy = c.entered(c.given), c.options.accuracy

@@ -190,7 +190,7 @@ def _effects(model: LinearModel, centre: Reals, half: Reals) -> Effects:
 
 def _output_steps(model: LinearModel, quantised: LinearQuantisation) -> tuple[OutputStep, ...]:
     scale = np.diag(1.0 / (quantised.gain * quantised.levels))
-    return Integers(), Combine(scale, quantised.told), *model.output_steps
+    return Integers(), Combine(scale, quantised.public_offset), *model.output_steps
 
 
 def _facts(model: LinearModel, quantised: LinearQuantisation) -> LinearFacts:

@@ -1,7 +1,7 @@
 """Integer weights and features of a linear model, as fine as fresh encryption noise allows an exact result.
 
     u_j = (x_j - centre_j) / half_j in [-1, 1],   q_j = round(u_j F) in [-F, F],   w_rj = round(W_rj half_j g_r)
-    score_r = told_r + (sum_j w_rj q_j + added_r) / (g_r F),   added_r = round((intercept_r + sum_j W_rj centre_j - told_r) g_r F)
+    score_r = public_offset_r + (sum_j w_rj q_j + added_r) / (g_r F),   added_r = round((intercept_r + sum_j W_rj centre_j - public_offset_r) g_r F)
 
 The integer sum is decrypted exactly: one unit is `step` of the torus, at least twice the margin that the failure probability asks for, and
 the largest possible sum stays within half a turn, whatever the sample.
@@ -64,7 +64,7 @@ class Effects:
         peaks = np.where(largest > LEAST_EFFECT, largest, constant)
         return np.where(peaks > LEAST_EFFECT, peaks, 1.0)
 
-    def told(self) -> Reals:
+    def public_offset(self) -> Reals:
         """Returns [outputs]: what the client adds, multiples of a power of two no smaller than what all features change; 0 where the server does."""
         reach = self._of_all(np.abs(self.of_features).sum(axis=1))
         varies = reach > LEAST_EFFECT
@@ -81,7 +81,7 @@ class LinearQuantisation:
 
     weights: Indices  # [outputs, features]
     added: Indices  # [outputs], to the sums
-    told: Reals  # [outputs], to the scores, by the client
+    public_offset: Reals  # [outputs], to the scores, by the client
     levels: int  # F
     gain: Reals  # [outputs], g
     step: float  # of the torus, per unit of the sum
@@ -156,7 +156,7 @@ def quantise_for_modulus(
         bits: of a feature, sign included; None: as many as are best. CompileError: out of their range.
     """
     _check_bits(bits)
-    public_offset, quantisations = effects.told(), []
+    public_offset, quantisations = effects.public_offset(), []
     for feature_bits in range(LEAST_BITS, MOST_BITS + 1) if bits is None else (bits,):
         levels = 1 << (feature_bits - 1)
         for weight_bits in range(MOST_BITS, LEAST_BITS - 1, -1):
@@ -190,7 +190,7 @@ def _fit(
     effects: Effects, params: ParameterSet, p_fail_log2: float, levels: int, largest: int
 ) -> LinearQuantisation | None:
     """Returns None when the sums do not fit the torus."""
-    public_offset = effects.told()
+    public_offset = effects.public_offset()
     gain, weights, added = _integers(effects, effects.at_centre - public_offset, levels, largest)
     norm = max(1.0, float(np.sqrt(np.square(weights.astype(np.float64)).sum(axis=1)).max()))
     total = max(1, int((np.abs(weights).sum(axis=1) * levels + np.abs(added)).max()))

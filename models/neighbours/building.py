@@ -105,7 +105,7 @@ class Built:
     """
 
     client: NeighbourClient
-    made: Quantised
+    quantised: Quantised
     bits: int
     judged: Judged
     chosen: tuple[CellLayout, CellLevels] | None
@@ -173,7 +173,7 @@ def _finest(
 
 def _cells(table: Built, layout: CellLayout, levels: CellLevels, progress: Progress) -> Cells:
     """Raises: CompileError: so few rows in cells that a query might find too few."""
-    integers, client = table.made.integers, table.client
+    integers, client = table.quantised.integers, table.client
     cell_of = clustered(integers, layout.cells, layout.cell_rows, progress)
     nothing = np.zeros((layout.cells, layout.features), dtype=np.float32)
     centroids = np.rint(means(integers, cell_of, nothing)).astype(np.int64)

@@ -90,7 +90,7 @@ class NeighbourIndex:
             n_neighbors=n_neighbors, weights=weights, metric=metric, classify=classify, input_bits=input_bits, cells=cells, probes=probes
         )  # fmt: skip
         index = built(np.asarray(table), np.asarray(target), options, progress)
-        return cls(index.client, index.made.integers, index.made.offsets, index.bits, index.judged.agreement)
+        return cls(index.client, index.quantised.integers, index.quantised.offsets, index.bits, index.judged.agreement)
 
     # --- the server ---
 

@@ -78,13 +78,13 @@ class _Side:
     """Values beyond one end of the range, [points, look-ups] from the end outwards.
 
     Args:
-        wanted: f.
+        reference: f.
         end: [look-ups]: f at the end.
         moves: by how much f moves from the other end on, over the same distance.
         distance: from the end, signed.
     """
 
-    wanted: Reals
+    reference: Reals
     end: Reals
     moves: Reals
     distance: Reals
@@ -93,11 +93,11 @@ class _Side:
         """Returns [look-ups]: whether, as far out as any point, the error is at most what it is without a line, or with the value of the end. Args:
         line: slopes [look-ups]; least: errors that do not count."""
         error, bare = self._error(self.end + 2 * line * self.distance - self.moves), self._error(self.end - self.moves)
-        held = self._error(np.broadcast_to(self.end, self.wanted.shape))
+        held = self._error(np.broadcast_to(self.end, self.reference.shape))
         return np.asarray((error <= np.maximum(np.maximum(bare, held), least)).all(axis=0))
 
     def _error(self, read: Reals) -> Reals:
-        return np.asarray(np.maximum.accumulate(np.abs(read - self.wanted), axis=0))
+        return np.asarray(np.maximum.accumulate(np.abs(read - self.reference), axis=0))
 
 
 def function_values(node: Lookup, x: Reals) -> Reals:

@@ -104,7 +104,7 @@ def cover_trees(trees: FlatTrees, edges: Edges, budget: Budget, free_linear: boo
     for part in _parts(trees, budget):
         covers += _Covering(CoverCosts(part, edges, weights, budget), edges, flags, free_linear).covers()
     step = 1 if budget.flag is None else budget.flag.step
-    return Covers(tuple(covers), tuple(flags.made), len(edges), step)
+    return Covers(tuple(covers), tuple(flags.flags), len(edges), step)
 
 
 def _parts(trees: FlatTrees, budget: Budget) -> list[FlatTrees]:
@@ -122,15 +122,15 @@ class _Flags:
     """Flags of all trees; equal ones are one."""
 
     edges: int
-    made: list[Flag] = field(default_factory=list)
+    flags: list[Flag] = field(default_factory=list)
     _bit: dict[tuple[TreeLookup, float], int] = field(default_factory=dict)
 
     def bit(self, lookup: TreeLookup, offset: float) -> int:
         key = (lookup, offset)
         if key not in self._bit:
-            behind = [self.made[bit - self.edges].level for bit, _ in lookup.weights if bit >= self.edges]
-            self._bit[key] = self.edges + len(self.made)
-            self.made.append(Flag(lookup, offset, max(behind, default=-1) + 1))
+            behind = [self.flags[bit - self.edges].level for bit, _ in lookup.weights if bit >= self.edges]
+            self._bit[key] = self.edges + len(self.flags)
+            self.flags.append(Flag(lookup, offset, max(behind, default=-1) + 1))
         return self._bit[key]
 
 

@@ -112,3 +112,11 @@ def test_releases_have_ten_items() -> None:
     text = "## 1.0\n\n" + "- item\n" * 11 + "\n## 0.9\n\n" + "- item\n" * 10
     (found,) = in_changelog(Path("CHANGELOG.md"), text)
     assert str(found) == "CHANGELOG.md:1: 11 items of 1.0 -> at most 10"
+
+
+@pytest.mark.parametrize(
+    "code", ["def f(own: int) -> int:\n    return 1\n", "for found in rows:\n    pass\n", "made = [1]\n"]
+)
+def test_names_that_say_nothing_are_found(code: str) -> None:
+    assert "-> what it is" in source(code)[0]
+    assert source("class Row:\n    told: str\n") == []  # a field of a file

@@ -16,6 +16,10 @@ from typing import Final, TypeAlias
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 
 PROSE: Final = "prose"  # sentences of documents
+EMPTY_NAMES: Final = frozenset(
+    ["asked", "found", "made", "own", "said", "told", "wanted", "wishes"]
+)  # of locals and arguments
+
 SUMMARY: Final = "summary"  # the first line of a docstring of a public function or method that is no property
 VERDICT: Final = "verdict"  # the same, if the function does not return bool
 PRIVATE: Final = "private"  # of any other function, and of properties
@@ -182,8 +186,19 @@ _Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.Async
 
 
 def in_source(path: Path, text: str) -> Iterator[Finding]:
-    """Yields phrases of the first lines of docstrings, of modules, classes and functions, and of the texts of exceptions."""
-    for node in ast.walk(ast.parse(text)):
+    """Yields phrases of the first lines of docstrings, of modules, classes and functions, and of the texts of exceptions; names that say nothing."""
+    tree = ast.parse(text)
+    fields = {
+        part.target
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for part in node.body
+        if isinstance(part, ast.AnnAssign)
+    }
+    for node in ast.walk(tree):
+        name = node.arg if isinstance(node, ast.arg) else node.id if isinstance(node, ast.Name) else ""
+        if name in EMPTY_NAMES and node not in fields:  # names of fields are in files too
+            yield Finding(path, node.lineno, name, "what it is: program, rows, ciphertexts, ..")
         if isinstance(node, ast.Raise):
             for part in ast.walk(node):
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):

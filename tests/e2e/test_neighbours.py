@@ -115,7 +115,10 @@ def test_the_command_line(
     wanted = load_index(folder / "digits.clkn").predict(digits[0][TRAINING:][:ASKED])
     assert found["predictions"] == list(wanted) == list(np.load(folder / "labels_found.npy"))
     shown = cloakwork("models", "list", "--url", server.url)
-    assert "digits" in shown.stdout and "bgv12" in shown.stdout
+    assert "digits" in shown.stdout and "bgv12" in shown.stdout and "reason" not in shown.stdout
+    cloakwork("models", "unload", "digits", "--url", server.url)
+    assert "unloaded" in cloakwork("models", "list", "--url", server.url).stdout
+    cloakwork("models", "load", "digits", "--url", server.url)
 
 
 def test_audits(

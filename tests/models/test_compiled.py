@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from onnx_models import mlp, runtime
@@ -9,7 +11,7 @@ from onnx_models import mlp, runtime
 import cloakwork as cw
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.errors import CancelledError, KeyMismatchError, ShapeError
+from cloakwork.fhe_core.errors import CancelledError, KeyMismatchError, ParameterError, ShapeError
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.program.phase_noise import phase_noise, weight_norms
@@ -131,6 +133,20 @@ def test_each_part_gets_its_own_kind_of_key(model: CompiledModel) -> None:
     request = model.client.encrypt(key, X)
     with pytest.raises(ShapeError, match=r"what server.answer\(request\) returned, got a request"):
         model.client.decrypt(key, request)  # type: ignore[arg-type]
+
+
+def test_outputs_that_a_network_does_not_tell_are_refused(model: CompiledModel) -> None:
+    """Once the scores were returned as if they were probabilities."""
+    for how in ("clear", "simulate", "encrypted"):
+        with pytest.raises(ParameterError, match="expected output 'labels' or 'scores'.*got 'probabilities'"):
+            model.predict_proba(X, how)
+    with pytest.raises(ParameterError, match="got 'logits'"):
+        model.predict(X, output="logits")  # type: ignore[arg-type]
+
+
+def test_a_compiled_model_is_saved_and_not_pickled(model: CompiledModel) -> None:
+    with pytest.raises(TypeError, match=r"use save\(path\) and cloakwork.load"):
+        pickle.dumps(model)
 
 
 def test_its_repr_is_one_line(model: CompiledModel) -> None:

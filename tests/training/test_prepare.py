@@ -318,7 +318,7 @@ def test_a_prepared_module_is_copied_and_kept_as_state() -> None:
     prepared = prepare(module, x).train()
     (prepared(x).mean() + prepared.range_penalty()).backward()
     twin = copy.deepcopy(prepared).eval()
-    fresh = prepare(module, x).eval()
+    fresh = prepare(module, x.numpy()).eval()  # an array does as well
     fresh.load_state_dict(prepared.state_dict())
     prepared.eval()
     with torch.no_grad():

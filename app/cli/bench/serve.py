@@ -36,7 +36,7 @@ class Load:
     expected: NDArray[Any]  # class or value of each sample, in clear
     requests: int
     deadline: float
-    asked: int = 0
+    sent: int = 0
     latencies: list[float] = field(default_factory=list)
     computed: list[float] = field(default_factory=list)
     wrong: int = 0
@@ -44,10 +44,10 @@ class Load:
 
     def next_sample(self) -> int | None:
         """Returns None when there are enough requests or the time is up."""
-        if self.asked >= self.requests or time.monotonic() > self.deadline:
+        if self.sent >= self.requests or time.monotonic() > self.deadline:
             return None
-        self.asked += 1
-        return (self.asked - 1) % len(self.samples)
+        self.sent += 1
+        return (self.sent - 1) % len(self.samples)
 
 
 def serve(
@@ -163,7 +163,7 @@ def _record(load: Load, users: int, tenants: int, elapsed: float) -> dict[str, A
         "model": load.model,
         "users": users,
         "tenants": tenants,
-        "requests": load.asked,
+        "requests": load.sent,
         "answered": len(load.latencies),
         "wrong": load.wrong,
         "failed": len(load.failures),

@@ -56,6 +56,9 @@ def test_allow_lists_what_the_path_takes(http: httpx.Client):
         answer = http.request("TRACE", asked)
         assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed"), path
         assert set(answer.headers["allow"].split(", ")) == methods, path
+        assert answer.json()["error"] == f"this address takes {answer.headers['allow']}"
+    nowhere = http.get("/v2/nothing")
+    assert nowhere.status_code == 404 and "/openapi.json lists" in nowhere.json()["error"]
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,16 @@ def test_params_of_one_set_has_the_bench_names(call):
         assert isinstance(record[key], int | float)
 
 
+def test_params_of_one_set_say_what_each_number_is(call):
+    lines = call("params", "gate_64", environment={"COLUMNS": "120"}).stdout.splitlines()
+    (sigma,) = [line for line in lines if line.split()[:1] == ["glwe_sigma"]]
+    assert sigma.endswith("units of 1/Q")
+    record = json.loads(call("params", "gate_64", "--json", "-").stdout)
+    assert {line.split()[0] for line in lines if line.split()[:1]} >= {
+        key for key, each in record.items() if each is not None
+    }
+
+
 def test_toy_sets_are_refused_without_permission(call, error_line):
     result = call("params", "toy", environment={"CLOAKWORK_ALLOW_TOY": "0"})
     assert result.returncode == 2

@@ -102,8 +102,9 @@ def test_raw_features_get_more_bits_or_a_warning() -> None:
     assert fine.input_bits > 8 and fine.agreement >= 0.97
     theirs = KNeighborsClassifier().fit(x, y)
     assert (fine.predict(x) == theirs.predict(x)).mean() >= 0.97
-    with pytest.warns(AccuracyWarning, match="4 bits a feature decide as unrounded ones in .* scale them"):
+    with pytest.warns(AccuracyWarning, match="4 bits a feature decide as unrounded ones in .* scale them") as warned:
         coarse = NeighbourIndex.build(x, y, input_bits=4)
+    assert warned[0].filename == __file__
     assert coarse.agreement < 0.97
 
 

@@ -250,8 +250,9 @@ def test_a_grid_that_is_too_coarse_warns_and_says_what_helps():
     with pytest.warns(
         AccuracyWarning,
         match=r"decide as before on [0-9.]+ % \([^)]*\), most by the grid of income, age; .*grid='quantiles'",
-    ):
+    ) as warned:
         coarse = compile_ensemble(ensemble, samples=x, sets=["lut3"], accuracy=0)
+    assert warned[0].filename == __file__
     assert coarse.program.facts.grid.agreement < 0.95
     with pytest.raises(AccuracyError, match=r"decide as before on [0-9.]+ %.*97 % were asked for"):
         compile_ensemble(ensemble, samples=x, sets=["lut3"])

@@ -231,8 +231,9 @@ def test_what_integers_cannot_hold_is_refused() -> None:
         cw.compile(member, x[:500])
     with pytest.warns(
         AccuracyWarning, match=r"agrees with the model in clear on \d+.\d% .*accuracy=0 lets pass.*var_smoothing"
-    ):
+    ) as warned:
         assert cw.compile(member, x[:500], accuracy=0).predict(x[:5]).shape == (5,)
+    assert warned[0].filename == __file__
     smooth = naive_bayes.GaussianNB(var_smoothing=1e-2).fit(x[:500], y[:500])
     assert (cw.compile(smooth, x[:500]).predict(x[:500]) == smooth.predict(x[:500])).mean() > 0.98
 

@@ -252,8 +252,9 @@ def test_texts(name: str) -> None:
 def test_a_model_of_texts_runs_encrypted() -> None:
     y = np.array([1, 1, 0, 0, 0, 0, 0, 1])
     fitted = make(text.TfidfVectorizer(), linear_model.LogisticRegression(C=50)).fit(DOCUMENTS, y)
-    with pytest.warns(AccuracyWarning, match="8 samples show .* give 197 or more"):
+    with pytest.warns(AccuracyWarning, match="8 samples show .* give 197 or more") as warned:
         compiled = cw.compile(fitted, DOCUMENTS)
+    assert warned[0].filename == __file__  # the user's line, not one of the package
     assert (compiled.predict(DOCUMENTS) == fitted.predict(DOCUMENTS)).all()
     np.testing.assert_array_equal(compiled.predict(DOCUMENTS[:2], how="encrypted"), fitted.predict(DOCUMENTS[:2]))
     column = np.array(DOCUMENTS, dtype=object)[:, None]

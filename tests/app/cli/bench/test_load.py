@@ -30,7 +30,7 @@ def test_labels_must_be_equal_and_numbers_near() -> None:
 
 def test_the_record() -> None:
     done = load(4)
-    done.asked, done.latencies, done.computed = 4, [0.1, 0.2, 0.3, 0.4], [0.1, 0.1, 0.1, 0.1]
+    done.sent, done.latencies, done.computed = 4, [0.1, 0.2, 0.3, 0.4], [0.1, 0.1, 0.1, 0.1]
     record = _record(done, users=2, tenants=1, elapsed=2.0)
     assert record["answered"] == 4 and record["per_second"] == 2.0
     assert record["p50_seconds"] == pytest.approx(0.25)

@@ -168,10 +168,10 @@ def test_compile_reports_what_inspect_reports(call, tmp_path, compiled):
 def test_a_sample_goes_through_files(call, tmp_path, compiled):
     """The server's step needs neither a passphrase nor the secret key's file."""
     x = RNG.uniform(-0.9, 0.9, (3, 4))
-    np.save(tmp_path / "x.npy", x)
+    np.savetxt(tmp_path / "x.csv", x, fmt="%.17g", delimiter=",")
     assert call("keygen", "--client", "client.json", "--out", "keys", environment=PASSPHRASE).returncode == 0
     key = ["--key", "keys/client.key"]
-    result = call("encrypt", "x.npy", "--client", "client.json", *key, "-o", "x.bin", environment=PASSPHRASE)
+    result = call("encrypt", "x.csv", "--client", "client.json", *key, "-o", "x.bin", environment=PASSPHRASE)
     assert result.returncode == 0, result.stderr
     (tmp_path / "keys" / "client.key").rename(tmp_path / "away.key")
     record = call("run", "small.clkm", "x.bin", "--keys", "keys/evaluation.keys", "-o", "y.bin", "--json", "-")
