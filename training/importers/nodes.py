@@ -27,7 +27,10 @@ def unsupported_option(estimator: Any, option: str, setting: Any, remedy: str) -
 
 def nearest_of(name: str, known: Iterable[str]) -> str:
     """Returns for a message the known names most like a name, or how to see them all."""
-    near = get_close_matches(name, list(known), n=3, cutoff=0.5)
+    names = list(known)
+    near = (
+        get_close_matches(name, names, n=3, cutoff=0.8) or [each for each in names if each in name or name in each][:3]
+    )
     return f"nearest: {', '.join(near)}" if near else "nothing of a name like it can run"
 
 
