@@ -93,6 +93,8 @@ class CompiledModel:
         *,
         key: ClientKey | None = None,
         session: Session | None = None,
+        threads: int = 1,
+        device: str = "cpu",
         seed: int | None = None,
         progress: Progress = None,
         output: Stage = "labels",
@@ -105,7 +107,8 @@ class CompiledModel:
 
         Args:
             how: "clear" the encrypted program without its noise, in clear; "simulate" with the noise of encryption; "encrypted" really encrypted.
-            key, session: for "encrypted"; a key is made when there is none, and a session on the CPU from it. Pass both to make them once.
+            key, session: for "encrypted"; a key is made when there is none, and a session from it. Pass both to make them once.
+            threads, device: of a session that is made: "cpu", "cuda" or "cuda:N".
             seed: of the simulated noise.
             output: "labels" (of regressors and networks the values), or what the model tells beside them: "scores" or "probabilities".
 
@@ -118,7 +121,8 @@ class CompiledModel:
             return self.client.output(simulate(self.program, self.client.phases(x, refuse=True), noisy=False), output)
         if how == "simulate":
             return self.client.output(simulate(self.program, self.client.phases(x, refuse=True), seed), output)
-        return self._encrypted(self.client.phases(x, refuse=True), key, session, progress, output)
+        phases = self.client.phases(x, refuse=True)
+        return self._encrypted(phases, *self._key_and_session(key, session, threads, device), progress, output)
 
     def predict_proba(self, x: Any, how: How = "clear", **options: Any) -> Any:
         """Predict the probabilities of a classifier, [samples, classes]. Args: as of `predict`. ParameterError: the model tells none."""
@@ -132,9 +136,9 @@ class CompiledModel:
             )
         return clear_answers(self.float_graph, x)
 
-    def _encrypted(
-        self, phases: Reals, key: ClientKey | None, session: Session | None, progress: Progress, output: Stage
-    ) -> Any:
+    def _key_and_session(
+        self, key: Any, session: Session | None, threads: int, device: str
+    ) -> tuple[ClientKey, Session]:
         if key is None:
             if session is not None:
                 raise CompileError("predict: got a session without its key, which decrypts the result; pass key=")
@@ -142,8 +146,9 @@ class CompiledModel:
         key = getattr(key, "only", key)  # of a `cloakwork.Key`
         if not hasattr(key, "evaluation_keys"):
             raise KeyMismatchError(f"key: expected the secret key, a cloakwork.Key, got {type(key).__name__}")
-        if session is None:
-            session = Session(key.evaluation_keys())
+        return key, session or Session(key.evaluation_keys(), device, threads)
+
+    def _encrypted(self, phases: Reals, key: ClientKey, session: Session, progress: Progress, output: Stage) -> Any:
         runtime = Runtime(self.program, session)
         params, bootstraps = self.program.parameters, self.program.bootstraps
         size = samples_at_once(self.program, session) * params.lane_count

@@ -302,7 +302,7 @@ class Client(_Settings):
         self._transport.carry_out(self._forgotten())
 
     def close(self) -> None:
-        """Ends the connection; keys that do not outlive this run (TemporaryKeyring) are deleted from the server first."""
+        """Ends the connection; keys that do not outlive this run (`Keyring.temporary`) are deleted from the server first."""
         try:
             if self._leaving():
                 self.delete_uploaded_keys()

@@ -70,6 +70,11 @@ class Keyring:
         self._lock = threading.RLock()
         self.pins: Pins = PinFile(self.folder)
 
+    @staticmethod
+    def temporary(folder: Path) -> Keyring:
+        """Makes a keyring whose secret keys are never written. Args: folder: of the evaluation keys."""
+        return TemporaryKeyring(folder)
+
     @overload
     def key(self, kind: str, progress: Progress = None, server: str = "") -> ClientKey: ...
     @overload

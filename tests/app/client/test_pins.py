@@ -51,7 +51,7 @@ def model() -> Changing:
 @pytest.fixture(params=["a ring", "a ring of this process"])
 def ring(request: pytest.FixtureRequest, tmp_path: Path) -> KeyringOf:
     """Makes one as a new run has it; that of one process stays the same."""
-    temporary = TemporaryKeyring(tmp_path)
+    temporary = Keyring.temporary(tmp_path)
     return (lambda: Keyring(tmp_path / "keys", "word")) if request.param == "a ring" else (lambda: temporary)
 
 
