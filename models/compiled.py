@@ -12,7 +12,7 @@ from cloakwork.fhe_core.lanes import ciphertexts_of
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import Stage, joined
-from cloakwork.models.client_steps.running import require_stage
+from cloakwork.models.client_steps.running import check_stage
 from cloakwork.models.criteria.room import check_room
 from cloakwork.models.errors import CompileError
 from cloakwork.models.fresh_keys import fresh_keys
@@ -113,10 +113,10 @@ class CompiledModel:
             output: "labels" (of regressors and networks the values), or what the model tells beside them: "scores" or "probabilities".
 
         Raises:
-            ParameterError: an output that the model does not tell.
+            ParameterError: probabilities of a model that has none.
         """
         check_how(how)
-        require_stage(output, self.client.stages)
+        check_stage(output, self.client.output_steps)
         if how == "clear":
             return self.client.output(simulate(self.program, self.client.phases(x, refuse=True), noisy=False), output)
         if how == "simulate":

@@ -23,7 +23,6 @@ from cloakwork.fhe_core.parameters import ParameterSet, ciphertext_bytes, is_ins
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.batches.client import BatchClient, key_parts
 from cloakwork.models.client_steps import Stage, named_inputs, named_outputs
-from cloakwork.models.client_steps.running import require_stage
 from cloakwork.models.neighbours.client import NeighbourClient
 from cloakwork.models.program.client_specification import ClientSpecification
 
@@ -100,7 +99,11 @@ class RemoteModel(ABC):
 
     def require_output(self, output: Stage) -> None:
         """Refuses an output. ParameterError: the model tells no "scores" or "probabilities", or there is no such output."""
-        require_stage(output, self.outputs(), f"model '{self.name}'")
+        outputs = self.outputs()
+        if output not in outputs:
+            raise ParameterError(
+                f"model '{self.name}': expected output {' or '.join(map(repr, outputs))}, which is what it tells, got {output!r}"
+            )
 
 
 @dataclass(frozen=True)

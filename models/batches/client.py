@@ -38,7 +38,7 @@ from cloakwork.models.client_steps import (
     steps_to_fields,
 )
 from cloakwork.models.client_steps.range_report import RangeReport
-from cloakwork.models.client_steps.running import require_stage, told_stages
+from cloakwork.models.client_steps.running import check_stage, offered_stages
 from cloakwork.models.client_steps.unfit import REFUSED, Replaced, finite
 from cloakwork.models.errors import CompileError
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -246,11 +246,11 @@ class BatchClient:
     @property
     def stages(self) -> tuple[Stage, ...]:
         """The outputs that the model tells; votes of pairs of classes have no probabilities."""
-        return ("labels", "scores") if isinstance(self.after, Votes) else told_stages(self.after)
+        return ("labels", "scores") if isinstance(self.after, Votes) else offered_stages(self.after)
 
     def decide(self, scores: Reals, stage: Stage = "labels") -> NDArray[Any]:
-        """Returns labels or values; before them "probabilities" or "scores" of each class. ParameterError: the model does not tell them."""
-        require_stage(stage, self.stages)
+        """Returns labels or values; before them "probabilities" or "scores" of each class. ParameterError: it has none."""
+        check_stage(stage, () if isinstance(self.after, Votes) else self.after)
         if isinstance(self.after, Votes):
             return self.after.decisions(scores) if stage == "scores" else self.after.decide(scores)
         return np.asarray(run_output_steps(self.after, scores, stage))

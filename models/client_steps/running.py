@@ -110,22 +110,28 @@ def run_output_steps(steps: Sequence[OutputStep], values: Any, until: Stage = "l
     return values
 
 
-def told_stages(steps: Sequence[OutputStep]) -> tuple[Stage, ...]:
-    """Lists what a model tells: no scores that are not sent, no probabilities made of decision values, logits or values of regressors."""
+def offered_stages(steps: Sequence[OutputStep]) -> tuple[Stage, ...]:
+    """Lists what the client of a service can ask for: no scores that are not sent, no probabilities of regressors."""
     if any(isinstance(step, Pick) for step in steps):
         return ("labels",)
-    classifies = any(isinstance(step, FROM_SCORES) for step in steps)
+    classifies = any(isinstance(step, (*FROM_SCORES, Softmax)) for step in steps)
+    return STAGES if classifies and _has_probabilities(steps) else ("labels", "scores")
+
+
+def _has_probabilities(steps: Sequence[OutputStep]) -> bool:
+    """Whether the client makes of scores something else than decision values or logits."""
+    if any(isinstance(step, Softmax) for step in steps):
+        return True
     decisions = any(isinstance(step, Transform) and step.name == "decision" for step in steps)
-    softmax = any(isinstance(step, Softmax) for step in steps)
-    return STAGES if softmax or (classifies and not decisions) else ("labels", "scores")
+    return not decisions and any(isinstance(step, FROM_SCORES) or step.stage == "probabilities" for step in steps)
 
 
-def require_stage(stage: Stage, offered: Sequence[Stage], model: str = "this model") -> None:
-    """Refuses an output. ParameterError: the model does not tell it, or there is no such output."""
-    if stage not in offered:
-        raise ParameterError(
-            f"{model}: expected output {' or '.join(map(repr, offered))}, which is what it tells, got {stage!r}"
-        )
+def check_stage(stage: Stage, steps: Sequence[OutputStep]) -> None:
+    """Raises ParameterError for an output that there is not, and for probabilities of a model without any."""
+    if stage not in STAGES:
+        raise ParameterError(f"output: expected one of {', '.join(STAGES)}, got {stage!r}")
+    if stage == "probabilities" and not _has_probabilities(steps):
+        raise ParameterError("output: the model has no probabilities; expected 'labels' or 'scores'")
 
 
 def checks_input(steps: Sequence[InputStep]) -> bool:

@@ -36,7 +36,7 @@ from cloakwork.models.client_steps import (
     tail_to_fields,
 )
 from cloakwork.models.client_steps.range_report import RangeReport
-from cloakwork.models.client_steps.running import require_stage, told_stages
+from cloakwork.models.client_steps.running import check_stage, offered_stages
 from cloakwork.models.client_steps.unfit import REFUSED, Replaced, finite
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.program.answer_grid import AnswerGrid, least_unit
@@ -310,10 +310,10 @@ class ClientSpecification:
         Raises:
             ShapeError: of so many samples there would be another number of results.
             KeyMismatchError: of another key, or the result of another program.
-            ParameterError: an output that the model does not tell.
+            ParameterError: probabilities of a model that has none.
             SerializationError: masks that no evaluation gives, of which decryption would show the secret key.
         """
-        require_stage(output, self.stages)
+        check_stage(output, self.output_steps)
         key = _engine_key(key)
         answer = load_results(answer) if isinstance(answer, bytes) else answer
         if isinstance(answer, SeededPackedCiphertexts):
@@ -334,8 +334,8 @@ class ClientSpecification:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The outputs that the model tells: "labels", "scores", "probabilities"."""
-        return told_stages(self.output_steps)
+        """The outputs that a user of a service can ask for: "labels", "scores", "probabilities"."""
+        return offered_stages(self.output_steps)
 
     def finish(self, values: Reals, until: Stage = "labels") -> Any:
         """Returns values of the graph's output as the model's. Args: until: models of tables can stop at "scores" or "probabilities"."""

@@ -138,9 +138,9 @@ def test_each_part_gets_its_own_kind_of_key(model: CompiledModel) -> None:
 def test_outputs_that_a_network_does_not_tell_are_refused(model: CompiledModel) -> None:
     """Once the scores were returned as if they were probabilities."""
     for how in ("clear", "simulate", "encrypted"):
-        with pytest.raises(ParameterError, match="expected output 'labels' or 'scores'.*got 'probabilities'"):
+        with pytest.raises(ParameterError, match="no probabilities; expected 'labels' or 'scores'"):
             model.predict_proba(X, how)
-    with pytest.raises(ParameterError, match="got 'logits'"):
+    with pytest.raises(ParameterError, match="expected one of scores, probabilities, labels, got 'logits'"):
         model.predict(X, output="logits")  # type: ignore[arg-type]
 
 

@@ -78,7 +78,9 @@ def test_all_unsupported_steps_are_named_at_once() -> None:
 @pytest.mark.parametrize(
     "example",
     [
-        np.zeros((3, 4)),
+        np.zeros(4),
+        np.zeros((3, 4), dtype=np.str_),
+        [[0.0, 1.0, 2.0, 3.0]],
         torch.zeros(4),
         torch.zeros(0, 4),
         torch.zeros(3, 4, dtype=torch.int64),

@@ -115,4 +115,4 @@ class IsolationForest(EncryptedEstimator, ensemble.IsolationForest):
         """Returns scores: the lower, the more abnormal."""
         if self._by_original(how, (), {}):
             return super(EncryptedEstimator, self).score_samples(X)  # type: ignore[no-any-return]
-        return self._encrypted(X, "labels", how, key, session, seed)
+        return self._encrypted(X, "probabilities", how, key, session, seed)[:, 0]
