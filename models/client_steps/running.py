@@ -119,8 +119,10 @@ def offered_stages(steps: Sequence[OutputStep]) -> tuple[Stage, ...]:
 
 
 def _has_probabilities(steps: Sequence[OutputStep]) -> bool:
-    """Whether the client makes of scores something else than decision values or logits."""
-    if any(isinstance(step, Softmax) for step in steps):
+    """Whether the client makes of scores something else than decision values or logits; the only class of a model has 1."""
+    if any(
+        isinstance(step, Softmax) or (isinstance(step, Pick) and len(set(step.labels.tolist())) == 1) for step in steps
+    ):
         return True
     decisions = any(isinstance(step, Transform) and step.name == "decision" for step in steps)
     return not decisions and any(isinstance(step, FROM_SCORES) or step.stage == "probabilities" for step in steps)
