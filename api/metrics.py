@@ -66,6 +66,9 @@ class Metrics:
         self.unknown_objects = Gauge(
             "fhe_unknown_objects", "Objects of the storage that have no row in the database.", registry=self._registry
         )
+        self.unavailable_models = Gauge(
+            "fhe_models_unavailable", "Versions that should be in service and cannot be.", registry=self._registry
+        )
         self.damaged_objects = Counter(
             "fhe_damaged_objects", "Objects that were read and are lost or damaged.", ["kind"], registry=self._registry
         )

@@ -327,6 +327,7 @@ class Services:
         self.metrics.disk_free.set(self.disk.free_bytes())
         self.metrics.disk_total.set(self.disk.total_bytes())
         self.metrics.unknown_objects.set(self._housekeeping.unknown_objects)
+        self.metrics.unavailable_models.set(len(self.models.faults()))
         self.metrics.runs_as(release(), self.settings.role, self.dispatcher.engines.build)
         return self.metrics.text(lambda model: not model or tenant is None or tenant.sees(model))
 

@@ -30,6 +30,7 @@ LOCAL_TENANT: Final = "local"
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 _TOKEN: Final = re.compile(r"cw_([0-9a-f]{16})_([A-Za-z0-9_-]{43})\Z")
+_IDENTITY: Final = re.compile(r"[0-9a-f]{1,16}\Z")
 _REMEMBER_SECONDS: Final = (
     3.0  # an API key stops working within five seconds, and streams that it opened look once a second
 )
@@ -203,7 +204,8 @@ class Tenants:
         return token
 
     async def revoke(self, identity: str) -> None:
-        """Takes effect within seconds in a running service."""
+        """Takes effect within seconds in a running service. Args: identity: the public part of a token, or the token."""
+        identity = _public_part(identity)
         async with self._database.write() as connection:
             result = await connection.execute(
                 update(api_keys)
@@ -211,20 +213,22 @@ class Tenants:
                 .values(revoked_at=now())
             )
         if not result.rowcount:
-            raise ParameterError(f"API key: there is no valid one '{identity}'")
+            raise _no_api_key(identity)
         self._known.clear()
 
     async def rotate(self, identity: str, grace_seconds: float) -> str:
-        """Replaces an API key and returns a new token with the same scopes; the old one stays valid for the grace period."""
+        """Replaces a valid API key and returns a new token with the same scopes; the old one stays valid for the grace period, or until it expires.
+        Args: identity: as of `revoke`."""
+        identity = _public_part(identity)
         async with self._database.read() as connection:
             row = (await connection.execute(select(api_keys).where(api_keys.c.id == identity))).one_or_none()
-        if row is None or row.revoked_at is not None:
-            raise ParameterError(f"API key: there is no valid one '{identity}'")
+        moment = now()
+        if row is None or row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= moment):
+            raise _no_api_key(identity)
+        end = moment + grace_seconds if row.expires_at is None else min(row.expires_at, moment + grace_seconds)
         token = await self.new_api_key(row.tenant, tuple(row.scopes.split()))
         async with self._database.write() as connection:
-            await connection.execute(
-                update(api_keys).where(api_keys.c.id == identity).values(expires_at=now() + grace_seconds)
-            )
+            await connection.execute(update(api_keys).where(api_keys.c.id == identity).values(expires_at=end))
         return token
 
     async def overview(self) -> list[dict[str, Any]]:
@@ -307,6 +311,20 @@ def text_of_scopes(scopes: tuple[str, ...]) -> str:
     if unknown or not scopes:
         raise ParameterError(f"API key: expected scopes from {', '.join(SCOPES)}, got {', '.join(unknown) or 'none'}")
     return " ".join(sorted(set(scopes)))
+
+
+def _public_part(text: str) -> str:
+    """Returns what identifies an API key, also of its whole token."""
+    token = _TOKEN.match(text)
+    return text if token is None else token[1]
+
+
+def _no_api_key(identity: str) -> ParameterError:
+    """An error that repeats no secret: what is no public part is not shown."""
+    shown = f" '{identity}'" if _IDENTITY.match(identity) else ""
+    return ParameterError(
+        f"API key: there is no valid one{shown}; expected its public part, cw_THIS_.., as 'cloakwork tenants list' shows it"
+    )
 
 
 def _no_tenant(name: str) -> ParameterError:

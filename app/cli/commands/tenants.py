@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import time
 from collections.abc import Awaitable, Callable
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -118,16 +119,17 @@ def add(
 ) -> None:
     """Add a tenant, and make its first API key."""
 
-    async def work(tenants: Tenants) -> str:
+    async def work(tenants: Tenants, settings: Settings) -> tuple[str, str]:
         from cloakwork.api.service.tenants.tenants import Terms, text_of_scopes
 
         text_of_scopes(tuple(scopes or ["score"]))  # before there is a tenant without an API key
         terms = Terms(max_bytes, max_bootstraps, max_queue, max_answers, None if models is None else tuple(models))
         await tenants.add(name, terms)
-        return await tenants.new_api_key(name, tuple(scopes or ["score"]))
+        token = await tenants.new_api_key(name, tuple(scopes or ["score"]))
+        return token, "the database" if settings.database_url is not None else str(settings.data_folder)
 
-    token = _with_tenants(data, database, work, begins=True)
-    emit({"tenant": name, "api_key": token}, json_path, "This is shown once")
+    token, place = _with_service(data, database, work, begins=True)
+    emit({"tenant": name, "api_key": token, "service": place}, json_path, "This is shown once")
 
 
 def _limit(text: str) -> int | None:
@@ -323,7 +325,11 @@ def rotate(
 ) -> None:
     """Replace an API key with a new one of the same scopes."""
     token = _with_tenants(data, database, lambda tenants: tenants.rotate(identity, grace_hours * 3600))
-    emit({"replaces": identity, "api_key": token}, json_path, "This is shown once")
+    emit(
+        {"replaces": identity.split("_")[1] if "_" in identity else identity, "api_key": token},
+        json_path,
+        "This is shown once",
+    )
 
 
 @app.command()
@@ -334,7 +340,7 @@ def revoke(
 ) -> None:
     """Revoke an API key; a running service follows within seconds."""
     _with_tenants(data, database, lambda tenants: tenants.revoke(identity))
-    typer.echo(f"{identity} is revoked")
+    typer.echo("the API key is revoked")
 
 
 @app.command("list")
@@ -344,8 +350,23 @@ def list_tenants(data: DataOption = None, database: DatabaseOption = None, json_
     if json_path is not None:
         write_json({"tenants": overview}, json_path)
     if json_path != "-":
-        columns = (Column("tenant"), Column("API key"), *(folded(each) for each in ("scopes", "models", "limits")))
+        columns = (
+            Column("tenant"),
+            Column("API key"),
+            Column("valid"),
+            *(folded(each) for each in ("scopes", "models", "limits")),
+        )
         print_rows("Tenants", columns, [row for tenant in overview for row in _tenant_rows(tenant)])
+
+
+def _validity(key: dict[str, Any]) -> str:
+    if key["revoked_at"] is not None:
+        return "revoked"
+    if key["expires_at"] is None:
+        return "yes"
+    if key["expires_at"] <= time.time():
+        return "expired"
+    return f"until {datetime.fromtimestamp(key['expires_at']).isoformat(' ', 'minutes')}"
 
 
 def _tenant_rows(tenant: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -353,5 +374,6 @@ def _tenant_rows(tenant: dict[str, Any]) -> list[tuple[str, ...]]:
     models = "all" if tenant["models"] is None else ", ".join(tenant["models"]) or "none"
     limits = [f"{field} {tenant[field]}" for field in LIMITS if tenant[field] is not None]
     terms = (models, ", ".join([*(["suspended"] if tenant["suspended"] else []), *limits]))
-    keys = [(each["id"], " ".join(each["scopes"])) for each in tenant["api_keys"]] or [("none", "")]
+    keys = [(each["id"], _validity(each), " ".join(each["scopes"])) for each in tenant["api_keys"]]
+    keys = keys or [("none", "", "")]
     return [(tenant["tenant"], *key, *terms) for key in keys]

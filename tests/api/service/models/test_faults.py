@@ -69,11 +69,12 @@ def test_a_damaged_model_is_unavailable_and_its_job_waits(server: LocalServer, c
         assert http.post("/v2/models/toy/infer", content=b"x").status_code == 503
         assert http.get("/v2/health/live").status_code == http.get("/v2/models/other/ready").status_code == 200
         assert http.get("/v2/models").json() == {"models": ["other"]}
-        assert state(http, job) == "queued"
+        assert state(http, job) == "queued" and "\nfhe_models_unavailable 1.0\n" in http.get("/metrics").text
         assert any(line["message"] == "a job waits for its model" for line in server.log_lines())
         artefact(server).write_bytes(whole)
         assert http.post("/v2/repository/models/toy/load").json()["versions"] == ["1"]
         assert http.get("/v2/health/ready").status_code == 200
+        assert "\nfhe_models_unavailable 0.0\n" in http.get("/metrics").text
         server.do(resume_all(server))
         assert becomes(lambda: state(http, job), "done")
         assert not list(artefact(server).parent.glob("*.fault"))

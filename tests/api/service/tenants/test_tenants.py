@@ -159,6 +159,15 @@ def test_revoked_rotated_and_expired_api_keys(server: Server):
     with_tenants(server.data, lambda tenants: tenants.revoke(identity(new)))
     assert becomes(lambda: status(new), 401), "a valid API key is remembered for five seconds"
     assert status(old) == 200
+    with pytest.raises(ParameterError, match="no valid one"):  # an expired key does not come back
+        with_tenants(server.data, lambda tenants: tenants.rotate(identity(short), grace_seconds=3600))
+    soon = with_tenants(server.data, lambda tenants: tenants.new_api_key("erin", ("score",), 5.0))
+    with_tenants(server.data, lambda tenants: tenants.rotate(soon, grace_seconds=3600))  # by the whole token too
+    (row,) = [
+        each for each in with_tenants(server.data, lambda tenants: tenants.overview()) if each["tenant"] == "erin"
+    ]
+    (end,) = [key["expires_at"] - key["created_at"] for key in row["api_keys"] if key["id"] == identity(soon)]
+    assert end == pytest.approx(5.0, abs=1.0), "no longer than before"
 
 
 def test_secrets_are_neither_stored_nor_logged(server: Server):

@@ -58,6 +58,13 @@ def test_a_tenant_gets_api_keys_that_are_shown_once(call: Run):
     assert (tenant["tenant"], tenant["max_bytes"], len(tenant["api_keys"])) == ("alice", 1000, 2)
     assert first["api_key"] not in listed.stdout and second["api_key"] not in listed.stdout
     assert call("tenants", "revoke", identity, "--data", "d").returncode == 0
+    shown = call("tenants", "list", "--data", "d").stdout
+    assert [line.split()[2] for line in shown.splitlines() if line.startswith("alice ")] == ["revoked", "yes"]
+    secret = first["api_key"]
+    for token in (secret, secret[:-1]):  # revoked already, and mistyped
+        refused = call("tenants", "rotate", token, "--data", "d")
+        assert refused.returncode == 2 and "'cloakwork tenants list' shows it" in refused.stderr
+        assert secret[20:-1] not in refused.stderr + refused.stdout
 
 
 @pytest.mark.tier("all")
@@ -91,7 +98,7 @@ def test_wrong_calls_are_one_line(call: Run, error_line: Callable[[str], str]):
 def test_a_service_that_must_not_start_says_so_in_a_line(run: Run, error_line: Callable[[str], str]):
     for arguments, says in [
         (("serve", "--insecure-local", "--host", "0.0.0.0", "--data", "d"), "loopback"),
-        (("serve", "--data", "d", "--devices", "cpu"), "no API key"),
+        (("serve", "--data", "d", "--devices", "cpu", "--port", "0"), "no API key"),
     ]:
         result = run(*arguments)
         assert result.returncode != 0
