@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -29,6 +30,7 @@ from cloakwork.fhe_core.errors import FheError
 _CODES = {404: "not_found", 405: "method_not_allowed", 400: "bad_request", 416: "range_not_satisfiable"}
 _NO_SUCH_PAGE = 404
 _NO_SUCH_METHOD = 405
+_SHOULD = re.compile(r"^\w+ should (?:be |have )?")  # as pydantic begins its sentences
 CLIENT_GONE = 499
 _TOO_MANY = 429
 _REPORT_SECONDS = 60.0  # between two lines about one kind of outage
@@ -75,9 +77,7 @@ class _ErrorAnswers:
 
     async def invalid(self, request: Request, error: Exception) -> Response:
         problems = cast(RequestValidationError, error).errors()
-        # Not the values: a message must not repeat what was sent.
-        text = "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in problems)
-        return self._answer(request, 422, "malformed", text)
+        return self._answer(request, 422, "malformed", "; ".join(map(_problem, problems)))
 
     async def plain(self, request: Request, error: Exception) -> Response:
         http_error = cast(HTTPException, error)
@@ -120,6 +120,17 @@ class _ErrorAnswers:
             self._metrics.rejected.labels(code).inc()
         body = {"error": text, "code": code, "request_id": getattr(request.state, "request_id", "")}
         return JSONResponse(body, status, headers)
+
+
+def _problem(problem: Mapping[str, Any]) -> str:
+    """Says where and what, not the values: a message must not repeat what was sent."""
+    place, *path = map(str, problem["loc"])
+    where = f"{place} {'.'.join(path)}".strip()
+    if problem["type"] == "missing":
+        return f"{where}: expected, but it is missing"
+    if problem["type"] == "string_pattern_mismatch":
+        return f"{where}: expected text of the form {problem['ctx']['pattern']}"
+    return f"{where}: {_SHOULD.sub('expected ', problem['msg'])}"
 
 
 class _Outages:

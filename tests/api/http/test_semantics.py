@@ -62,6 +62,21 @@ def test_allow_lists_what_the_path_takes(http: httpx.Client):
 
 
 @pytest.mark.parametrize(
+    ("method", "path", "says"),
+    [
+        ("GET", "/v2/jobs/UPPER", r"path job: expected text of the form \^\[0-9a-f\]"),
+        ("POST", "/v2/models/toy/jobs?deadline_seconds=soon", r"query deadline_seconds: expected a valid number"),
+        ("POST", "/v2/keys", "body .*: expected, but it is missing"),
+    ],
+)
+def test_what_is_malformed_is_named_in_words(http: httpx.Client, method: str, path: str, says: str):
+    answer = http.request(method, path, json={} if method == "POST" else None)
+    assert (answer.status_code, answer.json()["code"]) == (422, "malformed")
+    assert re.match(says, answer.json()["error"]), answer.json()["error"]
+    assert "should" not in answer.json()["error"] and "UPPER" not in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
     ("wanted", "status"),
     [
         ("bytes=0-9", 206),
