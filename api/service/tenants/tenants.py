@@ -328,4 +328,4 @@ def _no_api_key(identity: str) -> ParameterError:
 
 
 def _no_tenant(name: str) -> ParameterError:
-    return ParameterError(f"tenant: there is no '{name}'; add it first")
+    return ParameterError(f"tenant: there is no '{name}'; 'tenants list' shows all, 'tenants add' adds one")

@@ -14,6 +14,7 @@ from cloakwork.app.cli.shared.console import (
     FailureError,
     JsonOption,
     WrongCallError,
+    in_one_line,
     progress,
     progress_of_stages,
     write_json,
@@ -82,8 +83,23 @@ def _out_of_service(client: Client) -> list[dict[str, Any]]:
         if error.status == _FORBIDDEN:
             return []
         raise
-    shown = ("name", "version", "reason")
-    return [{each: entry.get(each) for each in shown} for entry in entries if entry.get("state") != "READY"]
+    return [
+        {"name": entry.get("name"), "version": entry.get("version"), "reason": _reason(str(entry.get("reason")))}
+        for entry in entries
+        if entry.get("state") != "READY"
+    ]
+
+
+def _reason(code: str) -> str:
+    """Returns words for a state; what is wrong with a file is said in words already."""
+    words = {
+        "structured_refused": "keys with a structured secret, which this service refuses",
+        "missing": "its file is missing",
+        "unloaded": "unloaded; 'models load' takes it into service",
+        "retired": "retired for good",
+        "removed": "removed for good",
+    }
+    return words.get(code, code)
 
 
 @models.command("add")
@@ -169,7 +185,9 @@ def load_model(
     name: ModelName, url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None
 ) -> None:
     """Make a running server read its folder again and serve the model."""
-    _change(url, api_key_file, certificates, "POST", f"/v2/repository/models/{quote(name, safe='')}/load")
+    path = f"/v2/repository/models/{quote(name, safe='')}/load"
+    versions = _change(url, api_key_file, certificates, "POST", path).get("versions", [])
+    typer.echo(in_one_line(f"{name} is in service: version {', '.join(map(str, versions))}"))
 
 
 @models.command("unload")
@@ -178,6 +196,7 @@ def unload_model(
 ) -> None:
     """Take every version of a model out of service, until 'models load'."""
     _change(url, api_key_file, certificates, "POST", f"/v2/repository/models/{quote(name, safe='')}/unload")
+    typer.echo(in_one_line(f"{name} is out of service"))
 
 
 @models.command("remove")
@@ -198,6 +217,7 @@ def remove_model(
     path = f"/v2/repository/models/{quote(name, safe='')}/versions/{quote(version, safe='')}"
     path += "?remove=true" if with_bytes else ""
     _change(url, api_key_file, certificates, "DELETE", path)
+    typer.echo(in_one_line(f"version {version} of {name} is {'removed' if with_bytes else 'retired'}"))
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------------------
@@ -222,6 +242,7 @@ def delete_key(
     Your secret key stays as it is.
     """
     _change(url, api_key_file, certificates, "DELETE", f"/v2/keys/{quote(identity, safe='')}")
+    typer.echo(in_one_line(f"{identity} is deleted"))
 
 
 # --- jobs ------------------------------------------------------------------------------------------------------------------------
@@ -256,11 +277,12 @@ def cancel_job(
 ) -> None:
     """Cancel a job, or delete one that has ended, with its result."""
     _change(url, api_key_file, certificates, "DELETE", f"/v2/jobs/{quote(identity, safe='')}")
+    typer.echo(in_one_line(f"{identity} is cancelled"))
 
 
-def _change(url: str, key_file: Path | None, certificates: Path | None, method: str, path: str) -> None:
+def _change(url: str, key_file: Path | None, certificates: Path | None, method: str, path: str) -> dict[str, Any]:
     with connect(url, key_file, certificates) as client:
-        client.call(method, path)
+        return client.call(method, path)
 
 
 def _rows(answer: dict[str, Any], name: str) -> list[dict[str, Any]]:

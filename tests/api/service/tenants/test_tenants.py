@@ -184,7 +184,7 @@ def test_secrets_are_neither_stored_nor_logged(server: Server):
     [
         (lambda t: t.add("Bad Name"), "a-z"),
         (lambda t: t.add("../etc"), "a-z"),
-        (lambda t: t.new_api_key("nobody-there", ("score",)), "add it first"),
+        (lambda t: t.new_api_key("nobody-there", ("score",)), "'tenants add' adds one"),
         (lambda t: t.new_api_key("first", ("everything",)), "scopes"),
         (lambda t: t.revoke("0000"), "no valid one"),
     ],

@@ -81,11 +81,11 @@ def test_scopes_are_those_that_were_asked_for(call: Run):
 def test_wrong_calls_are_one_line(call: Run, error_line: Callable[[str], str]):
     for arguments, says in [
         (("tenants", "add", "No Good", "--data", "d"), "a-z"),
-        (("tenants", "key", "nobody", "--data", "d"), "add it first"),
+        (("tenants", "key", "nobody", "--data", "d"), "'tenants add' adds one"),
         (("tenants", "add", "half", "--scope", "nope", "--data", "d"), "got nope"),
         (
             ("tenants", "key", "half", "--data", "d"),
-            "add it first",
+            "'tenants add' adds one",
         ),  # the line before made no tenant without an API key
         (("tenants", "add", "a", "--database", "postgresql://u:hunter2@127.0.0.1:1/x"), "database: its server"),
     ]:
