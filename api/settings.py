@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -283,25 +284,38 @@ def load_settings(**flags: Any) -> Settings:
     """
     file = os.environ.get(FILE_VARIABLE)
     if file and not Path(file).is_file():
-        raise ParameterError(f"settings: {FILE_VARIABLE} names '{file}', which is not a file")
+        raise ParameterError(f"settings: there is no file '{file}'; correct --config, or {FILE_VARIABLE}")
     try:
         return Settings(**{name: value for name, value in flags.items() if value is not None})
     except ValidationError as error:
-        raise ParameterError(f"settings: {'; '.join(_in_words(each) for each in error.errors())}") from None
+        problems = "; ".join(_in_words(each, flags, file) for each in error.errors())
+        raise ParameterError(f"settings: {problems}") from None
     except ValueError as error:  # not TOML
         raise ParameterError(f"settings: {file}: {error}") from None
     except OSError as error:
         raise ParameterError(f"settings: {file}: {error.strerror}") from None
 
 
-def _in_words(problem: Any) -> str:
-    """Says what is wrong with one setting; never its value, which may be a password."""
+def _in_words(problem: Any, flags: Mapping[str, Any], file: str | None) -> str:
+    """Says what is wrong with one setting, and where it comes from; never its value, which may be a password, but where a number is expected."""
     name = ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
         return f"{name}: there is no such setting; docs/howto/service.md lists them"
     message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected a value")
     message = message.replace("expected a value '", "expected '").replace("expected a value a ", "expected a ")
-    return f"{name}: {message}" if name else message
+    if problem["type"] in ("int_parsing", "float_parsing", "bool_parsing"):
+        message = f"{message.partition(',')[0]}, got {problem['input']!r}"
+    return f"{_source(name, flags, file)}: {message}" if name else message
+
+
+def _source(name: str, flags: Mapping[str, Any], file: str | None) -> str:
+    """Names a setting as whoever has to correct it wrote it."""
+    if flags.get(name) is not None:
+        return f"--{name.replace('_', '-')}"
+    variable = f"{PREFIX}{name.upper()}"
+    if variable in os.environ:
+        return variable
+    return name if file is None else f"{file}: {name}"
 
 
 def without_credentials(url: str) -> str:

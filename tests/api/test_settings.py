@@ -50,11 +50,12 @@ def test_flags_go_before_environment_before_file_before_default(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        ({"port": 70000}, "^settings: port: expected a value less than or equal to 65535$"),
+        ({"port": 70000}, "^settings: --port: expected a value less than or equal to 65535$"),
         ({"insecure_local": True, "host": "0.0.0.0"}, "^settings: --insecure-local serves loopback"),
         ({"tls_certificate": "a.pem"}, "belong together"),
-        ({"log_level": "loud"}, "log_level: expected 'debug'"),
-        ({"max_samples": 0}, "max_samples"),
+        ({"log_level": "loud"}, "--log-level: expected 'debug'"),
+        ({"max_samples": 0}, "--max-samples"),
+        ({"port": "abc"}, "^settings: --port: expected a valid integer, got 'abc'$"),
         ({"trusted_proxies": "10.0.0.0/8 proxy.example"}, "proxy.example"),
         ({"trusted_proxies": "10.0.0.1/8"}, "10.0.0.1/8"),
     ],
@@ -72,9 +73,20 @@ def test_a_key_of_the_file_that_is_no_setting_is_refused(tmp_path: Path, monkeyp
         load_settings()
 
 
+def test_a_wrong_value_is_named_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = tmp_path / "service.toml"
+    file.write_text("threads = 'many'\n")
+    monkeypatch.setenv("CLOAKWORK_CONFIG", str(file))
+    with pytest.raises(ParameterError, match=r"service.toml: threads: expected a valid integer, got 'many'$"):
+        load_settings()
+    monkeypatch.setenv("CLOAKWORK_THREADS", "few")
+    with pytest.raises(ParameterError, match=r"settings: CLOAKWORK_THREADS: expected a valid integer, got 'few'$"):
+        load_settings()
+
+
 def test_a_file_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CLOAKWORK_CONFIG", "/nowhere/service.toml")
-    with pytest.raises(ParameterError, match="not a file"):
+    with pytest.raises(ParameterError, match="there is no file '/nowhere/service.toml'"):
         load_settings()
 
 

@@ -14,6 +14,7 @@ import typer
 
 from cloakwork.app.cli.shared.answers import by_output, check_answers_path, save_answers
 from cloakwork.app.cli.shared.console import JsonOption, in_one_line, progress_of_stages, standard_output
+from cloakwork.app.cli.shared.failures import of_file
 from cloakwork.app.cli.shared.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.shared.output_files import refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import StructuredOption
@@ -120,7 +121,8 @@ def score(
         if output is not None:
             check_answers_path(output, client.model(model, version).has_named_outputs)
         recorder = None if audit is None else Recorder(audit, audit_keys)
-        scores = client.score(model, table, version=version, progress=report, recorder=recorder)
+        with of_file(samples, "input"):
+            scores = client.score(model, table, version=version, progress=report, recorder=recorder)
     record = _record(model, scores, time.perf_counter() - start)
     if output is not None:
         _write(output, scores.predictions)
