@@ -116,4 +116,4 @@ def require_port(host: str, port: int) -> None:
 def reason_of(error: OSError) -> str:
     """Says what the system does not let the service do, and with which file."""
     reason = error.strerror or type(error).__name__
-    return f"{error.filename}: {reason}" if error.filename is not None else reason
+    return f"'{error.filename}' cannot be used: {reason}" if error.filename is not None else reason

@@ -24,7 +24,7 @@ from cloakwork.api.http.limited_protocol import limited_protocol
 from cloakwork.api.http.page_content import read_content
 from cloakwork.api.release import release
 from cloakwork.api.service.services import Services, prepare
-from cloakwork.api.settings import Settings
+from cloakwork.api.settings import Settings, is_loopback
 from cloakwork.api.start_checks import require_certificate, require_places, require_port
 
 _KEEP_ALIVE_SECONDS = 15
@@ -109,6 +109,8 @@ class _Server(uvicorn.Server):
             urls = self._urls()
             for url in urls:
                 _log.info("listening", extra={"url": url})
+            if not self._settings.tls_certificate and not is_loopback(self._settings.host):
+                _log.warning("API keys are sent in clear: set tls_certificate, or put a proxy with TLS in front")
             self._telling = asyncio.create_task(self._tell(urls))
 
     def _urls(self) -> list[str]:

@@ -332,6 +332,10 @@ class Services:
         return self.metrics.text(lambda model: not model or tenant is None or tenant.sees(model))
 
 
+def _data_option(settings: Settings) -> str:
+    return "" if settings.database_url is not None else f" --data {settings.data_folder}"
+
+
 async def prepare(settings: Settings, node: str, storage: Storage) -> None:
     """Checks what must be right before anything listens: storage that every service on the database finds, the tables, a database and a storage that
     belong together, and somebody who may use them.
@@ -362,7 +366,7 @@ async def prepare(settings: Settings, node: str, storage: Storage) -> None:
             await tenants.local()
         elif not await tenants.any_api_key():
             raise ParameterError(
-                "serve: there is no API key, so nobody could use the service; make one with 'cloakwork tenants add', "
+                f"serve: there is no API key, so nobody could use the service; make one with 'cloakwork tenants add NAME{_data_option(settings)}', "
                 "or pass --insecure-local for this machine alone"
             )
     except FheError:

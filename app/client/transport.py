@@ -47,7 +47,7 @@ def checked_url(url: str, has_token: bool, allow_plain_http: bool) -> str:
         raise ParameterError("url: expected no user name or password in it; pass api_key=")
     if parts.scheme == "http" and has_token and not allow_plain_http and not _is_loopback(parts.hostname):
         raise ParameterError(
-            "url: expected https, because an API key goes with every request; pass allow_plain_http=True if the network is yours"
+            "url: expected https, because an API key goes with every request; in Python, allow_plain_http=True says that the network is yours"
         )
     return url.rstrip("/")
 

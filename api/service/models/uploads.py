@@ -148,7 +148,9 @@ class ModelUploads:
                     written += len(block)
                     self._disk.written(f"models/{place[0]}/{place[1]}", len(block))
                 await asyncio.to_thread(os.fsync, stream.fileno())
-            if written != announced.bytes or not suffix:
+            if written == announced.bytes and not suffix:
+                raise _another_kind()
+            if written != announced.bytes:
                 raise MalformedError(f"expected {announced.bytes} bytes of a model as announced, got {written}")
             if announced.sha256 not in (None, digest.hexdigest()):
                 raise ChecksumError("the bytes that came are not those that were announced (Fhe-Artefact-Sha256)")
@@ -211,8 +213,12 @@ def _kind(start: bytes) -> str:
     refuse_secret_key(start)
     suffix = _MAGIC.get(start[:4], "")
     if not suffix and len(start) >= _START_BYTES:
-        raise MalformedError("expected a compiled model (.clkm or .clkb) or an index (.clkn), got another kind of file")
+        raise _another_kind()
     return suffix
+
+
+def _another_kind() -> MalformedError:
+    return MalformedError("expected a compiled model (.clkm or .clkb) or an index (.clkn), got another kind of file")
 
 
 def _taken(place: Place) -> ConflictError:

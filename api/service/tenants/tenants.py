@@ -142,7 +142,9 @@ class Tenants:
                 await connection.execute(insert(tenants).values(id=name, created_at=now(), **values))
         except IntegrityError:
             if not exist_ok:
-                raise ParameterError(f"tenant: '{name}' exists already") from None
+                raise ParameterError(
+                    f"tenant: '{name}' exists already; 'cloakwork tenants key {name}' makes another API key for it"
+                ) from None
 
     async def change(self, name: str, terms: Mapping[str, Any]) -> None:
         """Changes some of the `Terms`; a running service knows them within seconds."""

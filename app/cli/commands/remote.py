@@ -23,7 +23,7 @@ from cloakwork.app.cli.shared.failures import reading
 from cloakwork.app.cli.shared.program import Program
 from cloakwork.app.cli.shared.service_extra import make_data_folder
 from cloakwork.app.cli.shared.service_options import URL_VARIABLE, ApiKeyFileOption, CaOption, UrlOption, connect
-from cloakwork.app.cli.shared.tables import Column, emit, print_rows
+from cloakwork.app.cli.shared.tables import Column, emit, print_rows, readable
 from cloakwork.app.client.client import Client
 from cloakwork.app.client.errors import ServiceError
 from cloakwork.fhe_core.files import atomic_writer
@@ -255,7 +255,7 @@ def list_jobs(
     """List your jobs, the newest first."""
     with connect(url, api_key_file, certificates) as client:
         rows = _rows(client.call("GET", "/v2/jobs"), "jobs")
-    _show_rows(rows, "Jobs", json_path, ("id", "state", "model", "version", "samples", "run_seconds"))
+    _show_rows(rows, "Jobs", json_path, ("id", "state", "created_at", "model", "samples", "run_seconds"))
 
 
 @jobs.command("show")
@@ -277,12 +277,13 @@ def cancel_job(
 ) -> None:
     """Cancel a job, or delete one that has ended, with its result."""
     _change(url, api_key_file, certificates, "DELETE", f"/v2/jobs/{quote(identity, safe='')}")
-    typer.echo(in_one_line(f"{identity} is cancelled"))
+    typer.echo(in_one_line(f"{identity} is cancelled, or deleted if it had ended"))
 
 
 def _change(url: str, key_file: Path | None, certificates: Path | None, method: str, path: str) -> dict[str, Any]:
     with connect(url, key_file, certificates) as client:
-        return client.call(method, path)
+        answer: dict[str, Any] = client.call(method, path)
+        return answer
 
 
 def _rows(answer: dict[str, Any], name: str) -> list[dict[str, Any]]:
@@ -298,4 +299,4 @@ def _show_rows(rows: list[dict[str, Any]], title: str, destination: str | None, 
     if destination == "-":
         return
     headings = [Column(name, right=name in _NUMBERS) for name in columns]
-    print_rows(title, headings, [[row.get(name) for name in columns] for row in rows])
+    print_rows(title, headings, [[readable(name, row.get(name)) for name in columns] for row in rows])

@@ -91,7 +91,7 @@ def _simulated(model: Model, samples: Any, seed: int) -> Any:
     with progress("simulation") as update:
         for i, part_seed in enumerate(seeds):
             part = some_of(samples, slice(i * _SAMPLES_AT_ONCE, (i + 1) * _SAMPLES_AT_ONCE))
-            seeded = {"seed": int(part_seed)} if isinstance(model, CompiledModel) else {}
+            seeded: dict[str, Any] = {"seed": int(part_seed)} if isinstance(model, CompiledModel) else {}
             parts.append(model.predict(part, how="simulate", **seeded))
             update(min((i + 1) * _SAMPLES_AT_ONCE, count), count)
     return joined(parts)

@@ -266,7 +266,7 @@ def _day(text: str | None) -> str | None:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        raise WrongCallError(f"expected a day such as 2026-11-01, got '{text}'") from None
+        raise WrongCallError(f"--since, --until: expected a day such as 2026-11-01, got '{text}'") from None
 
 
 @app.command()

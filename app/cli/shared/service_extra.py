@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 from cloakwork.app.cli.shared.console import FailureError
@@ -38,7 +39,8 @@ def require_data_folder(folder: Path) -> None:
 def make_data_folder(folder: Path) -> None:
     """Make the folder of a new service, its owner's alone, as `cloakwork serve` does. FailureError: it is a file."""
     _refuse_file(folder)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.umask(0o077)
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _refuse_file(folder: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
@@ -85,7 +87,7 @@ def print_rows(
 def print_record(title: str, record: Mapping[str, Any], console: Console | None = None) -> None:
     """Names and values, one below the other."""
     out = standard_output() if console is None else console
-    texts = [[key, _text(value)] for key, value in record.items()]
+    texts = [[key, _text(readable(key, value))] for key, value in record.items()]
     if out.is_terminal:
         out.print(Text(title, style="bold"))
         _print_fields(out, texts)
@@ -116,6 +118,14 @@ def emit(record: Mapping[str, Any], destination: str | None, title: str) -> None
         print_record(title, record)
     if destination is not None:
         write_json(record, destination)
+
+
+def readable(name: str, value: object) -> object:
+    """Returns a moment (`.._at`, seconds since 1970) as local time, and everything else as it is."""
+    if name.endswith("_at") and isinstance(value, float | int) and not isinstance(value, bool):
+        with suppress(ValueError, OverflowError, OSError):
+            return datetime.fromtimestamp(value).isoformat(" ", "seconds")
+    return value
 
 
 def _text(cell: object) -> str:
