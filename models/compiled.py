@@ -36,6 +36,7 @@ class CompiledModel:
 
     program: Program
     float_graph: Graph | None = None  # not kept in files
+    device: str = "cpu"  # of predict(how="encrypted"); likewise
 
     @classmethod
     def checked(cls, program: Program, float_graph: Graph | None = None) -> CompiledModel:
@@ -94,7 +95,7 @@ class CompiledModel:
         key: ClientKey | None = None,
         session: Session | None = None,
         threads: int = 1,
-        device: str = "cpu",
+        device: str | None = None,
         seed: int | None = None,
         progress: Progress = None,
         output: Stage = "labels",
@@ -108,7 +109,7 @@ class CompiledModel:
         Args:
             how: "clear" the encrypted program without its noise, in clear; "simulate" with the noise of encryption; "encrypted" really encrypted.
             key, session: for "encrypted"; a key is made when there is none, and a session from it. Pass both to make them once.
-            threads, device: of a session that is made: "cpu", "cuda" or "cuda:N".
+            threads, device: of a session that is made: "cpu", "cuda" or "cuda:N". None: the device that it was compiled for.
             seed: of the simulated noise.
             output: "labels" (of regressors and networks the values), or what the model tells beside them: "scores" or "probabilities".
 
@@ -122,7 +123,9 @@ class CompiledModel:
         if how == "simulate":
             return self.client.output(simulate(self.program, self.client.phases(x, refuse=True), seed), output)
         phases = self.client.phases(x, refuse=True)
-        return self._encrypted(phases, *self._key_and_session(key, session, threads, device), progress, output)
+        return self._encrypted(
+            phases, *self._key_and_session(key, session, threads, device or self.device), progress, output
+        )
 
     def predict_proba(self, x: Any, how: How = "clear", **options: Any) -> Any:
         """Predict the probabilities of a classifier, [samples, classes]. Args: as of `predict`. ParameterError: the model tells none."""

@@ -33,13 +33,15 @@ class Model(Protocol):
     def client(self) -> ModelClient:
         """The client's part of the model."""
 
-    def predict(self, x: Any, how: How = "clear", *, key: Any = None, threads: int = 1, device: str = "cpu") -> Any:
+    def predict(
+        self, x: Any, how: How = "clear", *, key: Any = None, threads: int = 1, device: str | None = None
+    ) -> Any:
         """Predict samples [samples, ..].
 
         Args:
             how: "clear" without encryption, "simulate" with its noise, "encrypted" really encrypted.
             key: for "encrypted"; None: one is made.
-            threads, device: that compute then; "cpu", "cuda" or "cuda:N". The answer is the same on each.
+            threads, device: that compute then: "cpu", "cuda" or "cuda:N". None: the device that it was compiled for.
         """
 
     def save(self, path: PathLike) -> None:

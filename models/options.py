@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, TypeAlias, get_args
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
@@ -17,6 +18,7 @@ from cloakwork.models.onnx_import.context import Rounding
 
 DEFAULT_ACCURACY: Final = 0.97
 AccumulatorRanges: TypeAlias = Literal["interval", "calibrated"]
+T = TypeVar("T")
 ModelKind: TypeAlias = Literal["network", "trees", "linear", "batch", "neighbours"]
 
 KINDS: Final[Mapping[ModelKind, str]] = {
@@ -56,6 +58,7 @@ APPLIES: Final[Mapping[str, frozenset[str]]] = {
     "sets": _LOOKUPS,
     "structured": _LOOKUPS,
     "bodies": _NETWORK,
+    "device": _EVERY,
     "packing": frozenset({"batch"}),
     "cells": frozenset({"neighbours"}),
     "probes": frozenset({"neighbours"}),
@@ -97,10 +100,12 @@ class Options:
             "client": every client learns all thresholds, at no cost.
         ranges: lowest and highest value of features by name or number, instead of what the samples show.
 
-    Keys:
+    Keys and device:
         sets: parameter sets to choose from, by name. None: every standard one.
         structured: take sets with a block-binary key too: faster, with a further assumption (docs/reference/parameters.md).
         bodies: (networks) samples in one ciphertext, 1 or 2.
+        device: computes `predict(how="encrypted")` of the compiled model: "cpu", "cuda" or "cuda:N". Programs are the same for every device;
+            files do not keep it.
         packing: (batches) "slots", one sample a slot, or "ciphertexts", one ciphertext a sample. None: the cheaper.
         cells, probes: (nearest neighbours) minimum number of cells of the table, or "auto", and cells that a query asks for. None: no cells.
     """
@@ -128,6 +133,7 @@ class Options:
     sets: Sequence[str | ParameterSet] | None = None
     structured: bool = False
     bodies: int = 1
+    device: str = "cpu"
     packing: Literal["slots", "ciphertexts"] | None = None
     cells: int | Literal["auto"] | None = None
     probes: int | None = None
@@ -142,6 +148,8 @@ class Options:
         for task in self.task.values() if isinstance(self.task, Mapping) else (self.task,):
             if task is not None and task not in get_args(Task):
                 raise CompileError(f"task: expected one of {', '.join(map(repr, get_args(Task)))}, got {task!r}")
+        if _DEVICE.fullmatch(str(self.device)) is None:
+            raise CompileError(f"device: expected 'cpu', 'cuda' or 'cuda:N', got {self.device!r}")
         for name, values in _WORDS.items():
             if getattr(self, name) not in values:
                 listed = ", ".join(map(repr, values))
@@ -177,6 +185,12 @@ class Options:
             )
 
 
+def on_device(model: T, options: Options) -> T:
+    """Returns a compiled model that computes on the device of the options."""
+    return model if options.device == "cpu" else replace(model, device=options.device)  # type: ignore[type-var]
+
+
+_DEVICE: Final = re.compile(r"cpu|cuda(?::\d+(?:,\d+)*)?")
 _SHARES: Final = ("accuracy", "margin")
 _WORDS: Final[Mapping[str, tuple[Any, ...]]] = {
     "tell": ("scores", "labels"),

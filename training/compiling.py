@@ -18,7 +18,7 @@ from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.compile.pipeline import OnStep
 from cloakwork.models.compiler import compile_file
 from cloakwork.models.errors import CompileError, ImportFaultError
-from cloakwork.models.options import Options
+from cloakwork.models.options import Options, on_device
 from cloakwork.models.original.differences import difference
 from cloakwork.models.original.onnx_file import answers_of
 
@@ -71,6 +71,12 @@ def compile(
         AccuracyWarning: the samples are too few to show the accuracy, or with `allow_loss` it is not reached.
     """
     chosen = Options.of(options, named)
+    return on_device(_compiled(model, samples, chosen, on_step), chosen)
+
+
+def _compiled(
+    model: Any, samples: Any, chosen: Options, on_step: OnStep | None
+) -> CompiledModel | BatchModel | NeighbourIndex:
     if isinstance(model, onnx.ModelProto | str | Path | bytes):
         return compile_file(model, samples, chosen, on_step)
     torch = sys.modules.get("torch")  # whoever has a module has imported it

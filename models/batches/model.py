@@ -57,6 +57,7 @@ class BatchModel:
     considered: tuple[Alternative, ...]
     reason: str
     original: OriginalFacts | None = None
+    device: str = "cpu"  # of predict(how="encrypted"); not kept in files
 
     @property
     def packing(self) -> SamplePacking:
@@ -114,7 +115,7 @@ class BatchModel:
         key: Any = None,
         session: Session | None = None,
         threads: int = 1,
-        device: str = "cpu",
+        device: str | None = None,
         output: Stage = "labels",
     ) -> NDArray[Any]:
         """Returns labels or values; with `output` "scores" or "probabilities".
@@ -123,7 +124,7 @@ class BatchModel:
             how: "clear" by the integers in clear; "simulate" the same, as nothing is approximate; "encrypted" encrypts, scores and decrypts.
             key: for "encrypted": as many as `key_parameters`, or one; None: they are made.
             session: of a program with that key; None: one is made.
-            device: that scores, "cpu", "cuda" or "cuda:N".
+            device: that scores, "cpu", "cuda" or "cuda:N". None: the one that it was compiled for.
         """
         scores = self.scores(x, how, key=key, session=session, threads=threads, device=device)
         return self.client.decide(scores, output)
@@ -140,10 +141,11 @@ class BatchModel:
         key: Any = None,
         session: Session | None = None,
         threads: int = 1,
-        device: str = "cpu",
+        device: str | None = None,
     ) -> Reals:
         """Returns [samples, scores], before decisions. Args: as of `predict`."""
         check_how(how)
+        device = device or self.device
         keys = self._keys(key, session) if how == "encrypted" else ()
         if self.single is not None:
             if not keys:

@@ -52,6 +52,7 @@ class NeighbourIndex:
     input_bits: int
     agreement: float
     original: OriginalFacts | None = None
+    device: str = "cpu"  # of predict(how="encrypted"); not kept in files
 
     @classmethod
     def build(
@@ -133,14 +134,14 @@ class NeighbourIndex:
         *,
         key: LevelledClientKey | None = None,
         threads: int = 1,
-        device: str = "cpu",
+        device: str | None = None,
     ) -> NDArray[Any]:
         """Returns labels or values. "encrypted" encrypts every query, scores it and decrypts the answer, all in this process; "simulate" is as
         "clear", as nothing is approximate.
 
         Args:
             key: of the client, for "encrypted"; None: one is made.
-            device: that scores, "cpu", "cuda" or "cuda:N".
+            device: that scores, "cpu", "cuda" or "cuda:N". None: the one that it was compiled for.
         """
         check_how(how)
         queries = self.client.integers(x, refuse=True)
@@ -149,6 +150,7 @@ class NeighbourIndex:
             parts = [queries[i : i + step] for i in range(0, len(queries), step)]
             decided = [self.client.decide(self.scores(part), part) for part in parts]
             return np.concatenate(decided) if decided else self.client.target[:0]
+        device = device or self.device
         key = fresh_keys([self.client.parameters])[0] if key is None else getattr(key, "only", key)
         scorer = self.scorer(self.client.evaluation_keys(key), threads, device)
         decided, rows, at_once = [self.client.target[:0]], np.asarray(x), queries_at_once(device)

@@ -11,7 +11,7 @@ from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.client_steps import Stage
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.modes import How
-from cloakwork.models.options import Options
+from cloakwork.models.options import Options, on_device
 from cloakwork.training.batch_compiler import compile_estimator_batch, generate_keys
 from cloakwork.training.estimators.originals import adopted
 
@@ -69,7 +69,8 @@ class BatchEstimator:
         """
         for name in OWN:
             vars(self).pop(name, None)
-        self.batch_ = compile_estimator_batch(self, X, Options.of(options, named))
+        chosen = Options.of(options, named)
+        self.batch_ = on_device(compile_estimator_batch(self, X, chosen), chosen)
         return self.batch_
 
     def predict(

@@ -21,7 +21,7 @@ from cloakwork.models.client_steps import Categories, Columns, LabelGroups, Labe
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.modes import How, check_how
-from cloakwork.models.options import Options
+from cloakwork.models.options import Options, on_device
 from cloakwork.models.program.facts import Facts
 from cloakwork.training.batch_compiler import compile_estimator_batch
 from cloakwork.training.estimators.batches import OWN, batched
@@ -67,9 +67,9 @@ class EncryptedEstimator:
         forget(self)
         chosen = Options.of(options, named)
         if chosen.batch is not None:
-            self.batch_ = compile_estimator_batch(self, X, chosen)
+            self.batch_ = on_device(compile_estimator_batch(self, X, chosen), chosen)
             return self.batch_
-        compiled = compile_estimator(self, X, chosen)
+        compiled = on_device(compile_estimator(self, X, chosen), chosen)
         facts = self._with_own(replace(compiled.program.facts, estimator=type(self).__name__))
         self.compiled_ = replace(compiled, program=replace(compiled.program, facts=facts))
         return self.compiled_
@@ -154,7 +154,7 @@ class EncryptedEstimator:
             from cloakwork.fhe_core.client import ClientKey  # the secret side, only where it is asked for
 
             key = ClientKey.generate(self.compiled_.program.parameters)
-            kept = self._encrypted_session = key, Session(key.evaluation_keys())
+            kept = self._encrypted_session = key, Session(key.evaluation_keys(), self.compiled_.device)
         return kept
 
     def _compiled(self, what: str) -> CompiledModel:

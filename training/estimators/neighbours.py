@@ -13,7 +13,7 @@ from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import CompileError
 from cloakwork.models.modes import How
 from cloakwork.models.neighbours.index import NeighbourIndex
-from cloakwork.models.options import Options
+from cloakwork.models.options import Options, on_device
 from cloakwork.training.estimators.originals import adopted
 from cloakwork.training.original import compared_answers
 
@@ -96,7 +96,7 @@ class _Neighbours:
         )
         samples = between(table) if X is None else X
         original = compared_answers(self, samples, super().predict, index.predict, chosen.accuracy)  # type: ignore[misc]
-        self.index_ = replace(index, original=original)
+        self.index_ = on_device(replace(index, original=original), chosen)
         return self.index_
 
     def predict(
@@ -106,7 +106,7 @@ class _Neighbours:
         how: How = "clear",
         key: LevelledClientKey | None = None,
         threads: int = 1,
-        device: str = "cpu",
+        device: str | None = None,
     ) -> NDArray[Any]:
         """Returns labels, or values of a regressor.
 

@@ -24,7 +24,9 @@ from sklearn.model_selection import GridSearchCV  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
+import cloakwork as cw  # noqa: E402
 from cloakwork import estimators  # noqa: E402
+from cloakwork.fhe_core.errors import DeviceError  # noqa: E402
 from cloakwork.models.compiled import CompiledModel  # noqa: E402
 from cloakwork.models.errors import CompileError, ShapeError  # noqa: E402
 from cloakwork.models.program.client_specification import ClientSpecification  # noqa: E402
@@ -311,3 +313,21 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     with pytest.raises(CompileError, match=r"lightgbm is not installed; install .* pip install '\.\[boosting\]'"):
         _ = estimators.LGBMRegressor
+
+
+def test_the_device_of_the_options_computes_encrypted_predictions() -> None:
+    """Of every kind; a GPU that is not there is said, and files do not keep it."""
+    x, y = datasets.load_iris(return_X_y=True)
+    nowhere: dict[str, Any] = {"device": "cuda:999"}
+    originals = [tree.DecisionTreeClassifier(max_depth=2), neighbors.KNeighborsClassifier(), svm.LinearSVC()]
+    compiled = [cw.compile(each.fit(x, y), x, **nowhere) for each in originals]
+    compiled.append(cw.compile(originals[2], x, batch=64, **nowhere))
+    own = estimators.DecisionTreeClassifier(max_depth=2).fit(x, y)
+    own.compile(x, **nowhere)
+    for model in (*compiled, own):
+        assert model.predict(x[:2]).tolist() == [0, 0]
+        with pytest.raises(DeviceError):
+            model.predict(x[:2], how="encrypted")
+    assert compiled[0].predict(x[:2], how="encrypted", device="cpu").tolist() == [0, 0]
+    with pytest.raises(CompileError, match="device: expected 'cpu', 'cuda' or 'cuda:N', got 'gpu'"):
+        cw.compile(originals[0], x, device="gpu")
