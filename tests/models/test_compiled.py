@@ -74,6 +74,16 @@ def test_encrypted_equals_simulation_within_the_noise_model(model: CompiledModel
     assert np.abs(y - model.predict_float(X)).max() < 0.5 * spread
 
 
+@pytest.mark.gpu
+def test_the_device_of_the_options_computes(model: CompiledModel, key: ClientKey) -> None:
+    on_card = cw.compile(PROTO, CALIBRATION, device="cuda")
+    assert on_card.program.parameters == model.program.parameters
+    spread = model.predict(CALIBRATION).std()
+    for device in (None, "cuda", "cpu"):
+        values = on_card.predict(X, how="encrypted", key=key, device=device)
+        assert np.abs(values - model.predict(X)).max() < 0.2 * spread, device
+
+
 def test_noise_of_every_layer_is_within_the_profile(model: CompiledModel) -> None:
     params = model.program.parameters
     for norms in weight_norms(model.program.graph):

@@ -1,8 +1,11 @@
 #include "cpu/available_memory.hpp"
 
 #include <algorithm>
-#include <fstream>
+#include <array>
+#include <charconv>
+#include <cstdio>
 #include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -26,21 +29,49 @@ constexpr Version kFirst{.mount = "sys/fs/cgroup/memory",
 constexpr Version kSecond{
     .mount = "sys/fs/cgroup", .limit = "memory.max", .usage = "memory.current", .cached = {"inactive_file", "active_file"}};
 
+// All of a small file; nothing where there is none. No streams: those of a static C++ library beside a shared one in the same
+// process (NumPy's) say that they have read a number, and store none.
+std::string content_of(const path& file) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(std::fopen(file.c_str(), "re"), &std::fclose);
+    std::string text;
+    if (!stream) return text;
+    std::array<char, 4096> part;
+    for (std::size_t count = 1; count > 0;) {
+        count = std::fread(part.data(), 1, part.size(), stream.get());
+        text.append(part.data(), count);
+    }
+    return text;
+}
+
+// The next word of a text, which loses it; empty at the end.
+std::string_view take_word(std::string_view& text) {
+    constexpr std::string_view kSpaces = " \t\n";
+    text.remove_prefix(std::min(text.find_first_not_of(kSpaces), text.size()));
+    const std::string_view word = text.substr(0, text.find_first_of(kSpaces));
+    text.remove_prefix(word.size());
+    return word;
+}
+
+std::optional<std::size_t> number_of_word(std::string_view word) {
+    std::size_t number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
+    return number;
+}
+
 // The number of a file that has nothing else ("max" is none).
 std::optional<std::size_t> number_in(const path& file) {
-    std::ifstream stream(file);
-    std::size_t number = 0;
-    if (stream >> number) return number;
-    return std::nullopt;
+    const std::string text = content_of(file);
+    std::string_view rest = text;
+    return number_of_word(take_word(rest));
 }
 
 // The number behind a name, in a file of such pairs.
 std::optional<std::size_t> number_of(const path& file, std::string_view name) {
-    std::ifstream stream(file);
-    std::string word;
-    std::size_t number = 0;
-    while (stream >> word) {
-        if (word == name && stream >> number) return number;
+    const std::string text = content_of(file);
+    for (std::string_view rest = text; !rest.empty();) {
+        if (take_word(rest) != name) continue;
+        if (const auto number = number_of_word(take_word(rest))) return number;
     }
     return std::nullopt;
 }
@@ -79,8 +110,12 @@ std::size_t left_by(const path& root, const std::string& line) {
 std::optional<std::size_t> available_memory(const path& root) {
     const auto kilobytes = number_of(root / "proc/meminfo", "MemAvailable:");
     std::size_t left = kilobytes ? *kilobytes * 1024 : kUnlimited;
-    std::ifstream groups(root / "proc/self/cgroup");
-    for (std::string line; std::getline(groups, line);) left = std::min(left, left_by(root, line));
+    const std::string groups = content_of(root / "proc/self/cgroup");
+    for (std::size_t begin = 0; begin < groups.size();) {
+        const std::size_t end = std::min(groups.find('\n', begin), groups.size());
+        left = std::min(left, left_by(root, groups.substr(begin, end - begin)));
+        begin = end + 1;
+    }
     if (left == kUnlimited) return std::nullopt;
     return left;
 }
