@@ -42,9 +42,12 @@ def _connection(settings: Settings) -> http.client.HTTPConnection:
 def main() -> int:
     try:
         return 0 if status(load_settings()) == http.client.OK else 1
-    except (FheError, OSError, http.client.HTTPException) as error:
-        print(f"cloakwork: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+    except FheError as error:
+        text = str(error)
+    except (OSError, http.client.HTTPException) as error:
+        text = f"the service does not answer ({getattr(error, 'strerror', None) or type(error).__name__})"
+    print(f"cloakwork: {text}", file=sys.stderr)  # noqa: T201
+    return 1
 
 
 if __name__ == "__main__":
