@@ -36,8 +36,8 @@ def test_a_notebook_is_committed_with_what_it_shows_and_no_more(path: Path):
     notebook = nbformat.read(path, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-    text = printed(notebook)
-    assert pictures(notebook) and ("bits of security" in text or "bytes to send" in text)
+    shown = printed(notebook)
+    assert pictures(notebook) and ("bits of security" in shown or "bytes to send" in shown)
     text = path.read_text(encoding="utf-8")
     strip(notebook)
     assert text == nbformat.writes(notebook) + "\n"
