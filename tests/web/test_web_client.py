@@ -15,6 +15,7 @@ import pytest
 from cloakwork.app.cli.shared.sample_digits import sample_digits
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import load_results
@@ -81,7 +82,10 @@ def check_answers(folder: Path, model: CompiledModel, key: ClientKey, x: np.ndar
     result = load_results((folder / "result.bin").read_bytes())
     answers = json.loads((folder / "answers.json").read_text())
     for until in ("scores", "probabilities", "labels"):
-        expected = np.asarray(model.client.decrypt(key, result, x, until))
+        try:
+            expected = np.asarray(model.client.decrypt(key, result, x, until))
+        except ParameterError:  # of a network, whose scores Node gives then
+            expected = np.asarray(model.client.decrypt(key, result, x, "scores"))
         if expected.dtype.kind == "U":  # names of classes
             np.testing.assert_array_equal(values(answers[until]), expected)
         else:
