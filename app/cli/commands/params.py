@@ -8,7 +8,7 @@ import typer
 
 from cloakwork.app.cli.shared.console import MIB, JsonOption, write_json
 from cloakwork.app.cli.shared.parameter_sets import find_set, key_sizes
-from cloakwork.app.cli.shared.tables import Column, Group, number, print_rows
+from cloakwork.app.cli.shared.tables import Column, Group, folded, number, print_rows
 from cloakwork.fhe_core.parameters import (
     ParameterSet,
     has_fine_outputs,
@@ -69,7 +69,7 @@ def params(
         if json_path != "-":
             meanings = MEANINGS | _SIZES
             rows = [(field, each, meanings[field]) for field, each in record.items() if each is not None]
-            print_rows(name, (Column("number"), Column(""), Column("meaning")), rows)
+            print_rows(name, (Column("number"), Column(""), folded("meaning")), rows)
         if json_path is not None:
             write_json(record, json_path)
         return
