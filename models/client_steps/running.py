@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.models.arrays import Reals, real_numbers
-from cloakwork.models.client_steps.answers import Indicators, LabelGroups, Labels, Pick, Squeeze, Transform
+from cloakwork.models.client_steps.answers import Indicators, LabelGroups, Labels, Outliers, Pick, Squeeze, Transform
 from cloakwork.models.client_steps.checks import STAGES, Stage
 from cloakwork.models.client_steps.columns import Equal, OneHot, Quantise, Rescale, Saturate, Select
 from cloakwork.models.client_steps.feature_tables import feature_labels
@@ -125,7 +125,7 @@ def _has_probabilities(steps: Sequence[OutputStep]) -> bool:
     ):
         return True
     decisions = any(isinstance(step, Transform) and step.name == "decision" for step in steps)
-    return not decisions and any(isinstance(step, FROM_SCORES) or step.stage == "probabilities" for step in steps)
+    return not decisions and any(isinstance(step, (*FROM_SCORES, Outliers)) for step in steps)
 
 
 def check_stage(stage: Stage, steps: Sequence[OutputStep]) -> None:

@@ -207,7 +207,7 @@ class Tenants:
 
     async def revoke(self, identity: str) -> None:
         """Takes effect within seconds in a running service. Args: identity: the public part of a token, or the token."""
-        identity = _public_part(identity)
+        identity = public_part(identity)
         async with self._database.write() as connection:
             result = await connection.execute(
                 update(api_keys)
@@ -221,7 +221,7 @@ class Tenants:
     async def rotate(self, identity: str, grace_seconds: float) -> str:
         """Replaces a valid API key and returns a new token with the same scopes; the old one stays valid for the grace period, or until it expires.
         Args: identity: as of `revoke`."""
-        identity = _public_part(identity)
+        identity = public_part(identity)
         async with self._database.read() as connection:
             row = (await connection.execute(select(api_keys).where(api_keys.c.id == identity))).one_or_none()
         moment = now()
@@ -315,7 +315,7 @@ def text_of_scopes(scopes: tuple[str, ...]) -> str:
     return " ".join(sorted(set(scopes)))
 
 
-def _public_part(text: str) -> str:
+def public_part(text: str) -> str:
     """Returns what identifies an API key, also of its whole token."""
     token = _TOKEN.match(text)
     return text if token is None else token[1]

@@ -39,10 +39,10 @@ MEANINGS = {
     "max_weight_norm": "L2 norm of weights before a look-up, at most",
     "p_fail_log2": "log2 of the probability that a look-up is wrong",
     "noise": "standard deviation before a look-up, of the torus",
-    "security_bits": "log2 of the cost of the best known attack",
+    "security_bits": "estimated bits of security",
     "structured_secret": "whether security rests on more than LWE",
     "raised": "whether ciphertexts have fewer limbs than keys",
-    "key_modulus": "of the keys of raised sets",
+    "key_modulus": "modulus of the keys",
     "key_sigma": "standard deviation of their noise",
     "rounded_products": "whether products are in double precision",
 }

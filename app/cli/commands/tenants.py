@@ -324,9 +324,15 @@ def rotate(
     json_path: JsonOption = None,
 ) -> None:
     """Replace an API key with a new one of the same scopes."""
-    token = _with_tenants(data, database, lambda tenants: tenants.rotate(identity, grace_hours * 3600))
+
+    async def work(tenants: Tenants) -> tuple[str, str]:
+        from cloakwork.api.service.tenants.tenants import public_part
+
+        return public_part(identity), await tenants.rotate(identity, grace_hours * 3600)
+
+    replaced, token = _with_tenants(data, database, work)
     emit(
-        {"replaces": identity.split("_")[1] if "_" in identity else identity, "api_key": token},
+        {"replaces": replaced, "api_key": token},
         json_path,
         "This is shown once",
     )

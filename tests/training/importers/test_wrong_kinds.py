@@ -28,6 +28,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import cloakwork as cw
 from cloakwork.estimators import IsolationForest, MLPClassifier
+from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.models.client_steps import run_output_steps
 from cloakwork.models.client_steps.feature_tables import check_column_names
 from cloakwork.models.client_steps.transforms import label_array
@@ -164,6 +165,15 @@ def test_one_class_alone_is_predicted(estimator: Any, label: Any) -> None:
     found = compiled.predict(X)
     assert (found == fitted.predict(X)).all() and found.shape == (150,)
     np.testing.assert_allclose(compiled.predict(X, output="probabilities"), fitted.predict_proba(X), atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::cloakwork.models.errors.AccuracyWarning")
+@pytest.mark.parametrize("estimator", [linear_model.Ridge(), tree.DecisionTreeRegressor(max_depth=2), svm.LinearSVC()])
+def test_probabilities_of_what_has_none_are_refused(estimator: Any) -> None:
+    """Once values, or decision values, were returned as if they were probabilities."""
+    compiled = cw.compile(estimator.fit(X, LABELS[:, 0]), X, accuracy=0.5)
+    with pytest.raises(ParameterError, match="no probabilities; expected 'labels' or 'scores'"):
+        compiled.predict_proba(X)
 
 
 def test_labels_are_of_one_kind() -> None:
