@@ -58,7 +58,7 @@ class ParameterSet:
         """(base_log, level_count) of body polynomials in a rotation."""
     @property
     def cmux(self) -> str:
-        """The kind of a rotation's step, a line of fhe_core/include/fhe_core/rotations.def."""
+        """The kind of a rotation's step, a line of fhe_core/src/core/rotations.def."""
     @property
     def glwe_secret(self) -> str:
         """How the ring key's coefficients are distributed."""

@@ -1,6 +1,6 @@
 """Negacyclic transforms of 2^12 to 2^17 points modulo many primes of 27 and 28 bits: the ground of levelled arithmetic.
 
-Exact: the same residues on every back end. `include/fhe_core/large_ntt.hpp` has the algorithm.
+Exact: the same residues on every back end. `src/core/large_ntt.hpp` has the algorithm.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ _SECRET_MEAN = {"binary": 1 / 2, "ternary": 0.0, "quinary": 0.0}
 
 
 class NoiseParameters(Protocol):
-    """The fields of a parameter row that noise depends on; units as in fhe_core/include/fhe_core/parameters.hpp."""
+    """The fields of a parameter row that noise depends on; units as in fhe_core/src/core/parameters.hpp."""
 
     @property
     def kind(self) -> str: ...
@@ -329,7 +329,7 @@ def step_units(params: NoiseParameters) -> tuple[float, float]:
     """Returns (keys, keys / (keys + 1)), twice where factors multiply products: a step's key noise and rounding, in units of an external product.
 
     Every key's noise counts. Rounding counts for the key that is 1, if one is: keys + 1 values of the key bits are equally likely
-    (fhe_core/include/fhe_core/rotations.def). A factor X^e - 1 after the product doubles a variance. So `binary` has 1 and 1/2, `ternary` 4
+    (fhe_core/src/core/rotations.def). A factor X^e - 1 after the product doubles a variance. So `binary` has 1 and 1/2, `ternary` 4
     and 4/3, `binary_pair` 6 and 3/2. Where a digit of b bits selects the key, its one product replaces the accumulator unless the digit is 0: the
     noise that is there is turned and stays, and one of each is added, 1 - 2^-b on average; the top digit of a word has the bits that are left.
     Source: [CGGI20] binary, [MP21] ternary, [BMMP18] pairs, [DM15] selected keys; ours counts the factors on the products.

@@ -170,6 +170,32 @@ def test_the_drawings_are_those_of_the_sources() -> None:
     assert drawn(page) == page, "run python tests/test_architecture.py --write"
 
 
+ENGINE: Final = ROOT / "fhe_core" / "src"
+# Rooms of the C++ engine and which other rooms they include; `client` holds the secrets.
+INCLUDES: Final = {
+    "core": set(),
+    "reference": {"core"},
+    "cpu": {"core"},
+    "cuda": {"core"},
+    "client": {"core", "cpu"},
+    "wasm": {"core", "client"},
+    "bindings": {"core", "reference", "cpu", "cuda", "client"},
+}
+_INCLUDE: Final = re.compile(r'^#include (?:"(?P<ours>[^"]+)"|<(?P<theirs>[^>]+)>)', re.MULTILINE)
+
+
+def test_no_back_end_includes_what_holds_secrets() -> None:
+    rooms_of_files = {file: file.relative_to(ENGINE).parts[0] for file in ENGINE.rglob("*") if file.is_file()}
+    assert set(rooms_of_files.values()) == set(INCLUDES)
+    for file, room in rooms_of_files.items():
+        for match in _INCLUDE.finditer(file.read_text(encoding="utf-8")):
+            target = match["ours"] or match["theirs"]
+            if match["ours"] and "/" in target:
+                assert target.partition("/")[0] in INCLUDES[room] | {room}, f"{file} includes {target}"
+            assert room == "bindings" or not target.startswith(("pybind11", "Python.h")), f"{file} includes {target}"
+            assert room in ("cuda", "bindings") or not target.startswith(("cuda", "cublas")), f"{file} includes {target}"
+
+
 def test_circles_and_rooms_are_found() -> None:
     graph = {"a.x.one": {"a.y.two"}, "a.y.two": {"a.z"}, "a.z": {"a.x.three"}, "a.x.three": set(), "b": {"a.z"}}
     assert rooms(graph, "a") == {"x": {"y"}, "y": {"z"}, "z": {"x"}}

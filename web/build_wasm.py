@@ -13,7 +13,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 ENGINE: Final = ROOT / "fhe_core"
-COMMON: Final = ("chacha20", "evaluation_keys", "expand", "ntt", "public_key", "random", "secret_key")
+SOURCES: Final = ("client/evaluation_keys", "client/ntt", "client/public_key", "client/random", "client/secret_key", "core/chacha20", "core/expand")
 FEATURES: Final = "generic+simd128+exception_handling+bulk_memory+sign_ext+nontrapping_fptoint+mutable_globals"
 SHARED: Final = (
     "-target",
@@ -29,7 +29,7 @@ SHARED: Final = (
     "-fno-sanitize=all",
 )
 STACK_BYTES: Final = 1 << 20  # of 16 MiB, the compiler's choice
-OURS: Final = ("-std=c++20", "-Wall", "-Wextra", f"-I{ENGINE}/include", f"-I{ENGINE}/src")
+OURS: Final = ("-std=c++20", "-Wall", "-Wextra", f"-I{ENGINE}/src")
 
 
 def build(output: Path) -> None:
@@ -40,7 +40,7 @@ def build(output: Path) -> None:
     objects = output.parent / "objects"
     objects.mkdir(parents=True, exist_ok=True)
     sources = [
-        *(ENGINE / "src/common" / f"{name}.cpp" for name in COMMON),
+        *(ENGINE / "src" / f"{name}.cpp" for name in SOURCES),
         *sorted((ENGINE / "src/wasm").glob("*.cpp")),
     ]
     made = [_compile(source, objects, "c++", *SHARED, *OURS) for source in sources]

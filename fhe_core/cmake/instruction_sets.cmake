@@ -9,7 +9,7 @@ function(runs_here isa result)
   include(CheckCXXSourceRuns)
   set(CMAKE_REQUIRED_QUIET TRUE)
   set(CMAKE_REQUIRED_INCLUDES ${CMAKE_CURRENT_SOURCE_DIR}/include)
-  check_cxx_source_runs("#include \"fhe_core/processor.hpp\"\nint main() { return fhe_core::processor().${isa} ? 0 : 1; }" CLOAKWORK_RUNS_${isa})
+  check_cxx_source_runs("#include \"core/processor.hpp\"\nint main() { return fhe_core::processor().${isa} ? 0 : 1; }" CLOAKWORK_RUNS_${isa})
   set(${result} ${CLOAKWORK_RUNS_${isa}} PARENT_SCOPE)
 endfunction()
 

@@ -1,4 +1,4 @@
-"""Writes fhe_core/include/fhe_core/paper_sets.hpp: the founding papers' own parameters, which `cloakwork bench methods` alone takes.
+"""Writes fhe_core/src/core/tables/paper.hpp: the founding papers' own parameters, which `cloakwork bench methods` alone takes.
 
     python fhe_core/tools/paper_sets.py             # print the header
     python fhe_core/tools/paper_sets.py --write     # replace it
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import parameter_search as search
 from parameter_search import SIGMA_FLOOR, SQRT2, Row
 
-HEADER = search.HEADER.with_name("paper_sets.hpp")
+HEADER = search.HEADER.with_name("paper.hpp")
 GATE_SIGMA = 4 * SIGMA_FLOOR  # 3.19 of 2^14, in units of 2^-16
 
 GD_1 = Row("papers/velofhe_gd1", "gate", 0, 1024, 1, 1, (6, 4), (6, 4), "ternary", "ternary", SIGMA_FLOOR, 503, 16, GATE_SIGMA, (2, 6), SQRT2)
@@ -79,10 +79,10 @@ def header() -> str:
 // The founding papers' own parameters, for `cloakwork bench methods` alone. Written by fhe_core/tools/paper_sets.py: change
 // that, not this.
 //
-// Columns and units: parameter_sets.hpp. Bits: {estimator["name"]} {estimator["commit"]}, cost model {estimator["cost_model"]}; 0: not estimated. Most are insecure.
+// Columns and units: shipped.hpp. Bits: {estimator["name"]} {estimator["commit"]}, cost model {estimator["cost_model"]}; 0: not estimated. Most are insecure.
 #pragma once
 
-#include "fhe_core/parameter_sets.hpp"
+#include "core/tables/shipped.hpp"
 
 namespace fhe_core {{
 

@@ -1,4 +1,4 @@
-"""Searches the parameter table and writes fhe_core/include/fhe_core/parameter_sets.hpp.
+"""Searches the parameter table and writes fhe_core/src/core/tables/shipped.hpp.
 
     python fhe_core/tools/parameter_search.py           # print the header
     python fhe_core/tools/parameter_search.py --write   # replace it
@@ -27,7 +27,7 @@ from pathlib import Path
 from types import ModuleType
 
 HERE = Path(__file__).resolve().parent
-HEADER = HERE.parent / "include" / "fhe_core" / "parameter_sets.hpp"
+HEADER = HERE.parent / "src" / "core" / "tables" / "shipped.hpp"
 ROTATIONS_FILE = HEADER.with_name("rotations.def")
 LIMB_PRIMES = (132710401, 134176769)
 RAISING_PRIME = 33538049
@@ -690,7 +690,7 @@ def header(rows: list[Row]) -> str:
 #include <algorithm>
 #include <array>
 
-#include "fhe_core/parameters.hpp"
+#include "core/parameters.hpp"
 
 namespace fhe_core {{
 

@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "fhe_core/backend.hpp"
-#include "fhe_core/chacha20.hpp"
-#include "fhe_core/errors.hpp"
-#include "fhe_core/parameters.hpp"
+#include "core/backend.hpp"
+#include "core/chacha20.hpp"
+#include "core/errors.hpp"
+#include "core/parameters.hpp"
 
 namespace fhe_core {
 

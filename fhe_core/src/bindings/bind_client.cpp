@@ -10,11 +10,11 @@
 
 #include "bindings/arrays.hpp"
 #include "bindings/bindings.hpp"
+#include "client/public_key.hpp"
+#include "client/secret_key.hpp"
+#include "core/answer_words.hpp"
+#include "core/expand.hpp"
 #include "cpu/parallel.hpp"
-#include "fhe_core/answer_words.hpp"
-#include "fhe_core/expand.hpp"
-#include "fhe_core/public_key.hpp"
-#include "fhe_core/secret_key.hpp"
 
 namespace py = pybind11;
 

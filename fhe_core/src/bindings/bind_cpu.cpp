@@ -9,9 +9,9 @@
 #include "bindings/arrays.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/session.hpp"
-#include "fhe_core/cpu/backend.hpp"
-#include "fhe_core/cpu/features.hpp"
-#include "fhe_core/errors.hpp"
+#include "core/errors.hpp"
+#include "cpu/backend.hpp"
+#include "cpu/features.hpp"
 
 namespace fhe_core {
 namespace py = pybind11;

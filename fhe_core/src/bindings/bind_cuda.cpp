@@ -12,8 +12,8 @@
 #include "bindings/bindings.hpp"
 #include "bindings/device_arrays.hpp"
 #include "bindings/session.hpp"
-#include "fhe_core/cuda/backend.hpp"
-#include "fhe_core/errors.hpp"
+#include "core/errors.hpp"
+#include "cuda/backend.hpp"
 
 namespace fhe_core {
 namespace py = pybind11;

@@ -8,7 +8,7 @@
 #include "bindings/arrays.hpp"
 #include "bindings/device_arrays.hpp"
 #include "bindings/dlpack.hpp"
-#include "fhe_core/errors.hpp"
+#include "core/errors.hpp"
 
 namespace fhe_core {
 namespace py = pybind11;

@@ -7,7 +7,7 @@
 #include "bindings/arrays.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/device_arrays.hpp"
-#include "fhe_core/cuda/large_ntt.hpp"
+#include "cuda/transform/large_ntt.hpp"
 
 namespace py = pybind11;
 

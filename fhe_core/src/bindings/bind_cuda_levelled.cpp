@@ -12,7 +12,7 @@
 #include "bindings/bindings.hpp"
 #include "bindings/device_arrays.hpp"
 #include "bindings/levelled_arrays.hpp"
-#include "fhe_core/cuda/levelled.hpp"
+#include "cuda/levelled/levelled.hpp"
 
 namespace py = pybind11;
 

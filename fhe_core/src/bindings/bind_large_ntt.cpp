@@ -10,8 +10,8 @@
 #include "bindings/arrays.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/session.hpp"
-#include "fhe_core/cpu/large_ntt.hpp"
-#include "fhe_core/large_ntt.hpp"
+#include "core/large_ntt.hpp"
+#include "cpu/large_ntt.hpp"
 
 namespace py = pybind11;
 

@@ -11,7 +11,7 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/levelled_arrays.hpp"
-#include "fhe_core/levelled_key.hpp"
+#include "client/levelled_key.hpp"
 
 namespace py = pybind11;
 

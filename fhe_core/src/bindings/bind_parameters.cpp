@@ -5,8 +5,8 @@
 #include <string>
 
 #include "bindings/bindings.hpp"
-#include "fhe_core/errors.hpp"
-#include "fhe_core/paper_sets.hpp"
+#include "core/errors.hpp"
+#include "core/tables/paper.hpp"
 
 namespace py = pybind11;
 

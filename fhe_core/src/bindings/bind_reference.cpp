@@ -7,7 +7,7 @@
 
 #include "bindings/arrays.hpp"
 #include "bindings/bindings.hpp"
-#include "fhe_core/reference.hpp"
+#include "reference/reference.hpp"
 
 namespace py = pybind11;
 

@@ -10,11 +10,11 @@
 
 #include "bindings/arrays.hpp"
 #include "bindings/bindings.hpp"
-#include "common/words.hpp"
-#include "fhe_core/expand.hpp"
-#include "fhe_core/ntt.hpp"
-#include "fhe_core/random.hpp"
-#include "fhe_core/secure_memory.hpp"
+#include "client/ntt.hpp"
+#include "client/random.hpp"
+#include "core/expand.hpp"
+#include "core/secure_memory.hpp"
+#include "core/words.hpp"
 
 namespace py = pybind11;
 

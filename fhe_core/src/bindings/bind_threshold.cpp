@@ -10,7 +10,7 @@
 
 #include "bindings/arrays.hpp"
 #include "bindings/bindings.hpp"
-#include "fhe_core/threshold.hpp"
+#include "client/threshold.hpp"
 
 namespace py = pybind11;
 

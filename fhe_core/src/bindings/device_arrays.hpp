@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "fhe_core/cuda/device_array.hpp"
+#include "cuda/device/device_array.hpp"
 
 namespace fhe_core {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bindings/arrays.hpp"
-#include "fhe_core/cpu/levelled.hpp"
+#include "cpu/levelled.hpp"
 
 namespace fhe_core {
 

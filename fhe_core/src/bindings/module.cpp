@@ -3,7 +3,7 @@
 
 #include <exception>
 
-#include "fhe_core/errors.hpp"
+#include "core/errors.hpp"
 
 namespace py = pybind11;
 

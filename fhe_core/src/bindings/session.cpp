@@ -171,7 +171,7 @@ void bind_sums(py::class_<Backend>& backend) {
 void use_arrays(std::string_view backend, MakeArrayCall make) { other_arrays()[backend] = make; }
 
 void bind_backend(py::module_& m) {
-    py::class_<Backend> backend(m, "Backend", "The batched operations that every back end has (fhe_core/backend.hpp).");
+    py::class_<Backend> backend(m, "Backend", "The batched operations that every back end has (core/backend.hpp).");
     backend.def_property_readonly("name", [](const Backend& b) { return std::string(b.name()); })
         .def_property_readonly("params", &Backend::parameters);
     bind_bootstrap(backend);

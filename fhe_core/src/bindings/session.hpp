@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "bindings/arrays.hpp"
-#include "fhe_core/backend.hpp"
-#include "fhe_core/evaluation_keys.hpp"
+#include "core/backend.hpp"
+#include "core/evaluation_keys.hpp"
 
 namespace fhe_core {
 

@@ -1,4 +1,4 @@
-#include "fhe_core/cpu/backend.hpp"
+#include "cpu/backend.hpp"
 
 #include <algorithm>
 #include <vector>

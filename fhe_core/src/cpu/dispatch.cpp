@@ -1,10 +1,10 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/errors.hpp"
+#include "core/processor.hpp"
+#include "cpu/features.hpp"
 #include "cpu/kernels.hpp"
-#include "fhe_core/cpu/features.hpp"
-#include "fhe_core/errors.hpp"
-#include "fhe_core/processor.hpp"
 
 namespace fhe_core::cpu {
 namespace {

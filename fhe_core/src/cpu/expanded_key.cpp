@@ -1,4 +1,4 @@
-#include "fhe_core/cpu/expanded_key.hpp"
+#include "cpu/expanded_key.hpp"
 
 #include <sys/mman.h>
 
@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "core/errors.hpp"
+#include "core/expand.hpp"
+#include "core/fft.hpp"
+#include "core/tables/paper.hpp"
 #include "cpu/available_memory.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/tables.hpp"
-#include "fhe_core/errors.hpp"
-#include "fhe_core/expand.hpp"
-#include "fhe_core/fft.hpp"
-#include "fhe_core/paper_sets.hpp"
 
 namespace fhe_core::cpu {
 namespace {

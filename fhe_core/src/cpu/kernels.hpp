@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "fhe_core/large_ntt.hpp"
-#include "fhe_core/parameters.hpp"
+#include "core/large_ntt.hpp"
+#include "core/parameters.hpp"
 
 namespace fhe_core::cpu {
 

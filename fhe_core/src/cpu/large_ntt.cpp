@@ -1,4 +1,4 @@
-#include "fhe_core/cpu/large_ntt.hpp"
+#include "cpu/large_ntt.hpp"
 
 #include <vector>
 

@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/bit_reverse.hpp"
+#include "core/bit_reverse.hpp"
+#include "core/large_ntt.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/simd.hpp"
 #include "cpu/transform.hpp"
-#include "fhe_core/large_ntt.hpp"
 
 namespace fhe_core::FHE_CORE_ISA {
 namespace {

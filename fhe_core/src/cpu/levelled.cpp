@@ -1,13 +1,13 @@
-#include "fhe_core/cpu/levelled.hpp"
+#include "cpu/levelled.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "common/bit_reverse.hpp"
+#include "core/bit_reverse.hpp"
+#include "core/modular.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/parallel.hpp"
-#include "fhe_core/modular.hpp"
 
 namespace fhe_core::cpu {
 namespace {

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/large_ntt.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/large_transform.hpp"
 #include "cpu/simd.hpp"
-#include "fhe_core/large_ntt.hpp"
 
 namespace fhe_core::FHE_CORE_ISA {
 namespace {

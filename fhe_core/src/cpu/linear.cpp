@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "cpu/backend.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/parallel.hpp"
-#include "fhe_core/cpu/backend.hpp"
 
 namespace fhe_core::cpu {
 namespace {

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/modular.hpp"
+#include "cpu/backend.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/parallel.hpp"
 #include "cpu/stages.hpp"
 #include "cpu/tables.hpp"
-#include "fhe_core/cpu/backend.hpp"
-#include "fhe_core/modular.hpp"
 
 namespace fhe_core::cpu {
 namespace {

@@ -1,5 +1,5 @@
 // Modulus switch with centred mean: docs/reference/specification.md, section 3.
-// Source: [RDV25]; as in common/reference.cpp.
+// Source: [RDV25]; as in reference/reference.cpp.
 #include "cpu/stages.hpp"
 
 namespace fhe_core::cpu {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "fhe_core/backend.hpp"
-#include "fhe_core/errors.hpp"
+#include "core/backend.hpp"
+#include "core/errors.hpp"
 
 namespace fhe_core::cpu {
 

@@ -1,8 +1,8 @@
-// Blind rotation of sets with rounded products: the operations of common/fft.cpp, one for one, with 32 lanes as vectors of doubles.
+// Blind rotation of sets with rounded products: the operations of core/fft.cpp, one for one, with 32 lanes as vectors of doubles.
 // A tile is a polynomial, 32 rows of 32 complex numbers: of coefficients, row r and lane l hold l + 32 r as the real part and N/2 +
 // l
 // + 32 r as the imaginary one; of points, row i and lane l hold position 32 l + i. A transform is five stages between rows, a
-// transposition, five stages between rows. Sources: those of fhe_core/fft.hpp.
+// transposition, five stages between rows. Sources: those of core/fft.hpp.
 #pragma once
 
 #include <bit>
@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/fft.hpp"
 #include "cpu/kernels.hpp"
-#include "fhe_core/fft.hpp"
 
 #if defined(FHE_CORE_ISA_avx512) || defined(FHE_CORE_ISA_avx2)
 #include <immintrin.h>

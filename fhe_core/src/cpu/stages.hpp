@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/backend.hpp"
+#include "cpu/expanded_key.hpp"
 #include "cpu/parallel.hpp"
-#include "fhe_core/backend.hpp"
-#include "fhe_core/cpu/expanded_key.hpp"
 
 namespace fhe_core::cpu {
 

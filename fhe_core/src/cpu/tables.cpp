@@ -1,6 +1,6 @@
 #include "cpu/tables.hpp"
 
-#include "fhe_core/modular.hpp"
+#include "core/modular.hpp"
 
 namespace fhe_core::cpu {
 namespace {

@@ -2,9 +2,9 @@
 #include <cstring>
 #include <utility>
 
-#include "cuda/linear.hpp"
+#include "cuda/linear/linear.hpp"
 #include "cuda/session_state.hpp"
-#include "cuda/stages.hpp"
+#include "cuda/stages/stages.hpp"
 
 namespace fhe_core::cuda {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "cuda/expand_key.hpp"
-#include "cuda/stages.hpp"
-#include "fhe_core/errors.hpp"
-#include "fhe_core/paper_sets.hpp"
+#include "core/errors.hpp"
+#include "core/tables/paper.hpp"
+#include "cuda/stages/expand_key.hpp"
+#include "cuda/stages/stages.hpp"
 
 namespace fhe_core::cuda {
 namespace {

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "cuda/blind_rotate.hpp"
-#include "cuda/int8_gemm.hpp"
-#include "cuda/runtime.hpp"
-#include "fhe_core/cuda/backend.hpp"
+#include "cuda/backend.hpp"
+#include "cuda/device/runtime.hpp"
+#include "cuda/linear/int8_gemm.hpp"
+#include "cuda/rotation/blind_rotate.hpp"
 
 namespace fhe_core::cuda {
 

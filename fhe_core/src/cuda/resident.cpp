@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "cuda/device_memory.hpp"
+#include "cuda/device/device_memory.hpp"
 
 namespace fhe_core::cuda {
 namespace {

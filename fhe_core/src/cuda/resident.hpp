@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "cuda/linear.hpp"
-#include "cuda/runtime.hpp"
-#include "fhe_core/cuda/backend.hpp"
+#include "cuda/backend.hpp"
+#include "cuda/device/runtime.hpp"
+#include "cuda/linear/linear.hpp"
 
 namespace fhe_core::cuda {
 

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "cuda/device_memory.hpp"
+#include "core/errors.hpp"
+#include "cuda/device/device_memory.hpp"
+#include "cuda/device/host_copies.hpp"
 #include "cuda/expanded_key.hpp"
-#include "cuda/host_copies.hpp"
-#include "cuda/int8_gemm.hpp"
+#include "cuda/linear/int8_gemm.hpp"
 #include "cuda/resident.hpp"
-#include "cuda/rows.hpp"
-#include "fhe_core/errors.hpp"
+#include "cuda/stages/rows.hpp"
 
 namespace fhe_core::cuda {
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "fhe_core/chacha20.hpp"
-#include "fhe_core/expand.hpp"
-#include "fhe_core/secret_key.hpp"
+#include "client/secret_key.hpp"
+#include "core/chacha20.hpp"
+#include "core/expand.hpp"
 #include "wasm/exports.hpp"
 
 namespace fhe_core {

@@ -7,8 +7,8 @@
 #include <new>
 #include <string>
 
-#include "fhe_core/errors.hpp"
-#include "fhe_core/parameter_sets.hpp"
+#include "core/errors.hpp"
+#include "core/tables/shipped.hpp"
 
 #define FHE_CORE_EXPORT(name) extern "C" [[clang::export_name(#name)]]
 

@@ -3,7 +3,7 @@
 #include <new>
 #include <string>
 
-#include "fhe_core/secure_memory.hpp"
+#include "core/secure_memory.hpp"
 #include "wasm/exports.hpp"
 
 // The tag under which C++ exceptions are thrown; compiler-rt defines it where exceptions are built in.

@@ -16,12 +16,12 @@ __device__ unsigned long long step_clocks[8][kMarks];  // [block of the first cl
 }  // namespace fhe_core::cuda
 #endif
 
-#include "cuda/blind_rotate_cluster.cuh"
-#include "cuda/blind_rotate_latency.cuh"
-#include "cuda/blind_rotate_two_limbs.cuh"
+#include "cuda/rotation/blind_rotate_cluster.cuh"
+#include "cuda/rotation/blind_rotate_latency.cuh"
+#include "cuda/rotation/blind_rotate_two_limbs.cuh"
 #include "device_array.hpp"
-#include "fhe_core/reference.hpp"
 #include "host_key.hpp"
+#include "reference/reference.hpp"
 #include "two_limb_key.hpp"
 
 namespace fhe_core::cuda {

@@ -12,10 +12,10 @@ __device__ unsigned long long step_clocks[16][kMarks];  // [warp of the first bl
 }  // namespace fhe_core::cuda
 #endif
 
-#include "cuda/blind_rotate_extended.cuh"
+#include "cuda/rotation/blind_rotate_extended.cuh"
 #include "device_array.hpp"
-#include "fhe_core/reference.hpp"
 #include "host_key.hpp"
+#include "reference/reference.hpp"
 #include "two_limb_key.hpp"
 
 namespace fhe_core::cuda {

@@ -17,9 +17,9 @@
 #include <thread>
 #include <vector>
 
-#include "cuda/host_memory.hpp"
+#include "core/vector_clones.hpp"
+#include "cuda/device/host_memory.hpp"
 #include "device_array.hpp"
-#include "fhe_core/vector_clones.hpp"
 
 namespace {
 

@@ -13,10 +13,10 @@
 #include <random>
 #include <string>
 
-#include "cuda/int8_gemm.hpp"
-#include "cuda/linear.hpp"
-#include "cuda/linear_wgmma.cuh"
-#include "cuda/split_words.cuh"
+#include "cuda/linear/int8_gemm.hpp"
+#include "cuda/linear/linear.hpp"
+#include "cuda/linear/linear_wgmma.cuh"
+#include "cuda/linear/split_words.cuh"
 #include "device_array.hpp"
 #include "host_key.hpp"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/blind_rotate_ntru.cuh"
+#include "cuda/rotation/blind_rotate_ntru.cuh"
 #include "device_array.hpp"
 #include "host_key.hpp"
 

@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <string>
 
-#include "cuda/blind_rotate_raised.cuh"
+#include "cuda/rotation/blind_rotate_raised.cuh"
 #include "device_array.hpp"
-#include "fhe_core/reference.hpp"
 #include "host_key.hpp"
+#include "reference/reference.hpp"
 #include "two_limb_key.hpp"
 
 namespace fhe_core::cuda {

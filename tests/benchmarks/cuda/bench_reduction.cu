@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "cuda/modulus.cuh"
+#include "cuda/device/modulus.cuh"
 #include "device_array.hpp"
 
 namespace fhe_core::cuda {

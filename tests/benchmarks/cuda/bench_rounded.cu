@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "cuda/blind_rotate_two_limbs.cuh"
+#include "cuda/rotation/blind_rotate_two_limbs.cuh"
 #include "device_array.hpp"
-#include "fhe_core/reference.hpp"
+#include "reference/reference.hpp"
 #include "rounded_key.hpp"
 
 namespace fhe_core::cuda {

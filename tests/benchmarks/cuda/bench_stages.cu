@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <string>
 
-#include "cuda/int8_gemm.hpp"
-#include "cuda/stages.hpp"
+#include "core/tables/shipped.hpp"
+#include "cuda/linear/int8_gemm.hpp"
+#include "cuda/stages/stages.hpp"
 #include "device_array.hpp"
-#include "fhe_core/parameter_sets.hpp"
 
 namespace fhe_core::cuda {
 namespace {

@@ -5,9 +5,9 @@
 #include <random>
 #include <vector>
 
-#include "cuda/blind_rotate_pair.cuh"
-#include "cuda/transform_tables.hpp"
-#include "fhe_core/modular.hpp"
+#include "core/modular.hpp"
+#include "cuda/rotation/blind_rotate_pair.cuh"
+#include "cuda/transform/transform_tables.hpp"
 
 namespace fhe_core::cuda {
 

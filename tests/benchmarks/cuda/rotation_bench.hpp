@@ -13,10 +13,10 @@
 #include <string_view>
 #include <vector>
 
-#include "cuda/rotation_layouts.cuh"
+#include "cuda/rotation/rotation_layouts.cuh"
 #include "device_array.hpp"
-#include "fhe_core/reference.hpp"
 #include "host_key.hpp"
+#include "reference/reference.hpp"
 #include "two_limb_key.hpp"
 
 namespace fhe_core::cuda {

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "cuda/blind_rotate_rounded.cuh"
-#include "cuda/key_layout.cuh"
+#include "cuda/rotation/blind_rotate_rounded.cuh"
+#include "cuda/rotation/key_layout.cuh"
 #include "host_key.hpp"
 
 namespace fhe_core::cuda {

@@ -5,11 +5,11 @@ set -u
 cd "$(dirname "$0")/../../.."
 out=${1:-build/cuda}
 mkdir -p build/cuda
-flags="-std=c++20 -O3 --expt-relaxed-constexpr -Ifhe_core/include -Ifhe_core/src -Itests/benchmarks/cuda"
-reference="fhe_core/src/common/reference.cpp fhe_core/src/common/expand.cpp fhe_core/src/common/chacha20.cpp fhe_core/src/common/fft.cpp"
-memory=$(printf 'fhe_core/src/cuda/%s ' tiled_int8.cu int8_gemm.cpp runtime.cpp device_memory.cpp host_memory.cpp host_copies.cpp)
-gemm="fhe_core/src/cuda/linear.cu fhe_core/src/cuda/linear_wgmma.cu $memory"
-stages="fhe_core/src/cuda/keyswitch.cu fhe_core/src/cuda/keyswitch_few.cu fhe_core/src/cuda/modulus_switch.cu $memory"
+flags="-std=c++20 -O3 --expt-relaxed-constexpr -Ifhe_core/src -Itests/benchmarks/cuda"
+reference="fhe_core/src/reference/reference.cpp fhe_core/src/core/expand.cpp fhe_core/src/core/chacha20.cpp fhe_core/src/core/fft.cpp"
+memory=$(printf 'fhe_core/src/cuda/%s ' linear/tiled_int8.cu linear/int8_gemm.cpp device/runtime.cpp device/device_memory.cpp device/host_memory.cpp device/host_copies.cpp)
+gemm="fhe_core/src/cuda/linear/linear.cu fhe_core/src/cuda/linear/linear_wgmma.cu $memory"
+stages="fhe_core/src/cuda/stages/keyswitch.cu fhe_core/src/cuda/stages/keyswitch_few.cu fhe_core/src/cuda/stages/modulus_switch.cu $memory"
 benches="bench_linear bench_two_limbs bench_raised bench_rounded bench_blind_rotate bench_lanes bench_clusters bench_stages"
 
 for name in $benches; do

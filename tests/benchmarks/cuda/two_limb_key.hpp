@@ -1,9 +1,9 @@
 // A random two-limb bootstrap key in the layout of its kernels.
 #pragma once
 
-#include "cuda/blind_rotate_two_limbs.cuh"
-#include "fhe_core/modular.hpp"
-#include "fhe_core/reference.hpp"
+#include "core/modular.hpp"
+#include "cuda/rotation/blind_rotate_two_limbs.cuh"
+#include "reference/reference.hpp"
 
 namespace fhe_core::cuda {
 

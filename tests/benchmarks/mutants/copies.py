@@ -48,7 +48,7 @@ class Mutant:
     @property
     def builds(self) -> str:
         """What must be built again: an engine, the client for browsers, or nothing."""
-        if self.file.startswith(("fhe_core/src/", "fhe_core/include/")):
+        if self.file.startswith("fhe_core/src/"):
             return self.needs or "engine"
         return "web" if self.file.startswith(("web/src/", "web/page/")) else ""
 

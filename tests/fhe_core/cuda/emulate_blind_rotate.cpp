@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "fhe_core/reference.hpp"
 #include "host_key.hpp"
+#include "reference/reference.hpp"
 
 namespace fhe_core::cuda {
 namespace {

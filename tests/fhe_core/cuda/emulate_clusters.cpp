@@ -1,8 +1,8 @@
 // The rotation kernel over clusters of blocks as it is, every CUDA thread a fibre (cuda/emulation/threads.hpp, cluster.hpp),
 // against reference::blind_rotate and sample_extract. Needs no GPU: test_emulated_kernels.py runs it.
-#include "cuda/blind_rotate_cluster.cuh"
-#include "fhe_core/reference.hpp"
+#include "cuda/rotation/blind_rotate_cluster.cuh"
 #include "host_key.hpp"
+#include "reference/reference.hpp"
 #include "two_limb_key.hpp"
 
 #include <cstdio>

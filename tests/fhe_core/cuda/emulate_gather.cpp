@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <random>
 
-#include "cuda/linear.hpp"
-#include "fhe_core/errors.hpp"
+#include "core/errors.hpp"
+#include "cuda/linear/linear.hpp"
 #include "host_key.hpp"
 
 namespace fhe_core::cuda {

@@ -1,9 +1,9 @@
 // The rotation kernels as they are, in the layouts that the engine takes (rotation_layouts.cuh) and others, every CUDA thread a
 // fibre (cuda/emulation/threads.hpp), against reference::blind_rotate and sample_extract. Needs no GPU: test_emulated_kernels.py
 // runs it.
-#include "cuda/rotation_layouts.cuh"
-#include "fhe_core/reference.hpp"
+#include "cuda/rotation/rotation_layouts.cuh"
 #include "host_key.hpp"
+#include "reference/reference.hpp"
 #include "two_limb_key.hpp"
 
 #include <cstdio>

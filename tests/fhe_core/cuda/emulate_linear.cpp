@@ -2,7 +2,7 @@
 // describes them (cuda/emulation), against sums in 128 bits. Needs no GPU: test_emulated_kernels.py runs it.
 #include <cuda_runtime.h>
 
-#include "cuda/linear_product.cuh"
+#include "cuda/linear/linear_product.cuh"
 
 #include <cstdio>
 #include <cstdlib>

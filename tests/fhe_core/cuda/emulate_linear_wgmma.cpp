@@ -3,7 +3,7 @@
 // test_emulated_kernels.py runs it.
 #include <cuda_runtime.h>
 
-#include "cuda/linear_wgmma.cuh"
+#include "cuda/linear/linear_wgmma.cuh"
 
 #include <cstdio>
 #include <cstdlib>

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "fhe_core/reference.hpp"
+#include "reference/reference.hpp"
 #include "rounded_key.hpp"
 
 namespace fhe_core::cuda {

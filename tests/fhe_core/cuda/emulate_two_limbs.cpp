@@ -1,14 +1,14 @@
 // The device functions of the two-limb blind rotation, run thread by thread on the CPU against reference::blind_rotate. Needs no
 // GPU: test_emulated_kernels.py runs it.
-#include "cuda/blind_rotate_two_limbs.cuh"
+#include "cuda/rotation/blind_rotate_two_limbs.cuh"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 
-#include "fhe_core/reference.hpp"
 #include "host_key.hpp"
+#include "reference/reference.hpp"
 #include "two_limb_key.hpp"
 
 namespace fhe_core::cuda {

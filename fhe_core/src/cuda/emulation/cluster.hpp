@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "cuda/unrolled.cuh"
+#include "cuda/device/unrolled.cuh"
 #include "threads.hpp"
 
 namespace fhe_core::cuda {
