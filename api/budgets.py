@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloakwork.api.settings import Settings
-from cloakwork.fhe_core.memory import is_limited, memory_bytes
+from cloakwork.fhe_core.machine import is_limited, memory_bytes
 
 IDLE_BYTES: Final = 256 << 20
 """Both processes, before they keep anything."""

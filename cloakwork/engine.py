@@ -10,26 +10,26 @@
 
 from __future__ import annotations
 
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.large_precision import eval_decomp, eval_floor, eval_func, eval_sign
-from cloakwork.fhe_core.levelled.bridge_client import from_lookups_keys, to_lookups_key
+from cloakwork.fhe_core.large.precision import eval_decomp, eval_floor, eval_func, eval_sign
+from cloakwork.fhe_core.levelled.bridges.client import from_lookups_keys, to_lookups_key
+from cloakwork.fhe_core.levelled.bridges.from_lookups import FromLookups
+from cloakwork.fhe_core.levelled.bridges.to_lookups import ToLookups
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
-from cloakwork.fhe_core.levelled.from_lookups import FromLookups
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.slots import Slots
-from cloakwork.fhe_core.levelled.to_lookups import ToLookups
-from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.modular_integers import ModularIntegers
 from cloakwork.fhe_core.parameters import ParameterSet, offered_sets, parameter_set
 from cloakwork.fhe_core.public_key import PublicKey
 from cloakwork.fhe_core.sent_objects import from_bytes
 from cloakwork.fhe_core.server import Session
-from cloakwork.fhe_core.threshold import Party, combine, joint_evaluation_keys, joint_public_key
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.session.lookup_tables import LookupTables
+from cloakwork.fhe_core.threshold.party import Party, combine, joint_evaluation_keys, joint_public_key
 
 __all__ = [
     "Ciphertexts",

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.arrays import Phases, Progress, Small, Words
+from cloakwork.fhe_core.words import Phases, Progress, Small, Words
 
 class ParameterSet:
     """A parameter set: everything that a key, a ciphertext and a kernel depend on. `parameter_set(name)` gives a shipped one."""

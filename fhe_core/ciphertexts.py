@@ -16,19 +16,20 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core import _engine, device_words, engine, message_bounds, noise_terms, wire
+from cloakwork.fhe_core import _engine, engine, wire
 from cloakwork.fhe_core._engine import ParameterSet
-from cloakwork.fhe_core.arrays import Words
-from cloakwork.fhe_core.device_words import DeviceWords, on_host
-from cloakwork.fhe_core.encoding import Encoding, default_encoding, slot_bits
+from cloakwork.fhe_core.arrays import device_words, message_bounds, noise_terms
+from cloakwork.fhe_core.arrays.device_words import DeviceWords, on_host
+from cloakwork.fhe_core.arrays.encoding import Encoding, default_encoding, slot_bits
+from cloakwork.fhe_core.arrays.lanes import lane_axis
+from cloakwork.fhe_core.arrays.message_bounds import Bounds
+from cloakwork.fhe_core.arrays.noise_terms import NoiseTerms
+from cloakwork.fhe_core.arrays.phase_arithmetic import add, add_to_bodies, constant_words, halve, multiply, negate_words
 from cloakwork.fhe_core.errors import DeviceError, KeyMismatchError, ParameterError, ShapeError, require_kind
-from cloakwork.fhe_core.lanes import lane_axis
-from cloakwork.fhe_core.message_bounds import Bounds
-from cloakwork.fhe_core.noise_terms import NoiseTerms
 from cloakwork.fhe_core.parameters import word_dtype
-from cloakwork.fhe_core.phase_arithmetic import add, add_to_bodies, constant_words, halve, multiply, negate_words
-from cloakwork.fhe_core.wire_layout import MAX_WEIGHT_NORM
-from cloakwork.fhe_core.wire_object import WireObject
+from cloakwork.fhe_core.wire.layout import MAX_WEIGHT_NORM
+from cloakwork.fhe_core.wire.objects import WireObject
+from cloakwork.fhe_core.words import Words
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.wire import BytesSource

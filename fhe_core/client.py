@@ -9,18 +9,10 @@ from typing import Any, Literal, get_args, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cloakwork.fhe_core import _engine, keystore
+from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core._engine import ParameterSet
-from cloakwork.fhe_core.arrays import Phases, Progress
-from cloakwork.fhe_core.ciphertexts import (
-    Ciphertexts,
-    PackedCiphertexts,
-    SeededCiphertexts,
-    SeededPackedCiphertexts,
-    check_same_key,
-)
-from cloakwork.fhe_core.device_words import on_host
-from cloakwork.fhe_core.encoding import (
+from cloakwork.fhe_core.arrays.device_words import on_host
+from cloakwork.fhe_core.arrays.encoding import (
     DEFAULT_TORUS_LIMIT,
     Encoding,
     Reals,
@@ -29,10 +21,15 @@ from cloakwork.fhe_core.encoding import (
     encode,
     phase_error,
 )
+from cloakwork.fhe_core.arrays.lanes import ciphertext_shape, lane_axis, packed_words, unpacked_words
+from cloakwork.fhe_core.ciphertexts import (
+    Ciphertexts,
+    PackedCiphertexts,
+    SeededCiphertexts,
+    SeededPackedCiphertexts,
+    check_same_key,
+)
 from cloakwork.fhe_core.errors import ParameterError, ShapeError, require_kind
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.files import PathLike
-from cloakwork.fhe_core.lanes import ciphertext_shape, lane_axis, packed_words, unpacked_words
 from cloakwork.fhe_core.modular_integers import (
     ModularIntegers,
     checked_modulus,
@@ -43,8 +40,11 @@ from cloakwork.fhe_core.modular_integers import (
 )
 from cloakwork.fhe_core.parameters import is_paper_set, parameter_set
 from cloakwork.fhe_core.public_key import PublicKey
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
-from cloakwork.fhe_core.wire import KEY_ID_BYTES
+from cloakwork.fhe_core.wire import KEY_ID_BYTES, keystore
+from cloakwork.fhe_core.wire.files import PathLike
+from cloakwork.fhe_core.words import Phases, Progress
 
 __all__ = ["ClientKey", "PublicKey"]
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core._engine import ParameterSet
-from cloakwork.fhe_core.arrays import Progress, Small, Words
 from cloakwork.fhe_core.errors import DeviceError
+from cloakwork.fhe_core.words import Progress, Small, Words
 
 Held = TypeVar("Held")
 """Where batches lie: host arrays in, host arrays out; arrays of the session's device in, arrays of the device out."""

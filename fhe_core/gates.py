@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cloakwork.fhe_core._engine import ParameterSet
-from cloakwork.fhe_core.arrays import Progress, Small
+from cloakwork.fhe_core.arrays.encoding import Encoding, torus_constant
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_compatible, concatenate, require_ciphertexts, total_norm
-from cloakwork.fhe_core.encoding import Encoding, torus_constant
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
-from cloakwork.fhe_core.lookup_tables import LookupTables, slot_polynomials
+from cloakwork.fhe_core.session.lookup_tables import LookupTables, slot_polynomials
+from cloakwork.fhe_core.words import Progress, Small
 
 # Two-input gates: factors of a and b, and the constant in eighths of the torus.
 TWO_INPUT_GATES = {

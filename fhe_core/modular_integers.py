@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core._engine import ParameterSet
-from cloakwork.fhe_core.arrays import Phases
+from cloakwork.fhe_core.arrays.encoding import Encoding, first_position
 from cloakwork.fhe_core.ciphertexts import MAX_SCALAR, Ciphertexts, require_ciphertexts
-from cloakwork.fhe_core.encoding import Encoding, first_position
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.noise import blind_rotation_variance, fresh_variance, p_fail_log2, public_key_variance
+from cloakwork.fhe_core.words import Phases
 
 __all__ = ["LARGEST_MODULUS", "ModularIntegers", "decode_integers", "encode_integers", "encryption_norm"]
 

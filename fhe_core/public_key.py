@@ -13,10 +13,9 @@ from numpy.typing import ArrayLike
 
 from cloakwork.fhe_core import _engine, wire
 from cloakwork.fhe_core._engine import ParameterSet
-from cloakwork.fhe_core.arrays import Phases, Words
+from cloakwork.fhe_core.arrays.encoding import Encoding, default_encoding, encode
+from cloakwork.fhe_core.arrays.lanes import ciphertext_shape, packed_words
 from cloakwork.fhe_core.ciphertexts import PackedCiphertexts
-from cloakwork.fhe_core.encoding import Encoding, default_encoding, encode
-from cloakwork.fhe_core.lanes import ciphertext_shape, packed_words
 from cloakwork.fhe_core.modular_integers import (
     checked_modulus,
     encode_integers,
@@ -24,7 +23,8 @@ from cloakwork.fhe_core.modular_integers import (
     residues_to_encrypt,
 )
 from cloakwork.fhe_core.parameters import word_dtype
-from cloakwork.fhe_core.wire_object import WireObject
+from cloakwork.fhe_core.wire.objects import WireObject
+from cloakwork.fhe_core.words import Phases, Words
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.wire import BytesSource

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from cloakwork.fhe_core import wire
-from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.errors import SerializationError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.levelled import wire as levelled_wire
-from cloakwork.fhe_core.levelled.bridge_keys import FromLookupsKeys, ToLookupsKey
+from cloakwork.fhe_core.levelled.bridges.keys import FromLookupsKeys, ToLookupsKey
 from cloakwork.fhe_core.levelled.ciphertexts import (
     LevelledCiphertexts,
     LevelledEvaluationKeys,
@@ -17,7 +15,9 @@ from cloakwork.fhe_core.levelled.ciphertexts import (
 )
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.public_key import PublicKey
-from cloakwork.fhe_core.shares import EvaluationShare, PartialDecryption, PublicShare
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.switched_ciphertexts import load_ciphertexts
+from cloakwork.fhe_core.threshold.shares import EvaluationShare, PartialDecryption, PublicShare
 
 _CLASSES: Final[dict[wire.Kind, Any]] = {
     wire.Kind.EVALUATION_KEYS: EvaluationKeys,

@@ -10,35 +10,36 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cloakwork.fhe_core import engine, gates, message_bounds
+from cloakwork.fhe_core import engine, gates
 from cloakwork.fhe_core._engine import ParameterSet
-from cloakwork.fhe_core.arguments import (
+from cloakwork.fhe_core.arrays import message_bounds
+from cloakwork.fhe_core.arrays.device_words import Base, DeviceWords, ShardedArray, cuda_ordinals
+from cloakwork.fhe_core.arrays.encoding import Encoding, slot_bits, torus_constant
+from cloakwork.fhe_core.arrays.noise_terms import MASK_WORDS, NoiseTerms
+from cloakwork.fhe_core.arrays.phase_arithmetic import reduce_once
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key, require_ciphertexts
+from cloakwork.fhe_core.engine import DeviceSession, DeviceWeights, EngineSession, HostSession
+from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError, require_kind
+from cloakwork.fhe_core.machine import usable_cores
+from cloakwork.fhe_core.noise import blind_rotation_variance, rerandomisation_variance
+from cloakwork.fhe_core.session.arguments import (
     checked_coefficients,
     checked_columns,
     checked_weights,
     shift_coefficients,
     table_numbers,
 )
-from cloakwork.fhe_core.arrays import Progress, Small, Words
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key, require_ciphertexts
-from cloakwork.fhe_core.cores import usable_cores
-from cloakwork.fhe_core.device_words import Base, DeviceWords, ShardedArray, cuda_ordinals
-from cloakwork.fhe_core.encoding import Encoding, slot_bits, torus_constant
-from cloakwork.fhe_core.engine import DeviceSession, DeviceWeights, EngineSession, HostSession
-from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError, require_kind
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, device_memory
-from cloakwork.fhe_core.extraction import (
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys, ExpandedKey, device_memory
+from cloakwork.fhe_core.session.extraction import (
     Packed,
     expanded_on_host,
     extract_columns_on_host,
     extract_on_devices,
     extract_on_host,
 )
-from cloakwork.fhe_core.lookup_tables import LookupTables, RealFunction, TableLike
-from cloakwork.fhe_core.noise import blind_rotation_variance, rerandomisation_variance
-from cloakwork.fhe_core.noise_terms import MASK_WORDS, NoiseTerms
-from cloakwork.fhe_core.phase_arithmetic import reduce_once
-from cloakwork.fhe_core.sharding import device_sessions, session_over
+from cloakwork.fhe_core.session.lookup_tables import LookupTables, RealFunction, TableLike
+from cloakwork.fhe_core.session.sharding import device_sessions, session_over
+from cloakwork.fhe_core.words import Progress, Small, Words
 
 __all__ = ["EvaluationKeys", "ExpandedKey", "LinearWeights", "LookupTables", "Session"]
 

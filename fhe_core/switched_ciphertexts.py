@@ -13,14 +13,20 @@ from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine, wire
 from cloakwork.fhe_core._engine import ParameterSet
-from cloakwork.fhe_core.arrays import Words
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, _CiphertextArray
-from cloakwork.fhe_core.device_words import on_host
+from cloakwork.fhe_core.arrays.device_words import on_host
+from cloakwork.fhe_core.ciphertexts import (
+    Ciphertexts,
+    PackedCiphertexts,
+    SeededCiphertexts,
+    SeededPackedCiphertexts,
+    _CiphertextArray,
+)
 from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.fhe_core.parameters import word_dtype
-from cloakwork.fhe_core.wire_layout import MAX_WEIGHT_NORM, MAX_WORD_BITS
+from cloakwork.fhe_core.wire.layout import MAX_WEIGHT_NORM, MAX_WORD_BITS
+from cloakwork.fhe_core.words import Words
 
-__all__ = ["SwitchedCiphertexts", "load_results"]
+__all__ = ["SwitchedCiphertexts", "load_ciphertexts", "load_results"]
 
 
 class SwitchedCiphertexts(_CiphertextArray):
@@ -131,3 +137,31 @@ def load_results(
         wire.check_size(full, max_bytes)
         return SwitchedCiphertexts.from_bytes(data, **options).expand()
     return Ciphertexts.from_bytes(data, **options)
+
+
+def load_ciphertexts(
+    data: wire.Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
+) -> Ciphertexts | PackedCiphertexts:
+    """Loads ciphertexts of any kind from bytes, seeded and switched ones expanded (after `max_bytes` has been checked for the expanded size too)."""
+    header = wire.peek(data)
+    if header.kind is wire.Kind.SWITCHED_CIPHERTEXTS:
+        return load_results(data, parameters=parameters, max_bytes=max_bytes)
+    if header.kind not in (wire.Kind.CIPHERTEXTS, wire.Kind.PACKED_CIPHERTEXTS):
+        raise wire.wrong_kind(header.kind, wire.Kind.CIPHERTEXTS)
+    if header.seeded:
+        full = wire.object_bytes(
+            header.kind, header.parameters, False, header.shape, purpose=header.purpose is not None
+        )
+        wire.check_size(full, max_bytes)
+    options: dict[str, Any] = {"parameters": parameters, "max_bytes": max_bytes}
+    if header.kind is wire.Kind.CIPHERTEXTS:
+        return (
+            SeededCiphertexts.from_bytes(data, **options).expand()
+            if header.seeded
+            else Ciphertexts.from_bytes(data, **options)
+        )
+    return (
+        SeededPackedCiphertexts.from_bytes(data, **options).expand()
+        if header.seeded
+        else PackedCiphertexts.from_bytes(data, **options)
+    )

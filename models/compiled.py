@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from cloakwork.fhe_core.arrays.lanes import ciphertexts_of
 from cloakwork.fhe_core.errors import KeyMismatchError
-from cloakwork.fhe_core.files import PathLike
-from cloakwork.fhe_core.lanes import ciphertexts_of
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.wire.files import PathLike
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import Stage, joined
 from cloakwork.models.client_steps.running import check_stage

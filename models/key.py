@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.files import PathLike, atomic_writer
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.fhe_core.levelled.client import LevelledClientKey, load_keys, save_keys
 from cloakwork.fhe_core.levelled.wire import MAGIC
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.wire.files import PathLike, atomic_writer
+from cloakwork.fhe_core.words import Progress
 from cloakwork.models.batches.client import BatchClient
 from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.errors import CompileError

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from cloakwork.fhe_core.errors import SerializationError
-from cloakwork.fhe_core.files import PathLike
+from cloakwork.fhe_core.wire.files import PathLike
 from cloakwork.models import fields as typed
 from cloakwork.models import zoo
 from cloakwork.models.batches.batch_file import is_batch_file

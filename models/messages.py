@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloakwork.fhe_core.errors import SerializationError
-from cloakwork.fhe_core.files import PathLike, atomic_writer
 from cloakwork.fhe_core.levelled.several import joined_bytes
+from cloakwork.fhe_core.wire.files import PathLike, atomic_writer
 from cloakwork.models.batches.client import BatchClient
 from cloakwork.models.neighbours.client import NeighbourClient
 

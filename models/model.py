@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-from cloakwork.fhe_core.files import PathLike
+from cloakwork.fhe_core.wire.files import PathLike
 from cloakwork.models.modes import How
 
 

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from cloakwork.fhe_core import parameters
 from cloakwork.fhe_core.errors import FheError
-from cloakwork.fhe_core.files import atomic_writer
-from cloakwork.fhe_core.memory import memory_bytes
+from cloakwork.fhe_core.machine import memory_bytes
+from cloakwork.fhe_core.wire.files import atomic_writer
 from cloakwork.models.batches.facts import batch_facts
 from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.neighbours.facts import index_facts

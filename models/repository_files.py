@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.fhe_core.wire.files import atomic_writer
 
 FORMAT: Final = 7  # 6 did not say which kind of model it is
 ARTEFACT: Final = ".clkm"

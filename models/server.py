@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.errors import KeyMismatchError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys, SeededLevelledCiphertexts
-from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape
+from cloakwork.fhe_core.levelled.neighbours.expansion_keys import ExpansionKeyShape
 from cloakwork.fhe_core.levelled.several import split_bytes
 from cloakwork.fhe_core.levelled.wire import Kind
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 from cloakwork.models.batches.scorer import BatchScorer
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.index import NeighbourIndex

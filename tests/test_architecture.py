@@ -193,7 +193,9 @@ def test_no_back_end_includes_what_holds_secrets() -> None:
             if match["ours"] and "/" in target:
                 assert target.partition("/")[0] in INCLUDES[room] | {room}, f"{file} includes {target}"
             assert room == "bindings" or not target.startswith(("pybind11", "Python.h")), f"{file} includes {target}"
-            assert room in ("cuda", "bindings") or not target.startswith(("cuda", "cublas")), f"{file} includes {target}"
+            assert room in ("cuda", "bindings") or not target.startswith(("cuda", "cublas")), (
+                f"{file} includes {target}"
+            )
 
 
 def test_circles_and_rooms_are_found() -> None:

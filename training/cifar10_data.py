@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core.errors import how_to_install
-from cloakwork.fhe_core.files import atomic_writer, cache_folder
+from cloakwork.fhe_core.wire.files import atomic_writer, cache_folder
 
 CLASSES: Final = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 COUNTS: Final = {"train": 5000, "test": 1000}  # images of each class

@@ -16,7 +16,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.files import cache_folder
+from cloakwork.fhe_core.wire.files import cache_folder
 
 MIRRORS: Final = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",

@@ -13,7 +13,15 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 ENGINE: Final = ROOT / "fhe_core"
-SOURCES: Final = ("client/evaluation_keys", "client/ntt", "client/public_key", "client/random", "client/secret_key", "core/chacha20", "core/expand")
+SOURCES: Final = (
+    "client/evaluation_keys",
+    "client/ntt",
+    "client/public_key",
+    "client/random",
+    "client/secret_key",
+    "core/chacha20",
+    "core/expand",
+)
 FEATURES: Final = "generic+simd128+exception_handling+bulk_memory+sign_ext+nontrapping_fptoint+mutable_globals"
 SHARED: Final = (
     "-target",

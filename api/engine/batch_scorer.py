@@ -15,7 +15,7 @@ from cloakwork.api.errors import DamagedModelError
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.levelled import wire
 from cloakwork.fhe_core.levelled.ciphertexts import SeededLevelledCiphertexts
-from cloakwork.fhe_core.levelled.inner_products import InnerProductTable
+from cloakwork.fhe_core.levelled.neighbours.inner_products import InnerProductTable
 from cloakwork.fhe_core.levelled.several import joined_bytes, split_bytes
 from cloakwork.models.batches.batch_file import batch_from_bytes
 from cloakwork.models.batches.contents import BatchContents

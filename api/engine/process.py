@@ -20,7 +20,7 @@ from cloakwork.api.engine.requests import Outcome, Progress, RunRequest, shares
 from cloakwork.api.engine.runner import Runner
 from cloakwork.api.errors import NO_ROOM, DamagedKeyError, DamagedModelError, StorageFullError
 from cloakwork.fhe_core.errors import CancelledError, FheError
-from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
+from cloakwork.fhe_core.wire.files import SECRET_MODE, atomic_writer
 from cloakwork.models.audit.audit_key import AuditKey
 
 _REPORT_SECONDS: Final = 0.1

@@ -16,7 +16,6 @@ from typing import Final, Generic, Protocol, TypeVar, cast
 from cloakwork.api.engine.resident import ResidentKey
 from cloakwork.api.errors import DamagedKeyError
 from cloakwork.fhe_core.errors import DeviceError, FheError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
 from cloakwork.fhe_core.levelled.several import split_bytes
@@ -26,6 +25,7 @@ from cloakwork.fhe_core.parameters import (
     expanded_bootstrap_key_bytes,
     expanded_keyswitch_key_bytes,
 )
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys, ExpandedKey
 
 _TABLE: Final = "table "  # before the digest, so that no key has such a name
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from cloakwork.fhe_core.evaluation_keys import ExpandedKey
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import ExpandedKey
 from cloakwork.models.program import Program
 from cloakwork.models.runtime import Runtime
 

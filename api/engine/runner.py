@@ -14,7 +14,7 @@ from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.engine.program_scorer import ProgramScorer
 from cloakwork.api.engine.requests import Outcome, Progress, RunRequest, Scorer
 from cloakwork.api.engine.residency import Residency
-from cloakwork.fhe_core.evaluation_keys import device_ordinals
+from cloakwork.fhe_core.session.evaluation_keys import device_ordinals
 from cloakwork.models.audit.audit_key import AuditKey
 
 

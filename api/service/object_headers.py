@@ -6,7 +6,7 @@ from cloakwork.api.errors import MalformedError, SecretKeyError
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
 from cloakwork.fhe_core.levelled import wire as levelled
 from cloakwork.fhe_core.wire import PREFIX_BYTES, Header, Kind, peek
-from cloakwork.fhe_core.wire_layout import MAGIC
+from cloakwork.fhe_core.wire.layout import MAGIC
 
 __all__ = ["PREFIX_BYTES", "is_levelled", "read_header", "read_levelled_header", "refuse_secret_key"]
 

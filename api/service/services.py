@@ -52,8 +52,8 @@ from cloakwork.api.service.storage.private import own_folder
 from cloakwork.api.service.tenants.tenants import Tenant, Tenants
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.api.settings import Settings
-from cloakwork.fhe_core.cores import usable_cores
 from cloakwork.fhe_core.errors import FheError, ParameterError
+from cloakwork.fhe_core.machine import usable_cores
 from cloakwork.models.audit.audit_key import AUDIT_KEY_FILE, AuditKey, load_audit_key, own_audit_key
 
 _MIGRATIONS = Path(__file__).parents[1] / "database" / "migrations" / "versions"

@@ -18,8 +18,8 @@ from cloakwork.app.batch.pieces import Piece, PieceKind
 from cloakwork.app.batch.plan import Planned
 from cloakwork.app.batch.queue import WorkQueue
 from cloakwork.app.batch.work import DONE, FAILED, UNWRITTEN
-from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.errors import CancelledError
+from cloakwork.fhe_core.words import Progress
 
 IN_FLIGHT: Final = 2
 MOST_ATTEMPTS: Final = 3

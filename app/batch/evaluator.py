@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
 from cloakwork.fhe_core.errors import ShapeError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.memory import memory_bytes
+from cloakwork.fhe_core.machine import memory_bytes
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 from cloakwork.models.program.artefact import program_from_bytes
 from cloakwork.models.program.purpose import check_purpose
 from cloakwork.models.runtime import Runtime, samples_in_memory

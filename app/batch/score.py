@@ -17,9 +17,9 @@ from cloakwork.app.batch.options import BatchOptions
 from cloakwork.app.batch.pieces import PARTS, Piece, is_table, result_name
 from cloakwork.app.batch.plan import Planned, Planner, inputs_in
 from cloakwork.app.batch.store import Store, absolute_place, overlap, shown
-from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.errors import FheError, ParameterError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.words import Progress
 from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import program_to_bytes
 

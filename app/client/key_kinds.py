@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import KeyMismatchError
-from cloakwork.fhe_core.files import PUBLIC_MODE, atomic_writer
 from cloakwork.fhe_core.levelled import wire as levelled
 from cloakwork.fhe_core.levelled.client import LevelledClientKey, load_keys, save_keys
-from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape
+from cloakwork.fhe_core.levelled.neighbours.expansion_keys import ExpansionKeyShape
 from cloakwork.fhe_core.levelled.several import KeyShapes, joined_bytes
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set, upload_bytes
 from cloakwork.fhe_core.wire import PREFIX_BYTES, Kind, peek
+from cloakwork.fhe_core.wire.files import PUBLIC_MODE, atomic_writer
+from cloakwork.fhe_core.words import Progress
 
 
 class SecretKey(Protocol):

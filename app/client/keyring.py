@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 from cloakwork.app.client.key_kinds import Key, KeyKind, LookupKeys, SecretKey
 from cloakwork.app.client.passphrases import check_passphrase
 from cloakwork.app.client.pins import PinFile, Pins
-from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import FheError, ParameterError
-from cloakwork.fhe_core.files import locked_folder, synchronise_folder
 from cloakwork.fhe_core.wire import CHECKSUM_BYTES, PREFIX_BYTES
+from cloakwork.fhe_core.wire.files import locked_folder, synchronise_folder
+from cloakwork.fhe_core.words import Progress
 
 HOME_VARIABLE: Final = "CLOAKWORK_HOME"
 PASSPHRASE_VARIABLE: Final = "CLOAKWORK_PASSPHRASE"

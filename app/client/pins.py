@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from cloakwork.app.client.key_kinds import SecretKey
 from cloakwork.fhe_core.errors import SerializationError
-from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer, locked_folder
+from cloakwork.fhe_core.wire.files import SECRET_MODE, atomic_writer, locked_folder
 
 FILE: Final = "pins.json"
 _FORMAT: Final = 1

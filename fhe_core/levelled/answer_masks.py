@@ -1,4 +1,4 @@
-"""Masks of levelled answers, looked at before decryption as those of look-ups are (`fhe_core/answer_masks.py`), and with the same limits.
+"""Masks of levelled answers, looked at before decryption as those of look-ups are (`fhe_core/session/answer_masks.py`), and with the same limits.
 
 A mask of few coefficients makes phases of few coefficients of the key each, and so do two masks that differ in few. One that is zero altogether shows
 nothing: a server gives it where weights are all zero.
@@ -10,10 +10,10 @@ import math
 
 import numpy as np
 
-from cloakwork.fhe_core.answer_masks import has_twins, most_zero_words, sparse_masks, twin_masks, twin_width
 from cloakwork.fhe_core.levelled.backends import on_host
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
 from cloakwork.fhe_core.levelled.rounded import digits
+from cloakwork.fhe_core.session.answer_masks import has_twins, most_zero_words, sparse_masks, twin_masks, twin_width
 
 
 def check_masks(ciphertexts: LevelledCiphertexts) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine
-from cloakwork.fhe_core.arrays import Progress, report
-from cloakwork.fhe_core.device_words import cuda_ordinals, device_ordinals
+from cloakwork.fhe_core.arrays.device_words import cuda_ordinals, device_ordinals
 from cloakwork.fhe_core.errors import DeviceError
+from cloakwork.fhe_core.words import Progress, report
 
 Words: TypeAlias = NDArray[np.uint32]
 AnyWords: TypeAlias = Any  # Words, or _engine.CudaLevelledWords

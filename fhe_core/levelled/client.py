@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cloakwork.fhe_core import _engine, keystore
+from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError, require_kind
-from cloakwork.fhe_core.files import SECRET_MODE, PathLike, atomic_writer
 from cloakwork.fhe_core.levelled import wire
 from cloakwork.fhe_core.levelled.backends import on_host
 from cloakwork.fhe_core.levelled.ciphertexts import (
@@ -27,8 +26,9 @@ from cloakwork.fhe_core.levelled.ciphertexts import (
 )
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.residues import polynomials
-from cloakwork.fhe_core.wire import CHECKSUM_BYTES, Buffer
-from cloakwork.fhe_core.wire_layout import AUTHENTICATION_TAG_BYTES, KEY_DERIVATION_BYTES, KEY_ID_BYTES
+from cloakwork.fhe_core.wire import CHECKSUM_BYTES, Buffer, keystore
+from cloakwork.fhe_core.wire.files import SECRET_MODE, PathLike, atomic_writer
+from cloakwork.fhe_core.wire.layout import AUTHENTICATION_TAG_BYTES, KEY_DERIVATION_BYTES, KEY_ID_BYTES
 
 MOST_KEY_BYTES = 1 << 20
 MOST_KEYS = 3  # of a file: one for each plaintext modulus

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cloakwork.fhe_core.arrays import Progress, report
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError, require_kind
 from cloakwork.fhe_core.levelled import noise
 from cloakwork.fhe_core.levelled.backends import AnyPrepared, AnyWords, Words, backend_of
@@ -25,6 +24,7 @@ from cloakwork.fhe_core.levelled.ciphertexts import (
 from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.residues import centred, polynomials
+from cloakwork.fhe_core.words import Progress, report
 
 FAILURE_LOG2 = -128.0  # of a ciphertext
 _POLYNOMIALS_AT_ONCE = 64  # of a table while it is made, as integers of 64 bits

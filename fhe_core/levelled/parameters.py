@@ -20,7 +20,7 @@ import numpy as np
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
-from cloakwork.fhe_core.large_ntt import transform_primes
+from cloakwork.fhe_core.levelled.large_ntt import transform_primes
 
 SIGMA: Final = 3.19  # of fresh noise, of ciphertexts and keys
 PLAINTEXT_LIMIT: Final = 1 << 26

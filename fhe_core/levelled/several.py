@@ -13,7 +13,7 @@ from typing import Final
 
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.levelled import wire
-from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape
+from cloakwork.fhe_core.levelled.neighbours.expansion_keys import ExpansionKeyShape
 from cloakwork.fhe_core.wire import CHECKSUM_BYTES
 
 MOST_OBJECTS: Final = 3

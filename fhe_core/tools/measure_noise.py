@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine, noise
 from cloakwork.fhe_core._engine import ParameterSet
-from cloakwork.fhe_core.lanes import lane_axis
+from cloakwork.fhe_core.arrays.lanes import lane_axis
 
 Errors = NDArray[np.float64]
 Rotations = tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]  # the words of the engine, and the words that their phases should be

@@ -28,7 +28,7 @@ from types import ModuleType
 
 HERE = Path(__file__).resolve().parent
 HEADER = HERE.parent / "src" / "core" / "tables" / "shipped.hpp"
-ROTATIONS_FILE = HEADER.with_name("rotations.def")
+ROTATIONS_FILE = HEADER.parents[1] / "rotations.def"
 LIMB_PRIMES = (132710401, 134176769)
 RAISING_PRIME = 33538049
 SIGMA_FLOOR = 3.19

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloakwork.fhe_core.errors import FheError, SerializationError
-from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.fhe_core.wire import DEFAULT_MAX_BYTES
+from cloakwork.fhe_core.wire.files import atomic_writer
 from cloakwork.models import fields as typed
 
 MAGIC: Final = b"CLKA"

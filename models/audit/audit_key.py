@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cloakwork.fhe_core.errors import ParameterError
-from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
+from cloakwork.fhe_core.wire.files import SECRET_MODE, atomic_writer
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.ciphertexts import Ciphertexts

@@ -11,10 +11,10 @@ from functools import partial
 import numpy as np
 
 from cloakwork.fhe_core import wire
-from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError
 from cloakwork.fhe_core.switched_ciphertexts import load_results
+from cloakwork.fhe_core.words import Progress
 from cloakwork.models.audit.audit_file import AuditFile
 from cloakwork.models.audit.audit_key import AuditKey, Transcript
 from cloakwork.models.program import Program

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
-from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.levelled.evaluator import MOST_WEIGHT
+from cloakwork.fhe_core.wire.files import PathLike
 from cloakwork.models import fields as typed
 from cloakwork.models.arrays import Indices
 from cloakwork.models.batches.batch_format import CHECKSUM_BYTES, MAGIC, VERSION

@@ -12,7 +12,7 @@ import json
 import math
 from typing import Any, Final
 
-from cloakwork.fhe_core.files import PathLike, atomic_writer
+from cloakwork.fhe_core.wire.files import PathLike, atomic_writer
 from cloakwork.models.batches.contents import Alternative, BatchContents
 from cloakwork.models.batches.costs import Cost
 from cloakwork.models.batches.formula import Formula

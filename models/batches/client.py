@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.levelled.answer_masks import check_masks
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
-from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape, expansion_rounds
-from cloakwork.fhe_core.levelled.inner_products import packed_query, rows_of
+from cloakwork.fhe_core.levelled.neighbours.expansion_keys import ExpansionKeyShape, expansion_rounds
+from cloakwork.fhe_core.levelled.neighbours.inner_products import packed_query, rows_of
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.several import KeyShapes
 from cloakwork.fhe_core.levelled.slots import Slots

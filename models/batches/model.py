@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.wire.files import PathLike
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.batches.batch_file import read_batch
 from cloakwork.models.batches.batch_format import write_batch

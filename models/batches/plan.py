@@ -13,7 +13,7 @@ import numpy as np
 from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.fhe_core.levelled.evaluator import FAILURE_LOG2
 from cloakwork.fhe_core.levelled.forecast import LevelledForecast
-from cloakwork.fhe_core.levelled.inner_products import products_noise
+from cloakwork.fhe_core.levelled.neighbours.inner_products import products_noise
 from cloakwork.fhe_core.levelled.noise import Noise, failure_log2
 from cloakwork.fhe_core.levelled.parameters import PLAINTEXT_LIMIT, SETS, LevelledParameters
 from cloakwork.fhe_core.levelled.slots import is_prime

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 
-from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.levelled.ciphertexts import SeededLevelledCiphertexts, require_same_key
 from cloakwork.fhe_core.levelled.several import joined_bytes, split_bytes
 from cloakwork.fhe_core.levelled.wire import Kind
+from cloakwork.fhe_core.words import Progress
 from cloakwork.models.audit.audit_file import AuditFile
 from cloakwork.models.audit.replay import Replayed
 from cloakwork.models.batches.scorer import BatchScorer

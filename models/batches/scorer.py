@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.arrays import Progress, report
 from cloakwork.fhe_core.errors import ShapeError
 from cloakwork.fhe_core.levelled.ciphertexts import (
     LevelledCiphertexts,
@@ -17,8 +16,9 @@ from cloakwork.fhe_core.levelled.ciphertexts import (
 )
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
 from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
-from cloakwork.fhe_core.levelled.inner_products import InnerProductTable
+from cloakwork.fhe_core.levelled.neighbours.inner_products import InnerProductTable
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
+from cloakwork.fhe_core.words import Progress, report
 from cloakwork.models.arrays import Indices
 from cloakwork.models.batches.client import BatchClient, Packing, Queries
 from cloakwork.models.batches.formula import Formula

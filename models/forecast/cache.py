@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cloakwork.fhe_core.errors import DeviceError, SerializationError
-from cloakwork.fhe_core.files import atomic_writer, cache_folder
+from cloakwork.fhe_core.wire.files import atomic_writer, cache_folder
 from cloakwork.models.forecast.machine import Machine
 from cloakwork.models.forecast.profile import MOST_BYTES, MachineProfile
 

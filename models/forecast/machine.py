@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloakwork.fhe_core import _engine, engine
-from cloakwork.fhe_core.cores import usable_cores
 from cloakwork.fhe_core.errors import DeviceError
+from cloakwork.fhe_core.machine import usable_cores
 from cloakwork.models import fields
 
 _CPUINFO: Final = Path("/proc/cpuinfo")

@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from cloakwork.fhe_core.arrays import Words
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.parameters import ParameterSet, word_bytes
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
+from cloakwork.fhe_core.words import Words
 from cloakwork.models.forecast import probes
 from cloakwork.models.forecast.rates import SetRates
 from cloakwork.models.forecast.work import Work, work_of

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.parameters import ParameterSet, word_dtype
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Indices

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.fhe_core.session.lookup_tables import LookupTables
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.ir import Graph, Lookup, wires

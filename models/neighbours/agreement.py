@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.arrays import Progress, report
+from cloakwork.fhe_core.words import Progress, report
 from cloakwork.models.arrays import Reals
 from cloakwork.models.neighbours.cells import Cells
 from cloakwork.models.neighbours.client import Integers, NeighbourClient, nearest_rows

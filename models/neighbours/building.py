@@ -8,9 +8,9 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.arrays import Progress
-from cloakwork.fhe_core.levelled.cells import CellLayout, CellLevels
+from cloakwork.fhe_core.levelled.neighbours.cells import CellLayout, CellLevels
 from cloakwork.fhe_core.levelled.parameters import SETS
+from cloakwork.fhe_core.words import Progress
 from cloakwork.models.errors import AccuracyWarning, CompileError, warn_user
 from cloakwork.models.neighbours.agreement import JUDGED_ROWS, Judged, judged
 from cloakwork.models.neighbours.cells import Cells

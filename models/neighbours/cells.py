@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.levelled.cells import EMPTY, CellLayout, CellLevels
+from cloakwork.fhe_core.levelled.neighbours.cells import EMPTY, CellLayout, CellLevels
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 
 UNSEEN: Final = -(1 << 62)  # in place of the score of a row whose cell was not asked for, and below every score

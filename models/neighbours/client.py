@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core.levelled.answer_masks import check_masks
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
-from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape
-from cloakwork.fhe_core.levelled.inner_products import packed_query, rows_of
+from cloakwork.fhe_core.levelled.neighbours.expansion_keys import ExpansionKeyShape
+from cloakwork.fhe_core.levelled.neighbours.inner_products import packed_query, rows_of
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps.unfit import Replaced, finite

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.arrays import Progress, report
+from cloakwork.fhe_core.words import Progress, report
 from cloakwork.models.neighbours.client import Integers
 from cloakwork.models.neighbours.quantise import SmallIntegers
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloakwork.fhe_core.levelled.cell_products import cell_products_noise
 from cloakwork.fhe_core.levelled.evaluator import FAILURE_LOG2
-from cloakwork.fhe_core.levelled.inner_products import products_noise
+from cloakwork.fhe_core.levelled.neighbours.cell_products import cell_products_noise
+from cloakwork.fhe_core.levelled.neighbours.inner_products import products_noise
 from cloakwork.fhe_core.levelled.noise import Noise
 from cloakwork.models.neighbours.client import NeighbourClient
 from cloakwork.models.neighbours.index import NeighbourIndex

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cloakwork.fhe_core.arrays import Progress
-from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
+from cloakwork.fhe_core.wire.files import PathLike
+from cloakwork.fhe_core.words import Progress
 from cloakwork.models.fresh_keys import fresh_keys
 from cloakwork.models.modes import How, check_how
 from cloakwork.models.neighbours.building import CellCount, IndexOptions, built

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from cloakwork.fhe_core.files import PathLike
+from cloakwork.fhe_core.wire.files import PathLike
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.building import MOST_BITS
 from cloakwork.models.neighbours.client import NeighbourClient

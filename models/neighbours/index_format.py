@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.files import PathLike, atomic_writer
+from cloakwork.fhe_core.wire.files import PathLike, atomic_writer
 from cloakwork.models.neighbours.client import NeighbourClient
 from cloakwork.models.program.facts import OriginalFacts
 

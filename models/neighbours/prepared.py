@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cloakwork.fhe_core.arrays import Progress
-from cloakwork.fhe_core.levelled.cell_products import CellTable
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
 from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
-from cloakwork.fhe_core.levelled.inner_products import InnerProductTable
+from cloakwork.fhe_core.levelled.neighbours.cell_products import CellTable
+from cloakwork.fhe_core.levelled.neighbours.inner_products import InnerProductTable
+from cloakwork.fhe_core.words import Progress
 from cloakwork.models.neighbours.cells import Cells
 from cloakwork.models.neighbours.client import Integers, NeighbourClient
 from cloakwork.models.neighbours.quantise import SmallIntegers, score_factor

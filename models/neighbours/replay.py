@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError
 from cloakwork.fhe_core.levelled.ciphertexts import (
     LevelledCiphertexts,
@@ -16,6 +15,7 @@ from cloakwork.fhe_core.levelled.ciphertexts import (
     require_same_key,
 )
 from cloakwork.fhe_core.levelled.noise import Noise
+from cloakwork.fhe_core.words import Progress
 from cloakwork.models.audit.audit_file import AuditFile
 from cloakwork.models.audit.replay import Replayed
 from cloakwork.models.neighbours.scorer import NeighbourScorer

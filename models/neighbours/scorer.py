@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.levelled.ciphertexts import (
     LevelledCiphertexts,
     LevelledEvaluationKeys,
     SeededLevelledCiphertexts,
 )
 from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
+from cloakwork.fhe_core.words import Progress
 from cloakwork.models.neighbours.prepared import PreparedTable
 
 _QUERIES_ON_DEVICE: Final = 16

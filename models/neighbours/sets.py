@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from cloakwork.fhe_core.levelled.cell_products import cell_products_noise
-from cloakwork.fhe_core.levelled.cells import CellLayout, CellLevels
 from cloakwork.fhe_core.levelled.evaluator import FAILURE_LOG2
-from cloakwork.fhe_core.levelled.inner_products import products_noise
+from cloakwork.fhe_core.levelled.neighbours.cell_products import cell_products_noise
+from cloakwork.fhe_core.levelled.neighbours.cells import CellLayout, CellLevels
+from cloakwork.fhe_core.levelled.neighbours.inner_products import products_noise
 from cloakwork.fhe_core.levelled.noise import failure_log2
 from cloakwork.fhe_core.levelled.parameters import PLAINTEXT_LIMIT, SETS, LevelledParameters
 from cloakwork.models.neighbours.client import Integers

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cloakwork.fhe_core import noise
-from cloakwork.fhe_core.answer_masks import check_masks
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import KeyMismatchError
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.fhe_core.session.answer_masks import check_masks
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 from cloakwork.models.arrays import Reals
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloakwork.fhe_core import noise, wire_layout
+from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet, word_bytes
+from cloakwork.fhe_core.wire import layout as wire_layout
 from cloakwork.models.program.phase_noise import phase_noise, weight_norms
 from cloakwork.models.program.program import Program
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
-from cloakwork.fhe_core.files import PathLike, atomic_writer
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parameter_set
+from cloakwork.fhe_core.wire.files import PathLike, atomic_writer
 from cloakwork.models import fields as typed
 from cloakwork.models.client_steps import input_steps_from_fields, last_step_from_record, split_tail, tail_from_fields
 from cloakwork.models.graph.ir import TABLES, Graph, Input, Linear, Lookup, Node, check_levelled

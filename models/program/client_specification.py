@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from cloakwork.fhe_core.arrays.encoding import Encoding
+from cloakwork.fhe_core.arrays.lanes import laid_in_lanes, taken_from_lanes
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ParameterError, SerializationError
-from cloakwork.fhe_core.lanes import laid_in_lanes, taken_from_lanes
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models import fields as typed

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from xml.sax.saxutils import escape
 
-from cloakwork.fhe_core.files import PathLike, atomic_writer
+from cloakwork.fhe_core.wire.files import PathLike, atomic_writer
 from cloakwork.models.errors import printable
 from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node, source_nodes
 from cloakwork.models.graph.steps import formula

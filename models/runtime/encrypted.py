@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key
-from cloakwork.fhe_core.extraction import Packed
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.extraction import Packed
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
+from cloakwork.fhe_core.words import Progress
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.program import Program
 from cloakwork.models.program.answers import answer_bits

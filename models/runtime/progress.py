@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from cloakwork.fhe_core.arrays import Progress
+from cloakwork.fhe_core.words import Progress
 
 
 class BootstrapCount:

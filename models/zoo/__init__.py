@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core.errors import SerializationError
-from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.fhe_core.wire.files import atomic_writer
 from cloakwork.models.arrays import Indices
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiled import CompiledModel

@@ -36,9 +36,9 @@ from cloakwork.api.service.tenants.tenants import Tenants, Terms
 from cloakwork.fhe_core import noise, wire
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.audit.audit_key import AuditKey, Transcript
 from cloakwork.models.compiled import CompiledModel

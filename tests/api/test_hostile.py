@@ -15,13 +15,13 @@ import pytest
 from in_process import serving
 from scoring_server import Server, User, eventually
 
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import KeyMismatchError
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.fhe_core.switched_ciphertexts import load_results
-from cloakwork.fhe_core.wire_layout import HEADER_BYTES, Kind, Planes, section_layout
+from cloakwork.fhe_core.wire.layout import HEADER_BYTES, Kind, Planes, section_layout
 
 
 def refused(answer: httpx.Response, status: int, code: str | None = None) -> str:

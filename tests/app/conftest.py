@@ -16,7 +16,7 @@ from command_line import Run, settings
 
 from cloakwork.app.cli import main
 from cloakwork.app.cli.main import application
-from cloakwork.fhe_core import keystore
+from cloakwork.fhe_core.wire import keystore
 
 
 @pytest.fixture

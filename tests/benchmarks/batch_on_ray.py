@@ -31,8 +31,8 @@ from cloakwork.app.batch import BatchOptions, score_batch
 from cloakwork.app.cli.shared.sample_digits import sample_digits
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models import zoo
 from cloakwork.models.compiled import CompiledModel

@@ -16,12 +16,12 @@ import numpy as np
 
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.levelled.bridge_client import from_lookups_keys, to_lookups_key
+from cloakwork.fhe_core.levelled.bridges.client import from_lookups_keys, to_lookups_key
+from cloakwork.fhe_core.levelled.bridges.from_lookups import FromLookups
+from cloakwork.fhe_core.levelled.bridges.to_lookups import ToLookups
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
-from cloakwork.fhe_core.levelled.from_lookups import FromLookups
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
-from cloakwork.fhe_core.levelled.to_lookups import ToLookups
 from cloakwork.fhe_core.parameters import parameter_set
 
 PAIRS = (("bgv12", "lut2"), ("bgv13", "lut4"), ("bgv13", "lut8_64"), ("bgv14", "lut5"))

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.levelled.cell_products import CellTable, cell_products_noise
-from cloakwork.fhe_core.levelled.cells import CellLayout
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
-from cloakwork.fhe_core.levelled.expansion_keys import expansion_automorphisms
-from cloakwork.fhe_core.levelled.inner_products import (
+from cloakwork.fhe_core.levelled.neighbours.cell_products import CellTable, cell_products_noise
+from cloakwork.fhe_core.levelled.neighbours.cells import CellLayout
+from cloakwork.fhe_core.levelled.neighbours.expansion_keys import expansion_automorphisms
+from cloakwork.fhe_core.levelled.neighbours.inner_products import (
     InnerProductTable,
     packed_query,
     products_noise,

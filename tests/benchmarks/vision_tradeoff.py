@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.fhe_core.wire.files import atomic_writer
 from cloakwork.training.fit import Schedule, fit, scores
 from cloakwork.training.image_data import load_images
 from cloakwork.training.noise import LookupNoise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 
 # Two bits each: one limb, blocks of the small key with two limbs, raised bootstrap keys, keys that digits select. One of each family of kernels.
 FAMILIES = ("toy", "toy_block_two_limb", "toy_raised", "toy_ap")

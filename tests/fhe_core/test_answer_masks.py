@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from cloakwork.fhe_core.answer_masks import LIMIT_LOG2, check_masks, most_zero_words
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.parameters import parameter_set, word_dtype
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.answer_masks import LIMIT_LOG2, check_masks, most_zero_words
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 
 SETS = ("toy", "toy_two_limb", "toy_lanes", "lut2", "lut3")

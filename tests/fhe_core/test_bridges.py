@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ParameterError, SerializationError, ShapeError
-from cloakwork.fhe_core.levelled.bridge_client import from_lookups_keys, to_lookups_key
-from cloakwork.fhe_core.levelled.bridge_keys import (
+from cloakwork.fhe_core.levelled.bridges.client import from_lookups_keys, to_lookups_key
+from cloakwork.fhe_core.levelled.bridges.from_lookups import FromLookups
+from cloakwork.fhe_core.levelled.bridges.keys import (
     FromLookupsKeys,
     ToLookupsKey,
     component,
@@ -22,13 +23,12 @@ from cloakwork.fhe_core.levelled.bridge_keys import (
     rounding_variance,
     switch_variance,
 )
+from cloakwork.fhe_core.levelled.bridges.to_lookups import ToLookups
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, LevelledEvaluationKeys
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
-from cloakwork.fhe_core.levelled.from_lookups import FromLookups
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.slots import Slots
-from cloakwork.fhe_core.levelled.to_lookups import ToLookups
 from cloakwork.fhe_core.noise import blind_rotation_variance
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError
-from cloakwork.fhe_core.levelled import cell_products
-from cloakwork.fhe_core.levelled.cell_products import CellTable, cell_products_noise
-from cloakwork.fhe_core.levelled.cells import EMPTY, CellLayout, CellLevels
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
+from cloakwork.fhe_core.levelled.neighbours import cell_products
+from cloakwork.fhe_core.levelled.neighbours.cell_products import CellTable, cell_products_noise
+from cloakwork.fhe_core.levelled.neighbours.cells import EMPTY, CellLayout, CellLevels
 from cloakwork.fhe_core.levelled.noise import failure_log2
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 

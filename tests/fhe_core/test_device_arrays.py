@@ -15,14 +15,14 @@ from emulation import batch_of
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.arrays.device_words import DeviceWords
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, concatenate
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.device_words import DeviceWords
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import DeviceError, OutOfDeviceMemory, ParameterError, ShapeError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.session.lookup_tables import LookupTables
 
 pytestmark = pytest.mark.gpu
 

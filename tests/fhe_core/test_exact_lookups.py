@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.arrays.lanes import lane_axis
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.lanes import lane_axis
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
 

@@ -11,8 +11,8 @@ import pytest
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ParameterError, ShapeError
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
-from cloakwork.fhe_core.levelled.expansion_keys import expansion_automorphisms
-from cloakwork.fhe_core.levelled.inner_products import (
+from cloakwork.fhe_core.levelled.neighbours.expansion_keys import expansion_automorphisms
+from cloakwork.fhe_core.levelled.neighbours.inner_products import (
     InnerProductTable,
     expand,
     packed_query,

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloakwork.fhe_core import keystore, wire
+from cloakwork.fhe_core import wire
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.keystore import ScryptCost, load_secret, save_secret
 from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.wire import keystore
+from cloakwork.fhe_core.wire.keystore import ScryptCost, load_secret, save_secret
 
 CHEAP = ScryptCost(log2_n=10)
 KEY_ID = bytes(range(16))

@@ -14,17 +14,16 @@ import pytest
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine, noise
-from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
+from cloakwork.fhe_core.arrays.encoding import Encoding
+from cloakwork.fhe_core.arrays.lanes import ciphertext_shape
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, concatenate
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError, ShapeError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.lanes import ciphertext_shape
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set, parameter_text, upload_bytes
 from cloakwork.fhe_core.public_key import PublicKey
 from cloakwork.fhe_core.server import Session
-from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts, load_results
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts, load_ciphertexts, load_results
 
 Z_LIMIT = 4.9
 ENTROPY = hashlib.sha256(b"tests/fhe_core/test_lanes.py").digest()

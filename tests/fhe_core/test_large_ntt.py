@@ -8,7 +8,7 @@ from instruction_sets import INSTRUCTION_SETS, check_same_output
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import CancelledError, DeviceError, ParameterError, ShapeError
-from cloakwork.fhe_core.large_ntt import LargeNtt, Residues, transform_primes
+from cloakwork.fhe_core.levelled.large_ntt import LargeNtt, Residues, transform_primes
 
 SIZES = range(12, 18)
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -114,7 +114,7 @@ def test_products_are_negacyclic() -> None:
 @pytest.mark.parametrize("features", INSTRUCTION_SETS)
 def test_instruction_sets_give_the_same_words(features: str) -> None:
     script = (
-        "import hashlib, numpy as np; from cloakwork.fhe_core.large_ntt import LargeNtt\n"
+        "import hashlib, numpy as np; from cloakwork.fhe_core.levelled.large_ntt import LargeNtt\n"
         "digest = hashlib.sha256()\n"
         "for log_size in (12, 15, 17):\n"
         "    ring = LargeNtt(log_size, 3)\n"

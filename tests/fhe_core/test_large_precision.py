@@ -15,13 +15,15 @@ import numpy as np
 import pytest
 from emulation import some_of
 
-from cloakwork.fhe_core import large_plan, large_search, noise
+from cloakwork.fhe_core import noise
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import CancelledError, FheError, KeyMismatchError, ParameterError, ShapeError
-from cloakwork.fhe_core.large_plan import Input, Plan
-from cloakwork.fhe_core.large_precision import eval_bin_gate, eval_decomp, eval_floor, eval_func, eval_sign, plan_of
+from cloakwork.fhe_core.large import plan as large_plan
+from cloakwork.fhe_core.large import search as large_search
+from cloakwork.fhe_core.large.plan import Input, Plan
+from cloakwork.fhe_core.large.precision import eval_bin_gate, eval_decomp, eval_floor, eval_func, eval_sign, plan_of
 from cloakwork.fhe_core.modular_integers import ModularIntegers, decode_integers, encode_integers, encryption_norm
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
 from cloakwork.fhe_core.server import Session

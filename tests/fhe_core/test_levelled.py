@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ParameterError, SerializationError, ShapeError
-from cloakwork.fhe_core.large_ntt import transform_primes
 from cloakwork.fhe_core.levelled import noise
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
+from cloakwork.fhe_core.levelled.large_ntt import transform_primes
 from cloakwork.fhe_core.levelled.noise import Noise
 from cloakwork.fhe_core.levelled.parameters import SETS, SIGMA, LevelledParameters
 from cloakwork.fhe_core.levelled.slots import Slots

@@ -10,18 +10,14 @@ from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
-from cloakwork.fhe_core.large_ntt import transform_primes
 from cloakwork.fhe_core.levelled.backends import CudaBackend, backend_of
-from cloakwork.fhe_core.levelled.cell_products import CellTable
-from cloakwork.fhe_core.levelled.cells import CellLayout, CellLevels
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
-from cloakwork.fhe_core.levelled.expansion_keys import expansion_automorphisms
-from cloakwork.fhe_core.levelled.inner_products import (
-    InnerProductTable,
-    packed_query,
-    rows_of,
-)
+from cloakwork.fhe_core.levelled.large_ntt import transform_primes
+from cloakwork.fhe_core.levelled.neighbours.cell_products import CellTable
+from cloakwork.fhe_core.levelled.neighbours.cells import CellLayout, CellLevels
+from cloakwork.fhe_core.levelled.neighbours.expansion_keys import expansion_automorphisms
+from cloakwork.fhe_core.levelled.neighbours.inner_products import InnerProductTable, packed_query, rows_of
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 
 gpu = pytest.mark.gpu

@@ -11,7 +11,7 @@ import pytest
 from cloakwork.fhe_core.errors import FheError, SerializationError
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys, SeededLevelledCiphertexts
 from cloakwork.fhe_core.levelled.client import LevelledClientKey, load_keys, save_keys
-from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape
+from cloakwork.fhe_core.levelled.neighbours.expansion_keys import ExpansionKeyShape
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.several import KeyShapes, joined_bytes, joined_size, split_bytes
 from cloakwork.fhe_core.levelled.wire import Kind

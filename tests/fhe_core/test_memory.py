@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from requirements import needs
 
-from cloakwork.fhe_core.memory import is_limited, memory_bytes, memory_kills
+from cloakwork.fhe_core.machine import is_limited, memory_bytes, memory_kills
 
 MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloakwork.fhe_core import wire
-from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededCiphertexts, concatenate
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import ParameterError, PrecisionOverflowError, SerializationError, ShapeError
-from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.lookup_tables import LookupTables
+from cloakwork.fhe_core.switched_ciphertexts import load_ciphertexts
 
 TABLE = [1, 2, 3, 0]
 

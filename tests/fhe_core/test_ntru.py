@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from emulation import some_of
 
-from cloakwork.fhe_core import _engine, lookup_tables
+from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import offered_sets, parameter_set, require_structured
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session import lookup_tables
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 
 TOYS = ["toy_ntru", "toy_ntru_lut"]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding
-from cloakwork.fhe_core.large_precision import eval_bin_gate, eval_decomp, eval_floor, eval_func, eval_sign
+from cloakwork.fhe_core.large.precision import eval_bin_gate, eval_decomp, eval_floor, eval_func, eval_sign
 from cloakwork.fhe_core.server import Session
 
 LARGE16 = pytest.param("large16", marks=pytest.mark.tier("all"))

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from cloakwork.fhe_core import _engine, noise
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import ParameterError, SerializationError
 from cloakwork.fhe_core.parameters import (
     is_paper_set,

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.arrays.lanes import lane_axis
 from cloakwork.fhe_core.errors import ShapeError
-from cloakwork.fhe_core.lanes import lane_axis
 
 ENTROPY = hashlib.sha256(b"tests/fhe_core/test_reference.py").digest()
 reference = _engine.reference

@@ -13,9 +13,9 @@ from emulation import some_of
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 

@@ -10,9 +10,9 @@ import pytest
 from emulation import batch_of, some_of
 
 from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import (
     CancelledError,
     DeviceError,
@@ -23,9 +23,9 @@ from cloakwork.fhe_core.errors import (
     PrecisionOverflowError,
     ShapeError,
 )
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.session.lookup_tables import LookupTables
 
 ALL = pytest.mark.tier("all")
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

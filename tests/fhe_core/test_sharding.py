@@ -11,8 +11,8 @@ import pytest
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import CancelledError, DeviceError, ShapeError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, device_ordinals
-from cloakwork.fhe_core.sharding import ShardedSession, device_sessions, session_over
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys, device_ordinals
+from cloakwork.fhe_core.session.sharding import ShardedSession, device_sessions, session_over
 
 BATCHES = (1, 2, 3, 31, 64)
 

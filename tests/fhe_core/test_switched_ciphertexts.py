@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from cloakwork.fhe_core import _engine, noise, wire
-from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import ParameterError, SerializationError, ShapeError
-from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts, load_results, switched_words
+from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts, load_ciphertexts, load_results, switched_words
 
 SETS = ("toy", "toy_two_limb")
 BITS = (1, 5, 8, 13, 15, 17, 20, 31, 32)

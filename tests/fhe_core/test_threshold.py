@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloakwork.fhe_core import _engine, flooding, keystore, noise, wire
+from cloakwork.fhe_core import _engine, noise, wire
+from cloakwork.fhe_core.arrays.encoding import Encoding, centre
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding, centre
 from cloakwork.fhe_core.errors import (
     CancelledError,
     FheError,
@@ -26,12 +26,13 @@ from cloakwork.fhe_core.errors import (
     SerializationError,
     ShapeError,
 )
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.flooding import Leakage
-from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import offered_sets, parameter_set
 from cloakwork.fhe_core.server import Session
-from cloakwork.fhe_core.threshold import (
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.session.lookup_tables import LookupTables
+from cloakwork.fhe_core.threshold import flooding
+from cloakwork.fhe_core.threshold.flooding import Leakage
+from cloakwork.fhe_core.threshold.party import (
     EvaluationShare,
     JointPublicKey,
     PartialDecryption,
@@ -43,6 +44,7 @@ from cloakwork.fhe_core.threshold import (
     joint_evaluation_keys,
     joint_public_key,
 )
+from cloakwork.fhe_core.wire import keystore
 
 TOYS = ["toy_2p", "toy_3p"]
 # Of `test_bytes_are_pinned`: public share, evaluation share, evaluation keys, partial decryption, the party's key and what it committed to.

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cloakwork.fhe_core.large_ntt import transform_primes
-from cloakwork.fhe_core.levelled.torus_words import (
+from cloakwork.fhe_core.levelled.bridges.torus_words import (
     Gadget,
     composed,
     scaled_residues,
@@ -16,6 +15,7 @@ from cloakwork.fhe_core.levelled.torus_words import (
     small_residues,
     torus_words,
 )
+from cloakwork.fhe_core.levelled.large_ntt import transform_primes
 from cloakwork.fhe_core.parameters import parameter_set
 
 

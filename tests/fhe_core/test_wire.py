@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloakwork.fhe_core import parameters, wire, wire_layout
-from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
+from cloakwork.fhe_core import parameters, wire
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import (
     Ciphertexts,
     PackedCiphertexts,
@@ -23,13 +23,14 @@ from cloakwork.fhe_core.ciphertexts import (
     SeededPackedCiphertexts,
     concatenate,
 )
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError, ShapeError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parameter_set
 from cloakwork.fhe_core.public_key import PublicKey
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.switched_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.wire import Header, Kind, Planes
+from cloakwork.fhe_core.wire import layout as wire_layout
+from cloakwork.fhe_core.wire.files import atomic_writer
 
 SEED = bytes(range(32))
 KEY_ID = bytes(range(100, 116))

@@ -33,16 +33,16 @@ try:
 except ImportError:
     atheris = None
 
-from cloakwork.fhe_core import _engine, keystore, wire
-from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
+from cloakwork.fhe_core import _engine, wire
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededCiphertexts, SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.public_key import PublicKey
-from cloakwork.fhe_core.shares import EvaluationShare, PartialDecryption, PublicShare
-from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
-from cloakwork.fhe_core.threshold import Party, joint_public_key
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts, load_ciphertexts
+from cloakwork.fhe_core.threshold.party import Party, joint_public_key
+from cloakwork.fhe_core.threshold.shares import EvaluationShare, PartialDecryption, PublicShare
+from cloakwork.fhe_core.wire import keystore
 
 READERS: list[Any] = [
     Ciphertexts,

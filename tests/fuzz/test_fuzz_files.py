@@ -22,8 +22,8 @@ from json_mutations import mutated
 from onnx_models import mlp
 
 import cloakwork as cw
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.calibration import Calibration

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
-from cloakwork.fhe_core.encoding import Encoding
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 
 FIRST_PRIME = 132710401  # q0 of docs/reference/specification.md; Q = q0 q1 of sets of two limbs
 SEED, KEY_ID = bytes(range(32)), bytes(16)

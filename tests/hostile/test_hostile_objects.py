@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloakwork.fhe_core import wire
-from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededCiphertexts, SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import parameter_set, public_key_bytes
 from cloakwork.fhe_core.public_key import PublicKey
-from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts, load_ciphertexts
 
 # Offsets of docs/reference/wire_format.md.
 VERSION, KIND, FLAGS, TOTAL, NAME, DIGEST, WEIGHT, ENCODING, RANK, BOUND, SHAPE = (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 
 _ENTROPY = bytes(range(32))  # not of the test that asks first
 

@@ -8,9 +8,9 @@ import pytest
 from cases import in_tiers
 
 import cloakwork as cw
+from cloakwork.fhe_core.arrays.lanes import ciphertexts_of, laid_in_lanes, taken_from_lanes
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
-from cloakwork.fhe_core.lanes import ciphertexts_of, laid_in_lanes, taken_from_lanes
 from cloakwork.fhe_core.parameters import offered_sets, parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiled import CompiledModel

@@ -90,6 +90,6 @@ def test_a_server_never_loads_the_secret_side() -> None:
     code = "import sys, cloakwork.models.server, cloakwork.api.engine.process as _; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert "cloakwork.models.neighbours.index" in done.stdout.split()
-    assert not {"fhe_core.client", "fhe_core.levelled.client", "fhe_core.keystore"}.intersection(
+    assert not {"fhe_core.client", "fhe_core.levelled.client", "fhe_core.wire.keystore"}.intersection(
         name.removeprefix("cloakwork.") for name in done.stdout.split()
     )

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from cloakwork.fhe_core import noise
+from cloakwork.fhe_core.arrays.encoding import Encoding, decode, phase_error
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding, decode, phase_error
 from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.fhe_core.server import Session
 

@@ -17,11 +17,11 @@ from records import CORRELATED_SETS, stored_set
 
 import cloakwork as cw
 from cloakwork.fhe_core import noise
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding
-from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import parameter_set, word_dtype
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.lookup_tables import LookupTables
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.compiler import calibrate
 from cloakwork.models.program.phase_noise import phase_noise, weight_norms

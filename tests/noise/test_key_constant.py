@@ -11,7 +11,7 @@ from onnx_models import model
 
 import cloakwork as cw
 from cloakwork.fhe_core import _engine, noise
-from cloakwork.fhe_core.encoding import centre
+from cloakwork.fhe_core.arrays.encoding import centre
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.runtime.simulate import simulate
 

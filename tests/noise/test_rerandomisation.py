@@ -16,8 +16,8 @@ from cloakwork.fhe_core._engine import reference
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import KeyMismatchError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 
 ENTROPY = bytes(range(1, 33))
 SIGMAS = 6

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloakwork.app.client.keyring import Keyring, sha256_of
-from cloakwork.fhe_core import keystore
+from cloakwork.fhe_core.wire import keystore
 
 ROUNDS: Final = 8
 

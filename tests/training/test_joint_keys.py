@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("sklearn")
 
 from cloakwork.estimators import DecisionTreeClassifier
-from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.fhe_core.server import Session
-from cloakwork.fhe_core.threshold import Party, combine, joint_evaluation_keys, joint_public_key
+from cloakwork.fhe_core.threshold.party import Party, combine, joint_evaluation_keys, joint_public_key
 from cloakwork.models.runtime import Runtime
 from cloakwork.training.tabular_data import load_tabular
 

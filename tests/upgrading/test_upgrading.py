@@ -21,9 +21,9 @@ from cloakwork.app.client import Client
 from cloakwork.app.client.keyring import Keyring
 from cloakwork.fhe_core import wire
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
-from cloakwork.fhe_core.wire_layout import EVALUATION_KEYS_VERSION, UNBLOCKED_VERSION
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.wire.layout import EVALUATION_KEYS_VERSION, UNBLOCKED_VERSION
 from cloakwork.models.program.artefact import load_program
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.runtime import Runtime

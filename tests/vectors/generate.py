@@ -20,12 +20,12 @@ from numpy.typing import ArrayLike, NDArray
 
 os.environ["CLOAKWORK_ALLOW_TOY"] = "1"
 
-from cloakwork.fhe_core import keystore
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_text
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.session.lookup_tables import LookupTables
+from cloakwork.fhe_core.wire import keystore
 
 FOLDER = Path(__file__).parent
 SETS = ("toy", "toy_two_limb", "toy_block", "toy_lanes", "toy_ntru_lut")

@@ -12,11 +12,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.fhe_core.public_key import PublicKey
+from cloakwork.fhe_core.switched_ciphertexts import load_ciphertexts
 
 FOLDER = Path(__file__).parent
 SETS = ("toy", "toy_two_limb", "toy_block", "toy_lanes", "toy_ntru_lut")

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloakwork.fhe_core.answer_masks import most_zero_words
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.parameters import parameter_set, parameter_sets, word_dtype
+from cloakwork.fhe_core.session.answer_masks import most_zero_words
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 from cloakwork.models.program.answer_grid import grid_step, least_unit
 from cloakwork.models.program.client_specification import ClientSpecification

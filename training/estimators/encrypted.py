@@ -30,7 +30,7 @@ from cloakwork.training.sklearn_compiler import compile_estimator
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.client import ClientKey
-    from cloakwork.fhe_core.files import PathLike
+    from cloakwork.fhe_core.wire.files import PathLike
     from cloakwork.models.program.client_specification import ClientSpecification
 
 _OWN = ("compiled_", "_encrypted_session", *OWN)  # what fitting, cloning and pickling drop

@@ -1,4 +1,4 @@
-// Secret keys at rest, in the format of fhe_core/keystore.py: scrypt makes a key of the passphrase, AES-256-GCM encrypts. A file that Python
+// Secret keys at rest, in the format of fhe_core/wire/keystore.py: scrypt makes a key of the passphrase, AES-256-GCM encrypts. A file that Python
 // wrote opens here, and the other way round.
 
 import { scrypt } from "hash-wasm";

@@ -21,7 +21,7 @@ from cloakwork.api.service.object_headers import (
 )
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.levelled import wire as levelled
-from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape
+from cloakwork.fhe_core.levelled.neighbours.expansion_keys import ExpansionKeyShape
 from cloakwork.fhe_core.levelled.several import MOST_OBJECTS, KeyShapes, joined_size
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parameter_sets
 from cloakwork.fhe_core.wire import CHECKSUM_BYTES, Kind, check_words

@@ -19,7 +19,7 @@ from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.storage.sweeping import Folder
 from cloakwork.api.service.tenants.usage import Usage
-from cloakwork.fhe_core.files import SECRET_MODE
+from cloakwork.fhe_core.wire.files import SECRET_MODE
 
 _UPLOAD_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 

@@ -38,7 +38,7 @@ from cloakwork.api.service.storage.objects import UPLOADS
 from cloakwork.api.service.storage.sweeping import Folder
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.fhe_core.errors import FheError
-from cloakwork.fhe_core.files import SECRET_MODE
+from cloakwork.fhe_core.wire.files import SECRET_MODE
 
 PART_BYTES: Final = 8 << 20
 _JOINED: Final = 2  # times as large as what follows, at most: sizes fall by that factor, so that parts are few

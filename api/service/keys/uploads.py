@@ -29,7 +29,7 @@ from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.fhe_core.errors import FheError
-from cloakwork.fhe_core.files import synchronise_folder
+from cloakwork.fhe_core.wire.files import synchronise_folder
 
 
 @dataclass(frozen=True)

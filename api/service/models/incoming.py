@@ -12,7 +12,7 @@ from typing import Final
 from cloakwork.api.errors import MalformedError, UnavailableError
 from cloakwork.api.service.children import run_module
 from cloakwork.api.service.models.folder import artefact_of
-from cloakwork.fhe_core.files import synchronise_folder
+from cloakwork.fhe_core.wire.files import synchronise_folder
 from cloakwork.models.repository_files import FACTS, FAULT, INCOMING
 
 DAMAGED: Final = ".damaged"

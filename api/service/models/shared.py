@@ -27,7 +27,7 @@ from cloakwork.api.service.models.records import ENDED, LOADED, REMOVED, ModelRe
 from cloakwork.api.service.names import NAME_PATTERN
 from cloakwork.api.service.storage.object_store import ObjectStore
 from cloakwork.api.service.storage.sweeping import Folder
-from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.fhe_core.wire.files import atomic_writer
 from cloakwork.models.repository_files import FACTS, FAULT, KINDS, ZOO, own_facts
 
 FOLDER: Final = "models"

@@ -28,7 +28,7 @@ from cloakwork.api.service.object_headers import refuse_secret_key
 from cloakwork.api.service.storage.blocks import blocks, write_all
 from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.api.service.tenants.tenants import Tenant
-from cloakwork.fhe_core.files import SECRET_MODE
+from cloakwork.fhe_core.wire.files import SECRET_MODE
 from cloakwork.models.repository_files import KINDS
 
 _MAGIC: Final = {b"CLKM": KINDS["program"], b"CLKN": KINDS["index"], b"CLKB": KINDS["batch"]}

@@ -17,7 +17,7 @@ from cloakwork.api.engine.messages import Message, pack, receive
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.clock import new_id
-from cloakwork.fhe_core.memory import memory_kills
+from cloakwork.fhe_core.machine import memory_kills
 from cloakwork.models.audit.audit_key import AuditKey
 
 RESTART_SECONDS: Final = (0.0, 0.2, 1.0, 5.0)

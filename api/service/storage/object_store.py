@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final
 from cloakwork.api.service.clock import retention
 from cloakwork.api.service.storage.blocks import write_all
 from cloakwork.fhe_core.errors import ParameterError, how_to_install
-from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
+from cloakwork.fhe_core.wire.files import SECRET_MODE, atomic_writer
 
 ANSWER_SECONDS: Final = 10.0
 """That the storage may bring nothing: obstore's own limit is three minutes, with ten attempts, and somebody waits meanwhile."""

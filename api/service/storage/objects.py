@@ -79,7 +79,7 @@ class Storage(Protocol):
 
 
 class FileStorage:
-    """Files below one folder; whoever writes synchronises and renames (`fhe_core.files.atomic_writer`)."""
+    """Files below one folder; whoever writes synchronises and renames (`fhe_core.wire.files.atomic_writer`)."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
+from cloakwork.fhe_core.wire.files import SECRET_MODE, atomic_writer
 
 
 def write_file(path: Path, body: bytes) -> None:

@@ -14,8 +14,8 @@ from cloakwork.app.cli.shared.console import JsonOption, ProgressCallback, progr
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core import _engine
-from cloakwork.fhe_core.large_ntt import transform_primes
 from cloakwork.fhe_core.levelled.backends import backend_of, on_host
+from cloakwork.fhe_core.levelled.large_ntt import transform_primes
 
 PLAINTEXT_MODULUS = 786433
 _CALLS_ON_DEVICE = 10

@@ -16,12 +16,12 @@ from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption,
 from cloakwork.app.cli.shared.parameter_sets import find_set
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.arrays.lanes import lane_axis
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, concatenate
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.lanes import lane_axis
-from cloakwork.fhe_core.large_arguments import check_modulus
-from cloakwork.fhe_core.large_plan import Input, function_p_fail_log2
-from cloakwork.fhe_core.large_precision import P_FAIL_LOG2, eval_decomp, eval_floor, eval_func, eval_sign, plan_of
+from cloakwork.fhe_core.large.arguments import check_modulus
+from cloakwork.fhe_core.large.plan import Input, function_p_fail_log2
+from cloakwork.fhe_core.large.precision import P_FAIL_LOG2, eval_decomp, eval_floor, eval_func, eval_sign, plan_of
 from cloakwork.fhe_core.modular_integers import ModularIntegers, encryption_norm
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session

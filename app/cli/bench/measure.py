@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from cloakwork.app.cli.shared.console import ProgressCallback
 from cloakwork.app.cli.shared.parameter_sets import key_sizes
 from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.arrays.encoding import Encoding, torus_constant
+from cloakwork.fhe_core.arrays.lanes import lane_axis
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding, torus_constant
 from cloakwork.fhe_core.engine import host_array
 from cloakwork.fhe_core.gates import INPUT_COUNTS
-from cloakwork.fhe_core.lanes import lane_axis
-from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.lookup_tables import LookupTables
 
 # An output of an approximate set is wrong when it is further than this many standard deviations (of the set's own noise) from the true
 # value: probability 8e-11 each, if the noise model holds.

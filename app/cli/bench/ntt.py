@@ -15,7 +15,7 @@ from cloakwork.app.cli.shared.console import JsonOption, ProgressCallback, progr
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core import _engine
-from cloakwork.fhe_core.large_ntt import LargeNtt, Residues
+from cloakwork.fhe_core.levelled.large_ntt import LargeNtt, Residues
 
 CALLS = 20  # of a measurement on a device, one after the other
 USUAL_REPEATS = 9

@@ -52,7 +52,7 @@ from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwritin
 from cloakwork.app.cli.shared.parameter_sets import find_agreed_set
 from cloakwork.app.cli.shared.program import shows_first
 from cloakwork.app.cli.shared.tables import Column, folded, number, print_rows, print_text
-from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.fhe_core.wire.files import atomic_writer
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compile.pipeline import APPROXIMATE, OnStep

@@ -7,9 +7,9 @@ from typing import Any
 from cloakwork.app.cli.shared.console import JsonOption, write_json
 from cloakwork.app.cli.shared.tables import Column, folded, print_rows
 from cloakwork.fhe_core import _engine
-from cloakwork.fhe_core.cores import usable_cores
 from cloakwork.fhe_core.engine import has_cuda
 from cloakwork.fhe_core.errors import FheError
+from cloakwork.fhe_core.machine import usable_cores
 
 
 def list_devices() -> list[dict[str, Any]]:

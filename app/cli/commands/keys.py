@@ -45,12 +45,12 @@ from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwritin
 from cloakwork.app.cli.shared.parameter_sets import StructuredOption, find_agreed_set, find_set
 from cloakwork.app.cli.shared.passphrase import PassphraseFileOption, WeakPassphraseOption, read_passphrase
 from cloakwork.app.cli.shared.tables import emit
-from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
+from cloakwork.fhe_core.arrays.encoding import Encoding, default_encoding
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding, default_encoding
-from cloakwork.fhe_core.files import locked_folder
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.fhe_core.switched_ciphertexts import load_ciphertexts
+from cloakwork.fhe_core.wire.files import locked_folder
 from cloakwork.models.batches.client import BatchClient
 from cloakwork.models.client_steps.running import FROM_SCORES
 from cloakwork.models.graph.last_steps import LogSoftmax, Softmax

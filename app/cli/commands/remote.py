@@ -26,7 +26,7 @@ from cloakwork.app.cli.shared.service_options import URL_VARIABLE, ApiKeyFileOpt
 from cloakwork.app.cli.shared.tables import Column, emit, print_rows, readable
 from cloakwork.app.client.client import Client
 from cloakwork.app.client.errors import ServiceError
-from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.fhe_core.wire.files import atomic_writer
 from cloakwork.models.batches.batch_file import is_batch_file
 from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.neighbours.index_file import is_index_file, load_index

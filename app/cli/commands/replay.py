@@ -18,13 +18,13 @@ from cloakwork.app.cli.shared.model_memory import check_memory
 from cloakwork.app.cli.shared.service_extra import require_data_folder
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core import wire
-from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.errors import FheError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.levelled import wire as levelled
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.fhe_core.levelled.several import split_bytes
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.words import Progress
 from cloakwork.models.audit.audit_file import AuditFile, AuditObject, Manifest
 from cloakwork.models.audit.audit_key import AUDIT_KEY_FILE, AuditKey, load_audit_key
 from cloakwork.models.audit.replay import Replayed, check_headers

@@ -19,8 +19,8 @@ from cloakwork.app.cli.shared.model_memory import check_memory
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.messages import MessageKind

@@ -18,7 +18,7 @@ from cloakwork.app.cli.shared.data_sets import DATA_SETS
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.sample_digits import SIZE, STROKES, draw
 from cloakwork.app.cli.shared.tables import Column, emit, folded, number, print_rows
-from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.fhe_core.wire.files import atomic_writer
 from cloakwork.models import zoo
 
 DRAWN: Final = "drawn-digits"

@@ -11,7 +11,7 @@ import typer
 from cloakwork.app.cli.shared.console import FailureError, JsonOption, ProgressCallback, WrongCallError, progress
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.tables import emit
-from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.fhe_core.wire.files import atomic_writer
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import calibrate, compile_file
 from cloakwork.models.options import Options

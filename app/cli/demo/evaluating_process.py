@@ -22,8 +22,8 @@ from typing import IO, Any
 from cloakwork.app.cli.demo.frames import FrameError, read_frame, write_frame
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.errors import FheError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import program_from_bytes
 from cloakwork.models.runtime import Runtime, samples_at_once

@@ -12,12 +12,12 @@ import typer
 from cloakwork.app.cli.shared.console import MIB, FailureError, JsonOption, standard_output, write_json
 from cloakwork.app.cli.shared.device_options import ThreadsOption
 from cloakwork.app.cli.shared.parameter_sets import find_set
+from cloakwork.fhe_core.arrays.lanes import lane_axis
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededCiphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.lanes import lane_axis
 from cloakwork.fhe_core.parameters import structure_of
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 
 T = TypeVar("T")
 

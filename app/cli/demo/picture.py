@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.app.cli.shared.console import WrongCallError
-from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.fhe_core.wire.files import atomic_writer
 
 _TITLE: Final = "image, what the server saw, its answer decrypted"
 _TILE: Final = 84  # pixels either way

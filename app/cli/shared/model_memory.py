@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cloakwork.app.cli.shared.console import FailureError
-from cloakwork.fhe_core.memory import memory_bytes
+from cloakwork.fhe_core.machine import memory_bytes
 from cloakwork.models.program import Program
 from cloakwork.models.runtime import samples_in_memory
 

@@ -1,4 +1,4 @@
-// A parameter set: everything that a key, a ciphertext and a kernel depend on. The shipped rows are in parameter_sets.hpp.
+// A parameter set: everything that a key, a ciphertext and a kernel depend on. The shipped rows are in tables/shipped.hpp.
 #pragma once
 
 #include <bit>
@@ -134,7 +134,7 @@ struct ParameterSet {
         return std::size_t(key_step_count()) * keys_per_step() * row_count() * row_bodies() * polynomial_size();
     }
     constexpr std::size_t keyswitch_key_rows() const { return std::size_t(large_dimension()) * keyswitch_gadget.level_count; }
-    // A publication's own parameters (paper_sets.hpp): measured, whatever they are worth; Python gives them to nothing else.
+    // A publication's own parameters (tables/paper.hpp): measured, whatever they are worth; Python gives them to nothing else.
     constexpr bool is_published() const { return name.starts_with("papers/"); }
     constexpr bool has_whole_steps() const { return lwe_dimension % rotation().key_bits == 0; }
     // An NTRU accumulator is one polynomial modulo q0, of one key, turned by factors on the products.

@@ -9,7 +9,7 @@
 namespace fhe_core::cpu {
 
 // Bytes: the least of MemAvailable and of what the limits of this process's cgroups (version 1 and 2, and those around them) leave.
-// Files that the kernel keeps in memory count as free. Nothing when the system does not tell. As fhe_core/memory.py finds the
+// Files that the kernel keeps in memory count as free. Nothing when the system does not tell. As fhe_core/machine.py finds the
 // limits.
 std::optional<std::size_t> available_memory(const std::filesystem::path& root = "/");
 

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core import engine
-from cloakwork.fhe_core.arrays import Progress
+from cloakwork.fhe_core.arrays.encoding import Encoding
+from cloakwork.fhe_core.arrays.phase_arithmetic import constant_words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.engine import DeviceArray, DeviceSession, DeviceWeights
-from cloakwork.fhe_core.extraction import Packed, extract_values
 from cloakwork.fhe_core.parameters import word_dtype
-from cloakwork.fhe_core.phase_arithmetic import constant_words
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.extraction import Packed, extract_values
+from cloakwork.fhe_core.words import Progress
 from cloakwork.models.graph.schedule import Block, Drop, Extract, Gather, LookUp, Multiply, Schedule, schedule
 from cloakwork.models.graph.tables import batch_tables
 from cloakwork.models.program import Program

@@ -10,12 +10,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.arrays import Progress, Words
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededPackedCiphertexts
-from cloakwork.fhe_core.encoding import Encoding
-from cloakwork.fhe_core.extraction import Packed
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.extraction import Packed
+from cloakwork.fhe_core.words import Progress, Words
 from cloakwork.models.arrays import Reals
 from cloakwork.models.graph.schedule import INPUT, Block, Drop, Extract, Gather, LookUp, Multiply, Schedule
 from cloakwork.models.graph.tables import batch_tables

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from cloakwork.fhe_core import noise
-from cloakwork.fhe_core.encoding import centre
-from cloakwork.fhe_core.lookup_tables import LookupTables
+from cloakwork.fhe_core.arrays.encoding import centre
+from cloakwork.fhe_core.session.lookup_tables import LookupTables
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.graph.ir import Lookup, wires
 from cloakwork.models.graph.schedule import Extract, Gather, LookUp, Multiply

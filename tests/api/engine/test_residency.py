@@ -14,8 +14,8 @@ from scoring_server import toy_model
 
 from cloakwork.api.engine.residency import KeyPlace, LeastRecentlyUsed, Residency
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 
 
 def test_the_least_recently_used_goes_first():

@@ -18,7 +18,7 @@ import pytest
 from cloakwork.app.client.keyring import Keyring, TemporaryKeyring, default_folder, sha256_of
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 
 
 def test_a_key_is_made_once_and_found_again(tmp_path: Path) -> None:

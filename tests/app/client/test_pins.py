@@ -19,9 +19,9 @@ from cloakwork.app.client.client import Client
 from cloakwork.app.client.errors import ChangedModelError
 from cloakwork.app.client.keyring import Keyring, TemporaryKeyring, server_name
 from cloakwork.app.client.pins import FILE, Pin, PinFile
-from cloakwork.fhe_core import keystore
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import ParameterError, SerializationError
+from cloakwork.fhe_core.wire import keystore
 
 X = np.array([[0.3]])
 KeyringOf = Callable[[], Keyring]

@@ -105,10 +105,10 @@ def bench_perceptrons(folder: Path, devices: list[str], repeats: int) -> list[Re
 
 
 def bench_bootstraps(name: str, devices: list[str], repeats: int) -> list[Record]:
+    from cloakwork.fhe_core.arrays.device_words import DeviceWords
     from cloakwork.fhe_core.client import ClientKey
-    from cloakwork.fhe_core.device_words import DeviceWords
     from cloakwork.fhe_core.engine import host_session
-    from cloakwork.fhe_core.sharding import device_sessions, session_over
+    from cloakwork.fhe_core.session.sharding import device_sessions, session_over
 
     keys = ClientKey.generate(name).evaluation_keys()
     params, rng, records = keys.parameters, np.random.default_rng(1), []

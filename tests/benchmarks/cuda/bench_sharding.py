@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.arrays.device_words import DeviceWords
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.device_words import DeviceWords
-from cloakwork.fhe_core.sharding import device_sessions, session_over
+from cloakwork.fhe_core.session.sharding import device_sessions, session_over
 
 
 def main() -> None:

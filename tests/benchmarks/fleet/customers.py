@@ -19,8 +19,8 @@ from scoring_server import User
 
 import cloakwork.models.zoo
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 from cloakwork.models.audit.audit_key import Transcript, load_audit_key
 from cloakwork.models.program import Program
 from cloakwork.models.runtime import Runtime

@@ -48,8 +48,8 @@ def answer_to(keys: bytes, request: bytes) -> bytes:
     """The first number of each sample as it came; nothing where keys or request are none."""
     from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
     from cloakwork.fhe_core.errors import FheError
-    from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
     from cloakwork.fhe_core.server import Session
+    from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 
     try:
         packed = SeededPackedCiphertexts.from_bytes(request)

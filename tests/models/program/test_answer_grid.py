@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from cloakwork.fhe_core import noise
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
 from cloakwork.fhe_core.parameters import parameter_set, parameter_sets, word_dtype
 from cloakwork.models import zoo

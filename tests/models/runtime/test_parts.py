@@ -11,11 +11,11 @@ import pytest
 from cases import in_tiers
 from odd_programs import ODD, program
 
+from cloakwork.fhe_core.arrays.encoding import Encoding
+from cloakwork.fhe_core.arrays.lanes import lane_axis
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import CancelledError, KeyMismatchError
-from cloakwork.fhe_core.lanes import lane_axis
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.audit.audit_key import AuditKey, Transcript

@@ -16,7 +16,7 @@ from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.levelled import wire
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
-from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape
+from cloakwork.fhe_core.levelled.neighbours.expansion_keys import ExpansionKeyShape
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 
 SHAPE = ExpansionKeyShape.of(LevelledParameters.of("bgv12", 12345), 5)

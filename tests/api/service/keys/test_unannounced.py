@@ -17,7 +17,7 @@ from scoring_server import Server, User, becomes
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.fhe_core.wire import CHECKSUM_BYTES, HEADER_BYTES, SEED_BYTES
-from cloakwork.fhe_core.wire_layout import BLOCK_WORDS, Kind, Planes, section_layout
+from cloakwork.fhe_core.wire.layout import BLOCK_WORDS, Kind, Planes, section_layout
 
 
 def opened(user: User, **changes: Any) -> str:

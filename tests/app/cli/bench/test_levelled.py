@@ -9,7 +9,7 @@ import pytest
 
 from cloakwork.app.cli.bench import keyswitch
 from cloakwork.fhe_core import _engine
-from cloakwork.fhe_core.large_ntt import transform_primes
+from cloakwork.fhe_core.levelled.large_ntt import transform_primes
 
 COMMON = {
     "log_size",

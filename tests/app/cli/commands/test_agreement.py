@@ -17,7 +17,7 @@ from servers.server import serving
 from cloakwork.app.cli.shared import passphrase
 from cloakwork.app.cli.shared.console import WrongCallError
 from cloakwork.app.client import agreement
-from cloakwork.fhe_core import keystore
+from cloakwork.fhe_core.wire import keystore
 
 STRONG = "gravel pelican nineteen tundra"
 

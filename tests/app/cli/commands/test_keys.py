@@ -16,7 +16,7 @@ import pytest
 
 from cloakwork.app.cli.commands.keys import _model_answer
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 from cloakwork.models.client_steps import Labels
 from cloakwork.models.graph.last_steps import Softmax
 
@@ -40,8 +40,8 @@ def test_a_round_trip_through_files(call, tmp_path, toy_key):
 
 
 def test_the_evaluation_keys_on_disk_work(call, tmp_path, toy_key):
-    from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
     from cloakwork.fhe_core.server import Session
+    from cloakwork.fhe_core.switched_ciphertexts import load_ciphertexts
 
     assert call("encrypt", "3", "0", "2", "1", "--full", environment=PASSPHRASE).returncode == 0
     session = Session(EvaluationKeys.load(tmp_path / "evaluation.keys"))

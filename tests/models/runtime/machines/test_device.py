@@ -14,9 +14,9 @@ import cloakwork as cw
 from cloakwork.fhe_core import _engine, engine
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.forecast.probes import probe_input
 from cloakwork.models.runtime import Runtime, samples_at_once

@@ -8,7 +8,7 @@ from odd_programs import ODD, program
 from sessions import Sessions
 
 from cloakwork.fhe_core import _engine
-from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.arrays import Reals
 from cloakwork.models.forecast.probes import probe_input

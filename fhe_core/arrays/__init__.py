@@ -1,0 +1,1 @@
+"""Words of ciphertexts, and what is known of them: arithmetic, encoding, bounds of messages, noise."""

@@ -1,0 +1,1 @@
+"""Bridges between levelled arithmetic and look-ups, both ways."""

@@ -1,0 +1,1 @@
+"""Inner products of encrypted vectors with a table in clear."""

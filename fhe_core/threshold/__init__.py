@@ -1,0 +1,1 @@
+"""Keys that several parties have together."""
