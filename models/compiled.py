@@ -13,7 +13,7 @@ from cloakwork.fhe_core.wire.files import PathLike
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import Stage, joined
 from cloakwork.models.client_steps.running import check_stage
-from cloakwork.models.criteria.room import check_room
+from cloakwork.models.criteria.choose_set import check_room
 from cloakwork.models.errors import CompileError
 from cloakwork.models.fresh_keys import fresh_keys
 from cloakwork.models.graph.ir import Graph
@@ -23,8 +23,7 @@ from cloakwork.models.program.artefact import load_program, save_program
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.report import picture_svg, report, report_text, save_picture, short_report
 from cloakwork.models.runtime import Progress, Runtime, samples_at_once, shifted_progress
-from cloakwork.models.runtime.clear_model import clear_answers
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import clear_answers, simulate
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.client import ClientKey

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import platform
 import sys
+import tempfile
+import traceback
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, Final
 
 from cloakwork.fhe_core.errors import (
@@ -32,6 +38,7 @@ __all__ = [
     "UnsupportedNode",
     "UnsupportedOperatorError",
     "closest_first",
+    "fault_report",
     "printable",
     "some",
     "unsupported",
@@ -70,7 +77,7 @@ class AccuracyError(CompileError):
 
 
 class ImportFaultError(CompileError):
-    """An import whose answers differ from the user's own model: a fault of this package, found before compiling."""
+    """An import that fails at a valid model, or whose answers differ from the user's own: a fault of this package, found before compiling."""
 
 
 class UnsupportedModuleError(CompileError):
@@ -111,6 +118,26 @@ def some(names: Iterable[object]) -> str:
     texts = [str(name) for name in names]
     more = [f"and {len(texts) - _MOST_NAMED} more"] if len(texts) > _MOST_NAMED else []
     return ", ".join(texts[:_MOST_NAMED] + more)
+
+
+def fault_report(error: BaseException, facts: Iterable[str] = ()) -> str:
+    """Writes a file about an error that nobody foresaw, and returns its path.
+
+    It has versions, the error's class, and places in source code; neither the error's text nor any name or value of the user's.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    names = ("cloakwork", "numpy", "onnx", "onnxruntime", "scikit-learn", "torch")
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="cloakwork-error-", suffix=".txt", delete=False, encoding="utf-8"
+    ) as file:
+        print(f"Python {platform.python_version()}, {platform.machine()}", file=file)
+        for name in names:
+            with contextlib.suppress(PackageNotFoundError):
+                print(f"{name} {version(name)}", file=file)
+        print(*facts, type(error).__name__, sep="\n", file=file)
+        for frame in frames:
+            print(f"  {'/'.join(Path(frame.filename).parts[-3:])}:{frame.lineno} {frame.name}", file=file)
+    return file.name
 
 
 _PACKAGE: Final = __name__.partition(".")[0] + "."

@@ -11,8 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.noise_limits import AUTO, Profile
-from cloakwork.models.criteria.tree_comparisons import Comparisons, Grids
-from cloakwork.models.criteria.verdicts import Task
+from cloakwork.models.criteria.verdicts import Comparisons, Grids, Task
 from cloakwork.models.errors import CompileError
 from cloakwork.models.onnx_import.context import Rounding
 

@@ -10,7 +10,7 @@ import numpy as np
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.models.arrays import Reals, dense
 from cloakwork.models.batches.build import compile_batch
-from cloakwork.models.batches.folding import Model
+from cloakwork.models.batches.kernels import Model
 from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.client_steps import Columns, run_input_steps
 from cloakwork.models.errors import AccuracyWarning, CompileError, UnsupportedOperatorError

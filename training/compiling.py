@@ -19,7 +19,7 @@ from cloakwork.models.compile.pipeline import OnStep
 from cloakwork.models.compiler import compile_file
 from cloakwork.models.errors import CompileError, ImportFaultError
 from cloakwork.models.options import Options, on_device
-from cloakwork.models.original.differences import difference
+from cloakwork.models.original.agreement import difference
 from cloakwork.models.original.onnx_file import answers_of
 
 if TYPE_CHECKING:

@@ -104,7 +104,7 @@ def pools(model: torch.nn.Sequential) -> bool:
 
 
 def ranges_json(model: torch.nn.Sequential, input_range: tuple[float, float] = (0.0, 1.0)) -> str:
-    """Returns the learned ranges as `cloakwork.models.calibration.calibration.Calibration.to_json` writes ranges; for a model without pooling.
+    """Returns the learned ranges as `cloakwork.models.calibration.Calibration.to_json` writes ranges; for a model without pooling.
 
     Raises:
         ValueError: the model pools, so that the compiler's layers are others; calibrate with data.

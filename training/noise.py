@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-# The same as in models/passes/quantise_weights.py (a test compares them); training also runs where the engine is not installed.
+# The same as in models/approximate/quantise_weights.py (a test compares them); training also runs where the engine is not installed.
 LOOKUP_LIMIT: Final = 0.25  # of the torus, either way: what a look-up reads
 OUTPUT_LIMIT: Final = 0.375  # what the client decrypts
 GUARD: Final = 4.0  # standard deviations of noise kept free at the edge of a look-up's range

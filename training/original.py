@@ -19,9 +19,7 @@ from cloakwork.models.client_steps.checks import Stage
 from cloakwork.models.compile.tables import judged, settled
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, ImportFaultError, ShapeError
-from cloakwork.models.original.agreement import STAGES
-from cloakwork.models.original.differences import Difference, difference
-from cloakwork.models.original.edges import edges_of
+from cloakwork.models.original.agreement import STAGES, Difference, difference, edges_of
 from cloakwork.models.original.table import Answered
 from cloakwork.models.program.facts import OriginalFacts
 from cloakwork.training.importers.nodes import as_fitted

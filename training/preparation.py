@@ -16,11 +16,11 @@ from torch import fx
 
 from cloakwork.fhe_core.parameters import offered_sets, require_common_mask, require_structured
 from cloakwork.fhe_core.parameters import parameter_set as set_of
+from cloakwork.models.approximate.choose_parameters import approximate_sets
 from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.errors import ImportFaultError, warn_user
-from cloakwork.models.original.differences import difference
+from cloakwork.models.original.agreement import difference
 from cloakwork.models.original.onnx_file import answers_of
-from cloakwork.models.passes.choose_parameters import approximate_sets
 from cloakwork.training import export
 from cloakwork.training.instruments import instrumented
 from cloakwork.training.layers import SeenByLookup, Simulating, Tensor, range_penalty, set_simulated

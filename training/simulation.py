@@ -7,8 +7,8 @@ the row's value is off by
     K / S^2  +  sum_k sigma^2 W_k^2 / s_k^2  +  sum_k (s_k^2 / S^2) Var(x_k) / 12
 
 from noise behind the row, noise of what it reads, and the rounding of W S / s. S is as large as the row's range allows; s balances the other two, as
-the compiler does (models/passes/row_scales.py, equalise_lookups.py), with errors counted relative to ranges. Rounding is drawn anew for every batch:
-the compiler chooses grid and integers from data afterwards.
+the compiler does (models/approximate/row_scales.py, equalise_lookups.py), with errors counted relative to ranges. Rounding is drawn anew for every
+batch: the compiler chooses grid and integers from data afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from cloakwork.training.pytorch import torch
 _SHARE, _GROWTH, _DECAY = 0.1, 0.5, 0.03
 _SMALLEST: Final = 1e-6
 _NARROWEST: Final = 1 / 64  # of the usual deviation, that a channel counts as at least
-_COMPENSATED: Final = 0.5  # of a step: later weights of a row make up for earlier ones (models/passes/round_weights.py)
+_COMPENSATED: Final = (
+    0.5  # of a step: later weights of a row make up for earlier ones (models/approximate/integer_rows.py)
+)
 _EASE: Final = 0.9  # by which a widened range falls back in a step
 
 

@@ -13,7 +13,7 @@ from cloakwork.fhe_core.levelled.ciphertexts import SeededLevelledCiphertexts
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.neighbours.index_file import load_index
-from cloakwork.models.neighbours.prepared import PreparedTable
+from cloakwork.models.neighbours.scorer import PreparedTable
 
 
 class IndexScorer:

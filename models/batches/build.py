@@ -14,8 +14,7 @@ from cloakwork.models.batches.client import MOST_MODULI, BatchClient, Packing
 from cloakwork.models.batches.contents import Alternative, SamplePacking
 from cloakwork.models.batches.costs import single_cost
 from cloakwork.models.batches.decisions import Radial, Votes
-from cloakwork.models.batches.folding import Model, folded
-from cloakwork.models.batches.kernels import PowerModel, RadialModel
+from cloakwork.models.batches.kernels import Model, PowerModel, RadialModel, folded
 from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.batches.plan import COEFFICIENT_MODULI, BatchPlan, best_plan, slot_room
 from cloakwork.models.batches.quantise import Quantised, quantised_linear, quantised_power
@@ -32,9 +31,8 @@ from cloakwork.models.client_steps import (
 )
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError, warn_user
-from cloakwork.models.linear.client_ranges import client_ranges
 from cloakwork.models.linear.compile_linear import DEFAULT_MARGIN, compile_linear
-from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.models.linear.linear_model import LinearModel, client_ranges
 from cloakwork.models.linear.linear_quantisation import Effects
 from cloakwork.models.options import Options
 from cloakwork.models.runtime.interpreter import interpret

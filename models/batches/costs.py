@@ -12,7 +12,7 @@ from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.models.program import Program
 from cloakwork.models.program.answers import answer_bytes
 from cloakwork.models.report import Report
-from cloakwork.models.report.timing import cpu_estimate
+from cloakwork.models.report.costs import cpu_estimate
 
 # Nanoseconds on one thread of an EPYC, 2026-11-26 (tests/benchmarks/batch_scoring.py --rates).
 TRANSFORM_NS: Final = 0.3  # of one prime's polynomial, by N log2 N

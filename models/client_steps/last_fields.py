@@ -12,8 +12,15 @@ from typing import Any, Final
 import numpy as np
 
 from cloakwork.models import fields as typed
-from cloakwork.models.graph.client_functions import MOST_FUNCTIONS, MOST_NUMBERS, MOST_STEPS, Functions, too_much
-from cloakwork.models.graph.last_steps import LAST_STEPS, LastStep
+from cloakwork.models.graph.last_steps import (
+    LAST_STEPS,
+    MOST_FUNCTIONS,
+    MOST_NUMBERS,
+    MOST_STEPS,
+    Functions,
+    LastStep,
+    too_much,
+)
 from cloakwork.models.graph.steps import Step, apply_steps
 
 MOST_LAST_STEPS: Final = 100  # of an output

@@ -11,9 +11,9 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.models.approximate.statistics import output_weights
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import named_outputs
-from cloakwork.models.criteria.intervals import wilson
 from cloakwork.models.criteria.verdicts import (
     TASKS,
     Task,
@@ -26,17 +26,24 @@ from cloakwork.models.criteria.verdicts import (
     labels,
     labels_kept,
     samples_for,
+    wilson,
 )
 from cloakwork.models.errors import CompileError, some
-from cloakwork.models.graph.client_functions import Functions
 from cloakwork.models.graph.ir import Graph, Linear, NamedTensor, places, source_nodes, wires
-from cloakwork.models.graph.last_steps import ArgMax, Hardmax, L2Normalization, LogSoftmax, Softmax, TopK, TopKIndices
-from cloakwork.models.passes.beyond_ranges import reachable
-from cloakwork.models.passes.statistics import output_weights
+from cloakwork.models.graph.last_steps import (
+    ArgMax,
+    Functions,
+    Hardmax,
+    L2Normalization,
+    LogSoftmax,
+    Softmax,
+    TopK,
+    TopKIndices,
+)
+from cloakwork.models.passes.carry_lines import reachable
 from cloakwork.models.program import Program
 from cloakwork.models.program.client_specification import ClientSpecification
-from cloakwork.models.runtime.interpreter import interpret, wire_values
-from cloakwork.models.runtime.simulate import simulate, simulate_wires
+from cloakwork.models.runtime.interpreter import interpret, simulate, simulate_wires, wire_values
 
 _DECIDING: Final = (ArgMax, Hardmax, LogSoftmax, Softmax, TopK, TopKIndices)
 _SHARES: Final = frozenset(

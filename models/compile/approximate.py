@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.approximate.choose_parameters import approximate_sets, attempts
 from cloakwork.models.compile.accuracy import Reference
-from cloakwork.models.compile.compilation import Compilation
-from cloakwork.models.compile.distinct_outputs import distinct_outputs
+from cloakwork.models.compile.compilation import Compilation, distinct_outputs
 from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.criteria.noise_limits import AUTO, NoiseLimits, noise_limits, on_layers
-from cloakwork.models.passes.choose_parameters import approximate_sets, attempts
 from cloakwork.models.program import Program
 
 LEAST_BITS: Final = 5  # of the largest weight of every layer, where nothing checks what rounding loses

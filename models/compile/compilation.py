@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from cloakwork.models.approximate.statistics import Statistics
 from cloakwork.models.arrays import Reals, real_numbers
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.client_steps import InputStep, Named, OutputStep, Quantise, Tensors, run_output_steps
+from cloakwork.models.client_steps import (
+    InputStep,
+    Named,
+    OutputStep,
+    Quantise,
+    Tensors,
+    named_outputs,
+    run_output_steps,
+)
 from cloakwork.models.compile.accuracy import Reference
 from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.criteria.noise_limits import NoiseLimits
 from cloakwork.models.graph.ir import Graph
-from cloakwork.models.passes.statistics import Statistics
 from cloakwork.models.program import Program
 from cloakwork.models.runtime.interpreter import interpret
 
@@ -110,3 +118,22 @@ class CompilerStep:
     does: str
     parts: Mapping[str, str] = field(default_factory=dict)
     real: bool = True
+
+
+# Outputs without repetitions, so that what several have in common is sent once: a label and the probabilities that it comes from are one set of
+# scores.
+
+
+def distinct_outputs(program: Program) -> Program:
+    """Returns the program with every wire of its output once; itself where that is so, or where it has one output."""
+    named = named_outputs(program.output_steps)
+    if named is None:
+        return program
+    wires, first, which = np.unique(program.graph.output, return_index=True, return_inverse=True)
+    if len(wires) == program.graph.output.size:
+        return program
+    order = np.argsort(first)  # as they come in the outputs
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    steps = (*program.output_steps[:-1], replace(named, spread=rank[which.reshape(-1)]))
+    return replace(program, graph=replace(program.graph, output=wires[order]), output_steps=steps)

@@ -12,8 +12,8 @@ from onnx import helper, numpy_helper
 from cloakwork.models.client_steps import Integers, Labels, OutputStep, Pick
 from cloakwork.models.compile.compilation import Compilation
 from cloakwork.models.compile.options import NetworkOptions
+from cloakwork.models.criteria.choose_set import check_classes
 from cloakwork.models.criteria.noise_limits import AUTO, EXACT_PROFILES
-from cloakwork.models.criteria.slots import check_classes
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.last_steps import ArgMax, LogSoftmax, Softmax
 from cloakwork.models.onnx_import.importer import import_onnx

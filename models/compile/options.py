@@ -7,9 +7,8 @@ from functools import cached_property
 from typing import Final
 
 from cloakwork.fhe_core.parameters import ParameterSet, offered_sets, parameter_set
-from cloakwork.models.criteria.choose_set import named_sets
+from cloakwork.models.criteria.choose_set import COMPARISON_CANDIDATES, named_sets
 from cloakwork.models.criteria.noise_limits import NoiseLimits, noise_limits
-from cloakwork.models.criteria.slots import COMPARISON_CANDIDATES
 from cloakwork.models.errors import CompileError
 from cloakwork.models.options import Options
 

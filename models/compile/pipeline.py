@@ -41,12 +41,10 @@ from cloakwork.models.errors import AccuracyError, CompileError, NoParameterSetE
 from cloakwork.models.graph.ir import Graph, check
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.passes.fold_affine import fold_affine
-from cloakwork.models.passes.fold_normalisation import fold_normalisation
+from cloakwork.models.passes.fold_affine import fold_affine, fold_normalisation
 from cloakwork.models.passes.fuse_functions import fuse_functions
 from cloakwork.models.passes.quantised_ranges import QUANTISERS
-from cloakwork.models.passes.separate_levels import separate_levels
-from cloakwork.models.passes.separate_outputs import separate_outputs
+from cloakwork.models.passes.separate_levels import separate_levels, separate_outputs
 
 OnStep = Callable[[str, Graph], object]
 
@@ -66,7 +64,7 @@ PREPARING: Final[tuple[CompilerStep, ...]] = (
         "leave_last_functions",
         leave_last_functions,
         "the quantiser of the output is left to the client, and other functions of single numbers at the end",
-        {"leave_functions": "short functions, before arg-max too"},
+        {"quantise_ends": "short functions, before arg-max too"},
     ),
 )
 RESTRUCTURING: Final[tuple[CompilerStep, ...]] = (
@@ -87,7 +85,7 @@ RESTRUCTURING: Final[tuple[CompilerStep, ...]] = (
         rewriting(separate_levels),
         "linear and look-up alternate: linear nodes are composed where wider rows cost less than bootstraps, elsewhere goes a look-up of the "
         "identity",
-        {"compose": "one linear node for two"},
+        {"compose_windows": "one linear node for two"},
     ),
     CompilerStep(
         "separate_outputs",
@@ -125,7 +123,7 @@ RANGES: Final[tuple[CompilerStep, ...]] = (
         "bound",
         bound,
         "the range of every wire: by tails fitted to samples, no more than interval arithmetic allows",
-        {"bound_ranges": "of rows and of look-ups", "tails": "where a row's values end that samples do not show"},
+        {"bound_ranges": "of rows and of look-ups", "calibration": "where a row's values end that samples do not show"},
     ),
 )
 APPROXIMATE: Final[tuple[CompilerStep, ...]] = (
@@ -137,7 +135,7 @@ APPROXIMATE: Final[tuple[CompilerStep, ...]] = (
         give_outputs_room,
         "outputs keep room beyond their range: no table holds them at its end",
         {
-            "far_inputs": "what answers reach for inputs far from all samples, where their terms are at their ends together"
+            "calibration": "what answers reach for inputs far from all samples, where their terms are at their ends together"
         },
     ),
     CompilerStep(
@@ -145,8 +143,7 @@ APPROXIMATE: Final[tuple[CompilerStep, ...]] = (
         carry,
         "the straight part of a function passes beside its look-up, where that takes most of the noise and little work",
         {
-            "carry_lines": "which look-ups, and the graph with lines",
-            "beyond_ranges": "how much of a line may pass: values outside a range come out no worse for it",
+            "carry_lines": "which look-ups, how much of a line may pass (values outside a range come out no worse), and the graph with lines",
         },
     ),
     CompilerStep(
@@ -179,7 +176,7 @@ APPROXIMATE: Final[tuple[CompilerStep, ...]] = (
             "rest",
             "integer_rows": "weights that are integers already stay what they are",
             "choose_parameters": "one set after the other, the cheapest first",
-            "room": "the last check: a value that would wrap for certain is an error with its layer's name",
+            "choose_set": "the last check: a value that would wrap for certain is an error with its layer's name",
             "first_accurate": "the first program that decides as the clear model on samples as often as was asked for",
         },
         real=False,

@@ -10,19 +10,18 @@ from typing import Final
 import numpy as np
 import onnx
 
+from cloakwork.models.approximate.choose_parameters import least_error
+from cloakwork.models.approximate.statistics import Statistics, statistics
 from cloakwork.models.arrays import Reals
-from cloakwork.models.calibration import Calibration, observe
-from cloakwork.models.calibration.far_inputs import mixed_inputs
+from cloakwork.models.calibration import Calibration, mixed_inputs, observe
 from cloakwork.models.client_steps import Quantise, Rescale, Tensors
 from cloakwork.models.client_steps.feature_tables import feature_labels
 from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.compile.accuracy import Reference
 from cloakwork.models.compile.approximate import approximate_programs, search_of
-from cloakwork.models.compile.beyond_samples import Beyond, beyond_samples
 from cloakwork.models.compile.compilation import Compilation, Transformation
-from cloakwork.models.compile.exact import exact_programs
-from cloakwork.models.compile.exact_layers import layered_programs
-from cloakwork.models.compile.first_accurate import first_accurate
+from cloakwork.models.compile.exact import exact_programs, layered_programs
+from cloakwork.models.compile.first_accurate import Beyond, beyond_samples, first_accurate
 from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.criteria.feature_ranges import OPTION, ranges_by_number
 from cloakwork.models.criteria.noise_limits import on_layers
@@ -34,17 +33,15 @@ from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.original.network import Clear, Original, judge_import
 from cloakwork.models.passes.bound_ranges import bound_ranges, room_for_answers, room_for_far_answers
 from cloakwork.models.passes.carry_lines import carry_lines
-from cloakwork.models.passes.choose_parameters import least_error
 from cloakwork.models.passes.equalise_lookups import equalise_lookups
 from cloakwork.models.passes.lower_products import has_choices, lower_products
 from cloakwork.models.passes.quantise_ends import quantise_input, quantise_output
 from cloakwork.models.passes.quantised_ranges import quantised_ranges, quantiser_bounds
 from cloakwork.models.passes.rescale_input import RESCALED, InputRanges, rescale_input
 from cloakwork.models.passes.several_inputs import input_bounds, quantise_inputs, rescale_inputs
-from cloakwork.models.passes.statistics import Statistics, statistics
 from cloakwork.models.passes.widen_ranges import reach_far, widen_ranges
 from cloakwork.models.program import Program
-from cloakwork.models.runtime.clear_model import clear_answers
+from cloakwork.models.runtime.interpreter import clear_answers
 
 _FAR: Final = (0.5, 0.25)  # of a range's width, of room for inputs unlike the samples, that are tried
 

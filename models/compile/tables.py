@@ -18,8 +18,7 @@ from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.verdicts import Verdict
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CalibratedRangeWarning, warn_user
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.original.agreement import facts_of, first_sure
-from cloakwork.models.original.differences import Difference, difference
+from cloakwork.models.original.agreement import Difference, difference, facts_of, first_sure
 from cloakwork.models.original.table import Answered
 from cloakwork.models.program.facts import OriginalFacts
 from cloakwork.models.runtime.interpreter import interpret

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.models.arrays import Reals
-from cloakwork.models.criteria.intervals import ONE_SIDED, wilson
 from cloakwork.models.program.facts import Measure
+
+# Confidence intervals of a share.
+
+ONE_SIDED: Final = 1.645  # standard deviations of the end of a one-sided interval of 95 %
+
+
+def wilson(share: float, count: int, deviations: float) -> float:
+    """Returns the end of Wilson's interval for a share, `deviations` standard deviations off. Source: [Wil27]."""
+    square = deviations**2
+    middle = share + square / (2 * count)
+    spread = deviations * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
+    return max(0.0, min(1.0, (middle + spread) / (1 + square / count)))
+
 
 Task: TypeAlias = Literal["classification", "regression", "embedding"]
 TASKS: Final = get_args(Task)
@@ -309,3 +321,14 @@ def labels(shares: Reals, clear: Reals) -> NDArray[np.int64]:
     if shares.shape[1] > 1 and float(((clear > _LABEL).sum(axis=1) == 1).mean()) > 1 - _FAR:
         return np.asarray(shares.argmax(axis=1, keepdims=True))
     return (shares > _LABEL).astype(np.int64)
+
+
+# The place of trees' thresholds: "grid" and "server" keep them secret, "client" discloses them.
+
+Comparisons: TypeAlias = Literal["grid", "client", "server"]
+
+GridKind: TypeAlias = Literal["auto", "integers", "categories", "uniform", "quantiles"]
+Grids: TypeAlias = GridKind | Mapping[str | int, GridKind | ArrayLike]
+"""One kind for all features, or for some of them, by name or number, a kind or the points themselves."""
+
+GRID_BITS: Final = (6, 8, 10, 12, 14, 16)  # that are tried where none are asked for

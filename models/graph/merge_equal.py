@@ -10,13 +10,90 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.errors import CompileError
-from cloakwork.models.graph.affine import regroup
 from cloakwork.models.graph.equal_sources import Sources, find_sources
-from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Node, check, wires
-from cloakwork.models.graph.shrink import shrunk
+from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup, Node, Product, check, wires
+
+# Properties of nodes: whether one is affine, how its blocks split, who reads it, whether it is an output.
+
+# Positions that need different weights get blocks of their own, up to this many weights in a node.
+MAX_WEIGHTS = 1 << 24
+
+
+def affine_of(node: Node) -> tuple[Reals, Reals] | None:
+    """Returns scale and offset of each element when the node is a look-up of affine steps alone."""
+    if not isinstance(node, Lookup) or any(step.operator not in ("Affine", "Identity") for step in node.steps):
+        return None
+    scale, offset = np.ones(node.size), np.zeros(node.size)
+    for step in node.steps:
+        if step.operator == "Affine":
+            a, b = (parameter[node.function] for parameter in step.parameters)
+            scale, offset = scale * a, offset * a + b
+    return scale, offset
+
+
+def regroup(node: Linear, *details: Reals) -> tuple[Indices, Indices] | None:
+    """Splits blocks until `details` [P, ..] are constant in each: old block and first position of each new one, new block of each position.
+
+    None when that takes more than MAX_WEIGHTS weights.
+    """
+    rows = np.concatenate([node.block[:, None].astype(np.float64), *details], axis=1)
+    _, first, block = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    if len(first) * node.weights.shape[1] * node.weights.shape[2] > MAX_WEIGHTS:
+        return None
+    return first.astype(np.int64), block.reshape(-1).astype(np.int64)
+
+
+def readers(graph: Graph, node: Node) -> list[Node]:
+    """Returns nodes that read any wire of this one."""
+    first, last = node.first_wire, node.first_wire + node.size
+    return [other for other in graph.nodes if bool(((other.gather >= first) & (other.gather < last)).any())]
+
+
+def reader_counts(graph: Graph) -> Indices:
+    """Returns [nodes]: how many nodes read each, the output counting as one more."""
+    owner, counts = graph.owners(), np.zeros(len(graph.nodes), dtype=np.int64)
+    for gather in (*(node.gather for node in graph.nodes), graph.output):
+        read = np.unique(owner[gather])
+        counts[read[read >= 0]] += 1
+    return counts
+
+
+def is_output(graph: Graph, node: Node) -> bool:
+    first, last = node.first_wire, node.first_wire + node.size
+    return bool(((graph.output >= first) & (graph.output < last)).any())
+
+
+# A node without the numbers that nothing reads.
+
+
+def shrunk(node: Node, read: NDArray[np.bool_]) -> tuple[Node | None, Indices]:
+    """Returns the node with what is read of it, and the old numbers of its wires; None when nothing is."""
+    node_wires = np.arange(node.first_wire, node.first_wire + node.size, dtype=np.int64)
+    if isinstance(node, Input):
+        return node, node_wires
+    if not bool(read.any()):
+        return None, node_wires[:0]
+    if isinstance(node, Product):
+        return replace(node, gather=node.gather[read]), node_wires[read]
+    if isinstance(node, Lookup):
+        elements = read.reshape(len(node.gather), -1).any(axis=1)
+        smaller = replace(node, gather=node.gather[elements], function=node.function[elements])
+        return smaller, node_wires.reshape(len(node.gather), -1)[elements].reshape(-1)
+    grid = read.reshape(len(node.gather), -1)
+    positions, rows = grid.any(axis=1), grid.any(axis=0)
+    blocks, block = np.unique(node.block[positions], return_inverse=True)
+    linear = replace(
+        node,
+        gather=node.gather[positions],
+        block=block.reshape(-1).astype(np.int64),
+        weights=np.ascontiguousarray(node.weights[blocks][:, rows]),
+        bias=np.ascontiguousarray(node.bias[blocks][:, rows]),
+    )
+    return linear, node_wires.reshape(grid.shape)[np.ix_(positions, rows)].reshape(-1)
 
 
 def merge_equal(graph: Graph) -> Graph:

@@ -45,7 +45,7 @@ def _level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet)
     index: list[Indices] = []
     known: dict[
         tuple[int, bytes], int
-    ] = {}  # by the steps, which parts of a node share (graph/tiles.py), and the row of facts
+    ] = {}  # by the steps, which parts of a node share (graph/schedule.py), and the row of facts
     for node in lookups:
         rows, chosen = function_rows(graph, node)
         place = np.empty(len(rows), dtype=np.int64)

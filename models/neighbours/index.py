@@ -17,9 +17,8 @@ from cloakwork.models.neighbours.building import CellCount, IndexOptions, built
 from cloakwork.models.neighbours.cells import UNSEEN
 from cloakwork.models.neighbours.client import Integers, Metric, NeighbourClient, Weights
 from cloakwork.models.neighbours.index_format import write_index
-from cloakwork.models.neighbours.prepared import PreparedTable
 from cloakwork.models.neighbours.quantise import SmallIntegers, row_ranges, score_factor
-from cloakwork.models.neighbours.scorer import NeighbourScorer, queries_at_once
+from cloakwork.models.neighbours.scorer import NeighbourScorer, PreparedTable, queries_at_once
 from cloakwork.models.neighbours.sets import full_answer_bytes
 from cloakwork.models.program.facts import OriginalFacts
 from cloakwork.models.report import bytes_line, four_lines

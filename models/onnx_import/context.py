@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from onnx import NodeProto
 
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.errors import UnsupportedNode
@@ -105,10 +106,14 @@ class OnnxNode:
     def optional_constant(self, index: int) -> Constant | None:
         return self.constant(index) if self.has(index) else None
 
+    def vector(self, index: int) -> list[int]:
+        """Returns the integers of a constant, whatever its shape: run-times read one number or a matrix of one row as a vector."""
+        return [int(v) for v in self.constant(index).reshape(-1)]
+
     def integers(self, index: int, attribute: str) -> list[int] | None:
         """Returns integers that newer opsets pass as an input and older ones as an attribute."""
         if self.has(index):
-            return [int(v) for v in np.atleast_1d(self.constant(index))]
+            return self.vector(index)
         numbers = self.attributes.get(attribute)
         return None if numbers is None else [int(v) for v in np.atleast_1d(numbers)]
 
@@ -226,3 +231,44 @@ class Context:
             owners.append(node)
             next_one = int(np.searchsorted(used, node.first_wire + node.size))
         return owners
+
+
+# ONNX operator name (with its domain before it when that is not the standard one) -> the function that imports it, and what users ask of it.
+
+OperatorFunction: TypeAlias = Callable[[Context, OnnxNode], "Value | Sequence[Value]"]
+_Function = TypeVar("_Function", bound=OperatorFunction)
+
+MICROSOFT: Final = "com.microsoft:"  # before the name of an operator of ONNX Runtime's own domain
+
+# What an operator costs, in bootstraps; the sections of docs/reference/operators.md.
+FREE: Final = "none: index arithmetic"
+FOLDED: Final = "none: folded into a linear layer"
+LINEAR: Final = "none: a linear layer"
+LOOKUP: Final = "1 for each number, shared"
+OF_ONE: Final = "1 where all are functions of one number"
+
+
+@dataclass(frozen=True)
+class Entry:
+    function: OperatorFunction
+    cost: str
+    restrictions: str
+
+
+OPERATORS: Final[dict[str, Entry]] = {}
+
+
+def operator(*names: str, cost: str = LOOKUP, restrictions: str = "") -> Callable[[_Function], _Function]:
+    """Registers a function for these ONNX operators, with what docs/reference/operators.md says of them."""
+
+    def register(function: _Function) -> _Function:
+        for name in names:
+            assert name not in OPERATORS, name
+            OPERATORS[name] = Entry(function, cost, restrictions)
+        return function
+
+    return register
+
+
+def registered_name(node: NodeProto) -> str:
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}:{node.op_type}"

@@ -6,11 +6,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cloakwork.models.graph.client_functions import MOST_FUNCTIONS, MOST_NUMBERS, MOST_STEPS
-from cloakwork.models.onnx_import import importer, softmax
-from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS
-from cloakwork.models.onnx_import.ends import MOST_PARTS
-from cloakwork.models.onnx_import.registry import FOLDED, FREE, LINEAR, LOOKUP, MICROSOFT, OPERATORS, Entry
+from cloakwork.models.graph.last_steps import MOST_FUNCTIONS, MOST_NUMBERS, MOST_STEPS
+from cloakwork.models.onnx_import import importer, reductions
+from cloakwork.models.onnx_import.context import FOLDED, FREE, LINEAR, LOOKUP, MICROSOFT, OPERATORS, Entry
+from cloakwork.models.onnx_import.ends import CLIENT_OPERATORS, MOST_PARTS
 from cloakwork.models.passes.separate_levels import WEIGHTS_PER_BOOTSTRAP
 
 _HEAD = """# Operators
@@ -72,10 +71,10 @@ def operators_markdown() -> str:
     parts.append(
         _LAST.format(
             last=last,
-            softmax=softmax.COST,
-            log_softmax=softmax.LOG_COST,
+            softmax=reductions.COST,
+            log_softmax=reductions.LOG_COST,
             weights=f"{WEIGHTS_PER_BOOTSTRAP:,}",
-            most=softmax.MOST_VALUES,
+            most=reductions.MOST_VALUES,
             functions=MOST_FUNCTIONS,
             numbers=MOST_NUMBERS,
             steps=MOST_STEPS,

@@ -19,7 +19,6 @@ from cloakwork.models.graph.ir import Graph, NamedTensor, check
 from cloakwork.models.onnx_import import (  # noqa: F401 (they register their operators)
     elementwise,
     linear,
-    logic,
     normalisation,
     pooling,
     quant_nodes,
@@ -28,20 +27,38 @@ from cloakwork.models.onnx_import import (  # noqa: F401 (they register their op
     reductions,
     resize,
     shape,
-    transposed,
+    windows,
 )
-from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS, client_step
-from cloakwork.models.onnx_import.constant_folding import fold_constant
-from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, Rounding, Value
-from cloakwork.models.onnx_import.ends import chosen_outputs, given_inputs, outputs_of, read_inputs
-from cloakwork.models.onnx_import.graph_order import constants_of, needed_for, ordered_nodes, read_by_layers
-from cloakwork.models.onnx_import.integer_biases import with_integer_biases
-from cloakwork.models.onnx_import.integer_kernels import with_kernels
-from cloakwork.models.onnx_import.moved_quantisers import with_moved_quantisers
-from cloakwork.models.onnx_import.nearest import nearest
-from cloakwork.models.onnx_import.registry import OPERATORS, registered_name
-from cloakwork.models.onnx_import.softmax import evaluated
-from cloakwork.models.onnx_import.unit_lengths import with_unit_lengths
+from cloakwork.models.onnx_import.context import (
+    OPERATORS,
+    Context,
+    Encrypted,
+    OnnxNode,
+    Rounding,
+    Value,
+    registered_name,
+)
+from cloakwork.models.onnx_import.ends import (
+    CLIENT_OPERATORS,
+    chosen_outputs,
+    client_step,
+    given_inputs,
+    outputs_of,
+    read_inputs,
+)
+from cloakwork.models.onnx_import.faults import UNFORESEEN, failed_file, failed_nodes
+from cloakwork.models.onnx_import.graph_order import (
+    constants_of,
+    fold_constant,
+    needed_for,
+    ordered_nodes,
+    read_by_layers,
+)
+from cloakwork.models.onnx_import.integer_kernels import with_integer_biases, with_kernels
+from cloakwork.models.onnx_import.normalisation import with_unit_lengths
+from cloakwork.models.onnx_import.quant_nodes import with_moved_quantisers
+from cloakwork.models.onnx_import.reductions import evaluated
+from cloakwork.models.onnx_import.resize import nearest
 
 MINIMUM_OPSET = 11
 TABLE_OPERATORS: Final = (
@@ -73,8 +90,16 @@ def import_onnx(
         UnsupportedOperatorError: names every node that cannot be imported, with the reason.
         CompileError: not an ONNX file, an opset below 11, dimensions that are not known, nodes in a circle, names that nothing makes or that
             come twice, constants that are damaged.
+        ImportFaultError: valid ONNX at which this importer failed.
     """
     proto = load_onnx(model)
+    try:
+        return _imported(proto, pools_first, outputs, rounding)
+    except UNFORESEEN as error:
+        raise failed_file(proto, error) from error
+
+
+def _imported(proto: onnx.ModelProto, pools_first: bool, outputs: Sequence[str] | None, rounding: Rounding) -> Graph:
     opset = _opset(proto)
     context = Context(pools_first=pools_first, rounding=rounding)
     values: dict[str, Value] = dict(constants_of(proto.graph))
@@ -125,19 +150,6 @@ def load_onnx(model: onnx.ModelProto | str | Path | bytes) -> onnx.ModelProto:
         ) from error
 
 
-# What an operator's function raises on a node whose attributes or constants are not as ONNX has them.
-_MADE_UP: Final = (
-    ValueError,
-    IndexError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    AssertionError,
-    ArithmeticError,
-    MemoryError,
-)
-
-
 def _as_onnx_runtime(
     proto: onnx.ModelProto,
     nodes: Sequence[onnx.NodeProto],
@@ -154,7 +166,7 @@ def _as_onnx_runtime(
         try:
             known = node.op_type != "DequantizeLinear" and all(name in constants for name in node.input if name)
             results = _results(proto, node, node.name, opset, context, values) if known else None
-        except (UnsupportedNode, *_MADE_UP):
+        except (UnsupportedNode, MemoryError, *UNFORESEEN):
             results = None  # the importer says why
         if results is None or not all(isinstance(result, np.ndarray) for result in results):
             remaining.append(node)
@@ -172,6 +184,7 @@ def _import_nodes(
     proto: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], opset: int, context: Context, values: dict[str, Value]
 ) -> None:
     problems: list[Problem] = []
+    failures: list[tuple[str, str, Exception]] = []
     failed: set[str] = set()  # names that a reported node would make, or follow from one
     for node in nodes:
         label = node.name or next(filter(None, node.output))
@@ -180,13 +193,21 @@ def _import_nodes(
             continue
         try:
             results = _results(proto, node, label, opset, context, values)
-        except (UnsupportedNode, *_MADE_UP) as error:
-            known = isinstance(error, UnsupportedNode)
-            reason = str(error) if known else f"is not valid ONNX of opset {opset} ({error})"
-            problems.append(Problem(label, node.op_type, " ".join(reason.split())))
+        except UnsupportedNode as error:
+            problems.append(Problem(label, node.op_type, " ".join(str(error).split())))
+            failed.update(node.output)
+            continue
+        except MemoryError:
+            problems.append(Problem(label, node.op_type, "needs more memory than this machine has"))
+            failed.update(node.output)
+            continue
+        except UNFORESEEN as error:
+            failures.append((label, node.op_type, error))
             failed.update(node.output)
             continue
         values.update((name, result) for name, result in zip(node.output, results, strict=False) if name)
+    if failures:
+        raise failed_nodes(proto, opset, failures, problems) from failures[0][2]
     if problems:
         raise unsupported(problems)
 

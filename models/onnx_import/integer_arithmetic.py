@@ -28,7 +28,7 @@ from cloakwork.models.errors import RoundedIntegersWarning, UnsupportedNode, war
 from cloakwork.models.graph.ir import ZERO_WIRE, Lookup
 from cloakwork.models.graph.steps import Step
 from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, Grid, OnnxNode, bounded, together
-from cloakwork.models.onnx_import.products import product
+from cloakwork.models.onnx_import.linear import product
 from cloakwork.models.onnx_import.windows import OUTSIDE, pooled_windows
 
 _NEVER_PASSED: Final = 2.0**62  # fills rows of thresholds

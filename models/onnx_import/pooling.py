@@ -13,9 +13,8 @@ from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.graph.ir import ZERO_WIRE, Lookup
 from cloakwork.models.graph.steps import directions
-from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode
+from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, operator
 from cloakwork.models.onnx_import.elementwise import larger
-from cloakwork.models.onnx_import.registry import operator
 from cloakwork.models.onnx_import.windows import OUTSIDE, for_each_image, pooled_windows
 
 OF_PAIRS: Final = "n - 1 for n numbers; in exact programs 5 to 13 for one if one is not enough"

@@ -18,10 +18,20 @@ from onnx import TensorProto
 from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.onnx_import import elementwise, integer_arithmetic, linear
-from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, Grid, OnnxNode, Value
+from cloakwork.models.onnx_import.context import (
+    FOLDED,
+    LINEAR,
+    MICROSOFT,
+    Constant,
+    Context,
+    Encrypted,
+    Grid,
+    OnnxNode,
+    Value,
+    operator,
+)
 from cloakwork.models.onnx_import.integer_arithmetic import Integers, Target
 from cloakwork.models.onnx_import.integer_kernels import requantised
-from cloakwork.models.onnx_import.registry import FOLDED, LINEAR, MICROSOFT, operator
 from cloakwork.models.onnx_import.windows import for_each_image
 
 _REQUANTISED: Final = (

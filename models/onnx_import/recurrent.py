@@ -15,9 +15,8 @@ import numpy as np
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.errors import UnsupportedNode, some
 from cloakwork.models.graph.ir import ZERO_WIRE
-from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded
-from cloakwork.models.onnx_import.products import product
-from cloakwork.models.onnx_import.registry import operator
+from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded, operator
+from cloakwork.models.onnx_import.linear import product
 
 MOST_TIMES: Final = 64
 _FUNCTIONS: Final = ("Relu", "Sigmoid", "Softsign", "Softplus", "Tanh")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,8 +12,29 @@ from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded
-from cloakwork.models.onnx_import.registry import FREE, operator
+from cloakwork.models.onnx_import.context import FREE, OPERATORS, Context, Encrypted, OnnxNode, bounded, operator
+
+# Advice for operators that do not run on encrypted data.
+
+_INSTEAD: Final = {
+    "Attention": "write the scores with MatMul and leave the softmax out",
+    "DynamicQuantizeLinear": "quantise statically: the range of encrypted data is not known",
+    "Einsum": "write it with MatMul, Transpose and ReduceSum",
+    "If": "export without control flow; choose with Where",
+    "Loop": "export with the loop unrolled",
+    "NonMaxSuppression": "decrypt the boxes and scores first",
+    "NonZero": "decrypt first: the number of results depends on the data",
+    "Scan": "export with the loop unrolled",
+    "Upsample": "use Resize, which has replaced it",
+}
+
+
+def nearest(name: str) -> str:
+    if name in _INSTEAD:
+        return _INSTEAD[name]
+    alike = difflib.get_close_matches(name, OPERATORS, n=3, cutoff=0.6)
+    return (f"nearest: {', '.join(alike)}; " if alike else "") + "docs/reference/operators.md lists what is"
+
 
 # Place in the input of output pixels i, by coordinate_transformation_mode; sizes before and after, and their scale.
 _PLACES: Final[dict[str, Callable[[Reals, int, int, float], Reals]]] = {
@@ -65,10 +87,10 @@ def _target(node: OnnxNode, x: Indices) -> tuple[list[int], list[int], list[floa
     axes = [int(axis) % x.ndim for axis in given] if given is not None else list(range(x.ndim))
     sizes, scales = node.optional_constant(3), node.optional_constant(2)
     if sizes is not None and sizes.size:
-        targets = [int(size) for size in sizes]
+        targets = [int(size) for size in sizes.reshape(-1)]
         factors = [size / x.shape[axis] for axis, size in zip(axes, targets, strict=True)]
     elif scales is not None and scales.size:
-        factors = [float(scale) for scale in scales]
+        factors = [float(scale) for scale in scales.reshape(-1)]
         targets = [int(np.floor(x.shape[axis] * scale)) for axis, scale in zip(axes, factors, strict=True)]
     else:
         raise UnsupportedNode("names neither scales nor sizes; make one of them a constant")

@@ -19,8 +19,7 @@ from cloakwork.models.client_steps import Binarise, Equal, Function, Polynomials
 from cloakwork.models.client_steps.column_flow import Codes, ColumnFlow, Recipe
 from cloakwork.models.client_steps.first import REFUSE
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode
-from cloakwork.models.onnx_import.constant_folding import fold_constant
-from cloakwork.models.onnx_import.graph_order import constants_of
+from cloakwork.models.onnx_import.graph_order import constants_of, fold_constant
 from cloakwork.models.onnx_ml.attributes import Attributes, attributes
 
 _INTEGERS: Final = (TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64)

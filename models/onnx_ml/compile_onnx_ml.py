@@ -20,6 +20,7 @@ from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.models.onnx_import.faults import UNFORESEEN, failed_file
 from cloakwork.models.onnx_import.importer import load_onnx
 from cloakwork.models.onnx_ml.importer import Network, import_onnx_ml
 from cloakwork.models.options import Options
@@ -41,15 +42,15 @@ def compile_onnx_ml(
         on_step: as of `cloakwork.compile`; trees and linear models are one step.
     """
     options = options or Options()
+    proto = load_onnx(model)
     try:
-        steps, imported = import_onnx_ml(load_onnx(model))
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError, AssertionError, ArithmeticError) as error:
-        line = " ".join(str(error).split())[:200]
-        raise CompileError(f"model: its tables are not valid ONNX-ML ({line}); export it again") from error
+        steps, imported = import_onnx_ml(proto)
+    except UNFORESEEN as error:
+        raise failed_file(proto, error) from error
     original_answers = None
     if samples is not None and not isinstance(samples, Calibration):
         clear, after = (imported.model, imported.after) if isinstance(imported, Network) else (imported, ())
-        original_answers = judge_table(load_onnx(model), imported_answers(clear, steps, after), samples)
+        original_answers = judge_table(proto, imported_answers(clear, steps, after), samples)
     compiled = _compiled(imported, steps, samples, options, on_step)
     if original_answers is None:
         return compiled

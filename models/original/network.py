@@ -15,8 +15,7 @@ from cloakwork.models.errors import CompileError, ImportFaultError
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.onnx_import.ends import given_inputs
 from cloakwork.models.onnx_import.graph_order import needed_for, ordered_nodes
-from cloakwork.models.original.differences import difference
-from cloakwork.models.original.edges import edges_of
+from cloakwork.models.original.agreement import difference, edges_of
 from cloakwork.models.original.onnx_file import Answers, Tensors, answers_of, type_of
 
 _MOST: Final = 300  # samples

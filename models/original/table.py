@@ -14,8 +14,7 @@ from cloakwork.models.arrays import some_rows
 from cloakwork.models.client_steps.checks import Stage
 from cloakwork.models.errors import ImportFaultError, ShapeError
 from cloakwork.models.onnx_import.ends import given_inputs
-from cloakwork.models.original.differences import difference
-from cloakwork.models.original.edges import edges_of
+from cloakwork.models.original.agreement import difference, edges_of
 from cloakwork.models.original.onnx_file import Run, opened, type_of
 
 Answered = Callable[[Any, Stage], NDArray[Any]]

@@ -14,14 +14,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cloakwork.models.approximate.integer_rows import holds_integers
 from cloakwork.models.arrays import Reals
-from cloakwork.models.calibration import Calibration, observe
-from cloakwork.models.calibration.far_inputs import far_answers
+from cloakwork.models.calibration import Calibration, far_answers, observe
 from cloakwork.models.errors import CompileError, some
-from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.ir import Graph, Linear, Lookup, check, wires
+from cloakwork.models.graph.merge_equal import is_output
 from cloakwork.models.graph.steps import Step, apply_steps
-from cloakwork.models.passes.integer_rows import holds_integers
 
 _LEAST_SHARE = 2.0**-6  # of the range of interval arithmetic that a row gets at least
 _MARGIN = 0.1  # where tails are unknown

@@ -21,12 +21,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from cloakwork.models.approximate.integer_rows import holds_integers
+from cloakwork.models.approximate.statistics import Statistics
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.graph.affine import regroup
 from cloakwork.models.graph.ir import Graph, Linear, Lookup, Node, check, wires
+from cloakwork.models.graph.merge_equal import regroup
 from cloakwork.models.graph.steps import Step, apply_steps
-from cloakwork.models.passes.integer_rows import holds_integers
-from cloakwork.models.passes.statistics import Statistics
 
 _WIDEST = 64.0  # factors stay within this of their median, either way
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup, Node, Product, wires
-from cloakwork.models.graph.shrink import shrunk
+from cloakwork.models.graph.merge_equal import shrunk
 from cloakwork.models.graph.steps import Step
 from cloakwork.models.passes.wire_functions import CONSTANT, WireFunctions
 from cloakwork.models.passes.wire_programs import WirePrograms

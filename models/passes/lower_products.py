@@ -4,7 +4,7 @@
     x / y = x (1 / y)                      where(c, x, y) = y + c (x - y)
 
 In exact programs a choice is a look-up of one number, where(c, x, y) = y + gate(x - y + g c), g being larger than any difference;
-passes/exact_integers.py makes g as small as the integers allow.
+exact/exact_integers.py makes g as small as the integers allow.
 
 Two look-ups for a product of two wires, one more for a quotient's reciprocals, one for an extreme or a gate; what is computed of the same wires
 is computed once. Products of functions of one wire take one and are gone before (fuse_functions), which makes one of reciprocals and what is

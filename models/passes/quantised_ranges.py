@@ -15,9 +15,9 @@ from cloakwork.models.arrays import Reals
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import Quantise
 from cloakwork.models.errors import CompileError
-from cloakwork.models.graph.affine import is_output
-from cloakwork.models.graph.client_functions import Functions
 from cloakwork.models.graph.ir import Graph, Linear, Lookup, NamedTensor, places, wires
+from cloakwork.models.graph.last_steps import Functions
+from cloakwork.models.graph.merge_equal import is_output
 from cloakwork.models.graph.steps import Step, apply_steps, is_chain
 from cloakwork.models.passes.bound_ranges import interval, lookup_bounds
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from cloakwork.models.arrays import Reals
-from cloakwork.models.calibration.tails import largest, tail_end
+from cloakwork.models.calibration import largest, tail_end
 from cloakwork.models.client_steps import Rescale
 from cloakwork.models.criteria.feature_ranges import public_ends
 from cloakwork.models.errors import CompileError
-from cloakwork.models.graph.affine import regroup
 from cloakwork.models.graph.ir import Graph, Linear, Node, check, wires
+from cloakwork.models.graph.merge_equal import regroup
 from cloakwork.models.passes.equalise_lookups import undone
 
 _ALIKE = 4.0  # ranges within this factor of each other are left alone

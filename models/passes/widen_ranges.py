@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Reals
-from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.ir import Graph, Linear, Lookup, check, wires
-from cloakwork.models.passes.beyond_ranges import function_values, reachable
+from cloakwork.models.graph.merge_equal import is_output
 from cloakwork.models.passes.bound_ranges import lookup_bounds, of_blocks
-from cloakwork.models.passes.carry_lines import beside_line
+from cloakwork.models.passes.carry_lines import beside_line, function_values, reachable
 from cloakwork.models.runtime.interpreter import samples_at_once, wire_values
 
 _ROOM: Final = 0.25  # of the width of a range, beyond an end

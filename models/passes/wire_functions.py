@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.graph.affine import affine_of, reader_counts
 from cloakwork.models.graph.functions import FUNCTIONS
 from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node, Product, wires
+from cloakwork.models.graph.merge_equal import affine_of, reader_counts
 from cloakwork.models.graph.steps import apply_steps
 
 CONSTANT: Final = -1  # as a source, and as a pattern

@@ -2,13 +2,101 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
 
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet, word_bytes
 from cloakwork.fhe_core.wire import layout as wire_layout
-from cloakwork.models.program.phase_noise import phase_noise, weight_norms
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.graph.ir import Graph, Linear, wire_numbers, wires
+from cloakwork.models.graph.merge_equal import is_output
 from cloakwork.models.program.program import Program
+
+# The noise that look-ups and the client see behind every linear node of a quantised graph.
+
+
+@dataclass(frozen=True)
+class Norms:
+    """The largest L2 norms of a linear node's integer rows, by where their noise comes from; `within_rotations` is the largest sum of |v w| over
+    pairs of weights v, w on different outputs of one rotation, which are correlated a little. Weights on the zero wire count as on the input in nodes
+    that read it: which comparisons of a tree are constants is nobody's business."""
+
+    origin: str
+    on_input: float
+    on_lookups: float
+    is_output: bool
+    within_rotations: float = 0.0
+
+
+def weight_norms(graph: Graph) -> list[Norms]:
+    """Returns the norms of each linear node. Wires are taken as independent: the graph has no equal look-ups (merge_equal)."""
+    result = []
+    rotation = _rotations(graph)
+    for node in graph.linears:
+        on_input, on_lookups = (float(squares.max()) for squares in squared_norms(graph, node, zero_counts=True))
+        within = 0.0 if rotation is None else _within_rotations(node, rotation)
+        result.append(Norms(node.origin, math.sqrt(on_input), math.sqrt(on_lookups), is_output(graph, node), within))
+    return result
+
+
+def squared_norms(graph: Graph, node: Linear, zero_counts: bool = False) -> tuple[Reals, Reals]:
+    """Returns [P, R] each: of the integer rows, on the input and on results of look-ups. Args: zero_counts: with the input, where the node reads
+    that."""
+    from_input = np.append(graph.owners()[:-1] == 0, False)
+    from_input[-1] = zero_counts and bool(from_input[node.gather].any())
+    on_input, on_lookups = np.zeros((2, len(node.gather), node.weights.shape[1]))
+    for block in np.unique(node.block):
+        chosen = node.block == block
+        gather = node.gather[chosen]
+        fresh = from_input[gather]
+        squares = np.square(node.weights[block].astype(np.float64)).T
+        on_input[chosen] = fresh @ squares
+        on_lookups[chosen] = (~fresh & (gather >= 0)) @ squares
+    return on_input, on_lookups
+
+
+def _rotations(graph: Graph) -> Indices | None:
+    """Returns [wires + 1]: the first output of the rotation that a wire comes from, -1 for others; None when no rotation has several outputs."""
+    shifted = [node for node in graph.lookups if node.shifts is not None and len(node.shifts) > 1]
+    if not shifted:
+        return None
+    rotation = np.full(graph.wire_count + 1, -1, dtype=np.int64)
+    for node in shifted:
+        outputs = node.size // len(node.gather)
+        rotation[wires(node)] = np.repeat(wire_numbers(node)[::outputs], outputs)
+    return rotation
+
+
+def _within_rotations(node: Linear, rotation: Indices) -> float:
+    largest = 0.0
+    for gather, block in zip(node.gather, node.block, strict=True):
+        inside = np.flatnonzero(rotation[gather] >= 0)
+        if len(inside) < 2:
+            continue
+        strength = np.abs(node.weights[block][:, inside].astype(np.float64))
+        _, group = np.unique(rotation[gather[inside]], return_inverse=True)
+        sums = np.zeros((int(group.max()) + 1, len(strength)))
+        np.add.at(sums, group.reshape(-1), strength.T)
+        largest = max(largest, float((np.square(sums).sum(axis=0) - np.square(strength).sum(axis=1)).max()))
+    return largest
+
+
+def phase_noise(params: ParameterSet, norms: Norms) -> float:
+    """Returns standard deviation, as a fraction of the torus, that the look-ups (or the client) see after this linear node."""
+    variance = noise.linear_variance(noise.fresh_variance(params), norms.on_input)
+    variance += noise.linear_variance(noise.blind_rotation_variance(params), norms.on_lookups)
+    correlated = norms.within_rotations * noise.rotation_correlation_bound(params) if norms.within_rotations else 0.0
+    variance += correlated * noise.blind_rotation_variance(params)
+    if norms.is_output:
+        variance += noise.rerandomisation_variance(params)
+    else:
+        variance += noise.keyswitch_variance(params) + noise.modulus_switch_variance(params)
+    return math.sqrt(variance)
+
 
 ROUNDING_SHARE: Final = 1 / 256  # of an output's variance at most: 0.2 % of the standard deviation
 

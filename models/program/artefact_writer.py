@@ -5,16 +5,43 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.parameters import parameter_digest
-from cloakwork.models.client_steps import last_step_to_record, steps_to_fields, tail_to_fields
-from cloakwork.models.graph.ir import Input, Linear, Lookup, Node
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest
+from cloakwork.models.client_steps import InputStep, OutputStep, last_step_to_record, steps_to_fields, tail_to_fields
+from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node
 from cloakwork.models.graph.steps import Step
-from cloakwork.models.program.contents import Contents
+from cloakwork.models.program.facts import Facts
+
+# The content of a compiled program: all that its file holds, and from which everything else about it follows.
+
+SALT_BYTES: Final = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    graph: Graph
+    parameters: ParameterSet
+    noise_percent: float
+    layer_noise: Mapping[str, float] = field(default_factory=dict)  # where it is another
+    input_steps: tuple[InputStep, ...] = ()  # by the client, from its table to the graph's input
+    output_steps: tuple[OutputStep, ...] = ()  # by the client, after those that the graph ends in
+    output_unit: float = 0.0  # phase between two values of the output; 0 when they are real numbers
+    facts: Facts = field(default_factory=Facts)  # of the model, for the report
+    salt: bytes = (
+        b""  # random, in files alone: with it the digest, which clients know, does not confirm a guess at the program
+    )
+
+    @property
+    def tail(self) -> tuple[OutputStep, ...]:
+        """All that the client does after decryption."""
+        return (*self.graph.client_steps, *self.output_steps)
+
 
 MAGIC: Final = b"CLKM"
 VERSION: Final = 1

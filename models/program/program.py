@@ -11,8 +11,7 @@ from cloakwork.models.graph.equal_sources import Sources, find_sources
 from cloakwork.models.graph.ir import Linear, phase_bias
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.graph.schedule import Schedule, schedule
-from cloakwork.models.program.artefact_writer import program_to_bytes
-from cloakwork.models.program.contents import Contents
+from cloakwork.models.program.artefact_writer import Contents, program_to_bytes
 
 
 @dataclass(frozen=True, eq=False)

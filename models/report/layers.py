@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core import noise
+from cloakwork.models.approximate.quantise_weights import RowBits, row_bits, weight_bits
 from cloakwork.models.graph.ir import Linear, Lookup, wires, wrong_distance
 from cloakwork.models.graph.steps import Step, formula
-from cloakwork.models.passes.quantise_weights import RowBits, row_bits, weight_bits
 from cloakwork.models.program import Program
-from cloakwork.models.program.answers import answer_bits
-from cloakwork.models.program.phase_noise import Norms, phase_noise, squared_norms, weight_norms
+from cloakwork.models.program.answers import Norms, answer_bits, phase_noise, squared_norms, weight_norms
 
 _QUARTER = 0.25  # of the torus: where the range of a look-up ends
 _NEVER = -1e4  # log2 of the probability of what noise cannot do because there is none

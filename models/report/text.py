@@ -8,14 +8,157 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cloakwork.fhe_core import parameters
+from cloakwork.fhe_core.parameters import upload_bytes
+from cloakwork.models.client_steps.running import FROM_SCORES
 from cloakwork.models.errors import printable, some
-from cloakwork.models.forecast.cache import measured_profiles
+from cloakwork.models.forecast.profile import measured_profiles
+from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node, source_nodes, wires
+from cloakwork.models.graph.last_steps import LogSoftmax, Softmax
 from cloakwork.models.graph.lookup_parts import DIRECT
+from cloakwork.models.graph.steps import formula
 from cloakwork.models.program import Program
-from cloakwork.models.program.facts import CheckFacts, GridFacts, Measure, TreeFacts
+from cloakwork.models.program.answers import answer_bytes
+from cloakwork.models.program.facts import CheckFacts, GridFacts, Measure, TreeFacts, VerdictFacts
 from cloakwork.models.report.costs import Report
 from cloakwork.models.report.layers import Layer
-from cloakwork.models.report.verdict_text import samples_text, verdict_text
+
+# A graph in lines of text, for people who watch it being compiled.
+
+
+def graph_text(graph: Graph) -> list[str]:
+    """Returns one line for each node: what it reads, its shape, its functions, and the range of its values where it is known."""
+    owner = graph.owners()
+    lines = []
+    for number, node in enumerate(graph.nodes):
+        sources = ", ".join(str(source) for source in source_nodes(graph, node.gather, owner))
+        read = f" of {sources}" if sources else ""
+        lines.append(f"{number:>3} {_node(node)}{read}{_range(graph, node)}")
+    outputs = ", ".join(str(source) for source in source_nodes(graph, graph.output, owner))
+    after = [step.title for step in graph.client_steps]
+    lines.append(
+        f"    output {list(graph.output.shape)} of {outputs}"
+        + (f"; the client does {', '.join(after)}" if after else "")
+    )
+    return lines
+
+
+def _node(node: Node) -> str:
+    if isinstance(node, Input):
+        return f"input '{node.origin}' {list(node.shape)}"
+    if isinstance(node, Linear):
+        blocks, rows, columns = node.weights.shape
+        kind = "integer" if node.weights.dtype.kind == "i" else "real"
+        shared = f", {blocks} blocks of weights" if blocks > 1 else ""
+        return f"linear '{node.origin}' {len(node.gather)} x {rows} x {columns}, {kind}{shared}"
+    if isinstance(node, Lookup):
+        return f"look-up '{node.origin}' {node.bootstraps} x {formula(node.steps)}"
+    return f"{node.operator.lower()} '{node.origin}' {node.size}"
+
+
+def _range(graph: Graph, node: Node) -> str:
+    if graph.lower is None or graph.upper is None:
+        return ""
+    node_wires = wires(node)
+    return f" in [{float(graph.lower[node_wires].min()):.3g}, {float(graph.upper[node_wires].max()):.3g}]"
+
+
+def summary(graph: Graph) -> str:
+    """Returns "3 linear nodes of 25,450 weights, 2 look-ups, 40 bootstraps"."""
+    weights = sum(node.weights.size for node in graph.linears)
+    return f"{len(graph.linears)} linear nodes of {weights:,} weights, {len(graph.lookups)} look-ups, {graph.bootstraps:,} bootstraps"
+
+
+# The report in four lines: how true, how fast, how many bytes, what a client learns.
+
+UNKNOWN: Final = "as your model: not measured; 'cloakwork simulate' does it, with samples"
+_HOW_TO_MEASURE: Final = "from stored figures: 'cloakwork calibrate-machine' measures this machine"
+
+
+def short_report(program: Program) -> str:
+    """Describe a program in four lines of plain text; `report_text` has the details."""
+    report = Report.of(program)
+    sizes = bytes_line(report.input_bytes, answer_bytes(program), upload_bytes(program.parameters))
+    return four_lines(
+        _accuracy(program), _short_seconds(report.seconds, program.bootstraps > 0), sizes, _learns(report)
+    )
+
+
+def four_lines(accuracy: str, seconds: str, sizes: str, learns: str) -> str:
+    """Join them. Args: learns: what a client learns, without a verb."""
+    return "\n".join(map(printable, (accuracy, seconds, sizes, f"a client learns: {learns}")))
+
+
+def bytes_line(up: float, down: float, keys: int | None) -> str:
+    """Say what travels for one sample. Args: keys: bytes of evaluation keys; None: not known before they are made; 0: none."""
+    once = {None: "evaluation keys once", 0: "no evaluation keys"}.get(keys)
+    return f"bytes to send: {up:,.0f} up and {down:,.0f} down for one sample; {once or f'evaluation keys of {keys:,} once'}"
+
+
+def _accuracy(program: Program) -> str:
+    facts = program.facts
+    if facts.original is not None:
+        return facts.original.text
+    if facts.check is not None:
+        return f"as your model: {verdict_text(facts.check)} ({samples_text(facts.check)})"
+    return UNKNOWN
+
+
+def _short_seconds(seconds: Mapping[str, Mapping[str, Any]], has_bootstraps: bool) -> str:
+    shown = {device: time for device, time in seconds.items() if time["complete"] or has_bootstraps}
+    parts = [_of_device(device, time) for device, time in shown.items()]
+    if not parts:
+        return "seconds for one sample: no forecast; 'cloakwork calibrate-machine' measures this machine"
+    end = "" if any(time["measured_here"] for time in shown.values()) else f", {_HOW_TO_MEASURE}"
+    return f"seconds for one sample: {', '.join(parts)}{end}"
+
+
+def _of_device(device: str, time: Mapping[str, Any]) -> str:
+    where = f"here ({device})" if time["measured_here"] else f"on {device}"
+    return f"{time['seconds_one_sample']:.3g} {where}{'' if time['complete'] else ', look-ups only'}"
+
+
+def _learns(report: Report) -> str:
+    disclosed = report.disclosed
+    return f"{_answers(report.program)}, and of the model {some(each.text() for each in disclosed)}"
+
+
+def _answers(program: Program) -> str:
+    if program.facts.tell == "labels":
+        return "labels only"
+    steps = (*program.output_steps, *program.graph.client_steps)
+    return "scores" if any(isinstance(step, (*FROM_SCORES, Softmax, LogSoftmax)) for step in steps) else "the answers"
+
+
+# The results of the compiler's check of its own work, as text.
+
+
+def verdict_text(check: CheckFacts) -> str:
+    """Say how true the program is; of several outputs each by name."""
+    if check.outputs:
+        return "; ".join(f"{name}: {_verdict(each)}" for name, each in check.outputs.items())
+    return _verdict(check)
+
+
+def samples_text(check: CheckFacts) -> str:
+    """Say how many samples it was measured on, and how many of them the program had been fitted to."""
+    if check.unseen is None:
+        return f"{check.samples} samples"
+    if check.unseen == check.samples:
+        return f"{check.samples} samples that it has not been fitted to"
+    seen = f"{check.unseen} of which it" if check.unseen else "all of which it"
+    return f"{check.samples} samples, {seen} has {'not ' if check.unseen else ''}been fitted to"
+
+
+def _verdict(verdict: CheckFacts | VerdictFacts) -> str:
+    end = "" if verdict.at_least is None else f", at least {100 * verdict.at_least:.1f} %"
+    if verdict.measure == "agreement":
+        return f"decides as the clear model on {100 * verdict.value:.1f} %{end}"
+    if verdict.measure == "determination":
+        return f"gets {100 * verdict.value:.1f} % of an output's variance right"
+    of = "of the spread of its values" if verdict.measure == "closeness" else "in cosines between pairs"
+    end = "" if verdict.at_least is None else f", at most {100 * (1 - verdict.at_least):.1f} %"
+    return f"is off by {100 * (1 - verdict.value):.1f} % {of}{end}"
+
 
 _NEVER: Final = 1000
 HOW_TO_MEASURE: Final = (

@@ -17,7 +17,7 @@ from cloakwork.models.errors import AccuracyError, CompileError, NoParameterSetE
 from cloakwork.models.options import Options
 from cloakwork.models.original.agreement import STAGES, Answers, first_sure
 from cloakwork.models.program import Program
-from cloakwork.models.program.contents import SALT_BYTES
+from cloakwork.models.program.artefact_writer import SALT_BYTES
 from cloakwork.models.program.facts import GridFacts, OriginalFacts
 from cloakwork.models.trees.compile_labels import compile_labels
 from cloakwork.models.trees.compile_scores import compile_scores

@@ -18,8 +18,7 @@ from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import some_rows
 from cloakwork.models.client_steps import Integers, Pick
 from cloakwork.models.client_steps.transforms import CLASS_TRANSFORMS, best_class, class_threshold
-from cloakwork.models.criteria.choose_set import choose_set
-from cloakwork.models.criteria.slots import largest_slots, noise_limit_percent
+from cloakwork.models.criteria.choose_set import choose_set, largest_slots, noise_limit_percent
 from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError, warn_user
 from cloakwork.models.original.agreement import verdict_of
 from cloakwork.models.program import Program

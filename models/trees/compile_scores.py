@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices
 from cloakwork.models.client_steps import Combine, Digits, OutputStep, Wrap
-from cloakwork.models.criteria.slots import lookup_margins, noise_limit_percent
+from cloakwork.models.criteria.choose_set import lookup_margins, noise_limit_percent
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts
-from cloakwork.models.trees.comparison_bits import BitSource, ClientBits
 from cloakwork.models.trees.edges import Edges, edges_of
 from cloakwork.models.trees.ensemble import TreeEnsemble
-from cloakwork.models.trees.grid_bits import GridBits
+from cloakwork.models.trees.grid_bits import BitSource, ClientBits, GridBits
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.plan_facts import plan_facts
 from cloakwork.models.trees.plans import Compared, TreeDemands, TreePlan, cheapest_plan

@@ -17,10 +17,12 @@ from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.client_steps import Integers, Pick
 from cloakwork.models.client_steps.transforms import class_threshold
-from cloakwork.models.criteria.choose_set import bootstrap_cost, choose_set, named_sets
-from cloakwork.models.criteria.slots import (
+from cloakwork.models.criteria.choose_set import (
     ARGMAX_CANDIDATES,
+    bootstrap_cost,
     check_classes,
+    choose_set,
+    named_sets,
     noise_limit_percent,
     plan_contest,
     winner_p_fail_log2,
@@ -32,10 +34,10 @@ from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.graph.winner import Contest
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts, TreeFacts
-from cloakwork.models.trees.comparison_bits import BitSource
 from cloakwork.models.trees.compile_scores import bit_source, other_limits, tree_demands
 from cloakwork.models.trees.edges import edges_of
 from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.grid_bits import BitSource
 from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.plan_facts import plan_facts

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cloakwork.models.errors import NoParameterSetError
-from cloakwork.models.trees.conditions import Condition, path_conditions
+from cloakwork.models.trees.conditions import Condition, StepSum, path_conditions, step_function
 from cloakwork.models.trees.cover_costs import (
     FLAG,
     IMPOSSIBLE,
@@ -31,7 +31,6 @@ from cloakwork.models.trees.cover_costs import (
 from cloakwork.models.trees.edges import Edges
 from cloakwork.models.trees.flat_trees import NOWHERE, FlatTrees
 from cloakwork.models.trees.index_weights import IndexWeights
-from cloakwork.models.trees.step_functions import StepSum, step_function
 from cloakwork.models.trees.tops import LEAF_TOP, TOPS, TopClass, class_numbers, top_class
 
 _STATES_AT_ONCE = 1 << 22  # costs in memory

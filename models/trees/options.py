@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps import Columns, InputStep, Thermometer
-from cloakwork.models.criteria.choose_set import named_sets
-from cloakwork.models.criteria.slots import check_p_fail_log2
+from cloakwork.models.criteria.choose_set import check_p_fail_log2, named_sets
 from cloakwork.models.errors import CompileError
 from cloakwork.models.options import Options
 from cloakwork.models.trees.ensemble import TreeEnsemble

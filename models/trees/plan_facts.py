@@ -9,10 +9,10 @@ import numpy as np
 
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
-from cloakwork.models.criteria.slots import lookup_margins
+from cloakwork.models.criteria.choose_set import lookup_margins
 from cloakwork.models.graph.ir import Graph
+from cloakwork.models.program.answers import phase_noise, weight_norms
 from cloakwork.models.program.facts import TreeFacts
-from cloakwork.models.program.phase_noise import phase_noise, weight_norms
 from cloakwork.models.trees.edges import Edges
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.plans import TreePlan

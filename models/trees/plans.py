@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices
-from cloakwork.models.criteria.choose_set import bootstrap_cost, choose_set
-from cloakwork.models.criteria.slots import largest_slots
+from cloakwork.models.criteria.choose_set import bootstrap_cost, choose_set, largest_slots
 from cloakwork.models.errors import NoParameterSetError, some
 from cloakwork.models.trees.cover import Covers, cover_trees
 from cloakwork.models.trees.cover_costs import Budget

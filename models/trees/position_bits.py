@@ -27,14 +27,13 @@ from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices
 from cloakwork.models.client_steps import Positions
-from cloakwork.models.criteria.slots import largest_slots
+from cloakwork.models.criteria.choose_set import largest_slots
 from cloakwork.models.errors import CompileError, NoParameterSetError
 from cloakwork.models.graph.graph_builder import GraphBuilder, WireEncoding
 from cloakwork.models.graph.ir import ZERO_WIRE
-from cloakwork.models.trees.comparison_bits import Bit
 from cloakwork.models.trees.edges import Edges
 from cloakwork.models.trees.ensemble import TreeEnsemble
-from cloakwork.models.trees.grid_bits import MOST_BITS, grid_points
+from cloakwork.models.trees.grid_bits import MOST_BITS, Bit, grid_points
 from cloakwork.models.trees.index_weights import MOST_SLOTS
 from cloakwork.models.trees.public_grid import FeatureGrid
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps.grids import MOST_GRID_POINTS
 from cloakwork.models.criteria.feature_ranges import LEAST_RANGE, FeatureRanges, by_number, outwards, ranges_by_number
-from cloakwork.models.criteria.tree_comparisons import GridKind, Grids
+from cloakwork.models.criteria.verdicts import GridKind, Grids
 from cloakwork.models.errors import CompileError, some
 
 MOST_GRID_BITS: Final = 16

@@ -19,13 +19,13 @@ from numpy.typing import ArrayLike
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.criteria.slots import largest_slots
+from cloakwork.models.criteria.choose_set import largest_slots
 from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.program.answers import ROUNDING_SHARE, bits_beside, bytes_of
-from cloakwork.models.trees.comparison_bits import Bit, BitSource
 from cloakwork.models.trees.cover import Cover, Covers, TreeLookup
+from cloakwork.models.trees.grid_bits import Bit, BitSource
 from cloakwork.models.trees.index_weights import FlagWeights
 from cloakwork.models.trees.lookup_sums import Index, SummedCovers, index_of, sum_covers
 

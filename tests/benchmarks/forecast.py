@@ -29,8 +29,7 @@ from cloakwork.fhe_core.server import Session
 from cloakwork.models import zoo
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.forecast.measure import REPRESENTATIVES, clock_of, measure_set
-from cloakwork.models.forecast.rates import nearest_set
-from cloakwork.models.forecast.work import work_of
+from cloakwork.models.forecast.rates import nearest_set, work_of
 from cloakwork.models.runtime import Runtime
 
 LOOKUPS = 2500  # of a batch, about

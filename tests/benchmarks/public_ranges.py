@@ -28,7 +28,7 @@ from cloakwork.models.criteria.feature_ranges import public_ends
 from cloakwork.training.tabular_data import NAMES, load_tabular
 
 SEEDS, TIMES = 5, 5
-USERS = ("cloakwork.models.linear.client_ranges", "cloakwork.models.passes.rescale_input")
+USERS = ("cloakwork.models.linear.linear_model", "cloakwork.models.passes.rescale_input")
 
 
 def as_seen(low: Reals, high: Reals) -> tuple[Reals, Reals]:

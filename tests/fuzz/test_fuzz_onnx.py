@@ -15,7 +15,7 @@ from onnx_models import mlp, model
 
 import cloakwork as cw
 from cloakwork.fhe_core.errors import CompileError, FheError, ShapeError
-from cloakwork.models.onnx_import.registry import OPERATORS
+from cloakwork.models.onnx_import.context import OPERATORS
 
 RNG = np.random.default_rng(3)
 MOST_BYTES = 3 << 30  # the importer's bound is 2^28 numbers together

@@ -24,7 +24,7 @@ from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.program.answers import answer_bits
 from cloakwork.models.runtime import Runtime
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import simulate
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 from tests.hostile.crafted_keys import crafted_input, crafted_keys, rotations, slot_rows, solution

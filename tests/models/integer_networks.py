@@ -30,7 +30,7 @@ from torch import nn
 
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.original.integer_sums import moved, saturates
+from cloakwork.models.original.onnx_file import moved, saturates
 from cloakwork.models.runtime.interpreter import interpret
 
 IMAGE: Final = (1, 28, 28)

@@ -14,10 +14,9 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import CancelledError, KeyMismatchError, ParameterError, ShapeError
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.program.phase_noise import phase_noise, weight_norms
+from cloakwork.models.program.answers import phase_noise, weight_norms
 from cloakwork.models.runtime import Runtime
-from cloakwork.models.runtime.interpreter import interpret
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import interpret, simulate
 
 RNG = np.random.default_rng(7)
 PROTO = mlp(RNG, [16, 12, 4])

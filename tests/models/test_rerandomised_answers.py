@@ -18,14 +18,12 @@ from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.linear.compile_linear import compile_linear
+from cloakwork.models.linear.compile_linear import compile_linear, linear_program
 from cloakwork.models.linear.linear_model import LinearModel
-from cloakwork.models.linear.linear_program import linear_program
 from cloakwork.models.linear.linear_quantisation import LinearQuantisation
-from cloakwork.models.program.answers import answer_bits
-from cloakwork.models.program.phase_noise import phase_noise, weight_norms
+from cloakwork.models.program.answers import answer_bits, phase_noise, weight_norms
 from cloakwork.models.runtime import Runtime
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import simulate
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from tests.models.trees.tree_models import random_tree

@@ -24,7 +24,7 @@ from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.session.lookup_tables import LookupTables
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.compiler import calibrate
-from cloakwork.models.program.phase_noise import phase_noise, weight_norms
+from cloakwork.models.program.answers import phase_noise, weight_norms
 from cloakwork.models.runtime import Runtime
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble

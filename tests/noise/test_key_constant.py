@@ -13,7 +13,7 @@ import cloakwork as cw
 from cloakwork.fhe_core import _engine, noise
 from cloakwork.fhe_core.arrays.encoding import centre
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import simulate
 
 
 @pytest.mark.tier("all")

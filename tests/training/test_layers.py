@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs PyTorch")
 
-from cloakwork.models.passes import quantise_weights, row_scales  # noqa: E402
+from cloakwork.models.approximate import quantise_weights, row_scales  # noqa: E402
 from cloakwork.training import noise as training_noise  # noqa: E402
 from cloakwork.training.layers import (  # noqa: E402
     NoisyMaxPool2d,

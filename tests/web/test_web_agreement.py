@@ -44,7 +44,7 @@ from cloakwork.models.client_steps.unfit import Replaced
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError, ReplacedValuesWarning, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import simulate
 
 pytestmark = pytest.mark.os_entropy
 TOLERANCE = 1e-11  # of a value, or of the largest of its array where terms cancel

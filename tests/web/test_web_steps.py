@@ -40,13 +40,14 @@ from cloakwork.models.client_steps import (
 from cloakwork.models.client_steps.texts import _plain_text
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import ReplacedValuesWarning
-from cloakwork.models.graph.client_functions import _NEVER, Functions
 from cloakwork.models.graph.functions import FUNCTIONS as OF_A_GRAPH
 from cloakwork.models.graph.functions import OPERANDS
 from cloakwork.models.graph.last_steps import (
+    _NEVER,
     LAST_STEPS,
     ArgMax,
     ArgMin,
+    Functions,
     Hardmax,
     L2Normalization,
     LogSoftmax,

@@ -1,5 +1,5 @@
 // What a network ends in, done to the decrypted output: softmax, arg-max and the like along an axis, or functions of single numbers.
-// models/graph/last_steps.py and models/graph/client_functions.py.
+// models/graph/last_steps.py and models/graph/last_steps.py.
 
 import { extreme, largest, sizeOf, type Tensor } from "./arrays.js";
 import { ShapeError } from "./errors.js";

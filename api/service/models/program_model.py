@@ -10,7 +10,7 @@ from cloakwork.api.service.models.model import Model, RequestHeader
 from cloakwork.api.service.object_headers import read_header
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parameter_set
 from cloakwork.fhe_core.wire import PURPOSE_BYTES, Kind, object_bytes
-from cloakwork.models.report.timing import cpu_estimate
+from cloakwork.models.report.costs import cpu_estimate
 
 _FIRST_GUESS: Final = 0.01  # seconds for each bootstrap, of a program that has no estimate
 

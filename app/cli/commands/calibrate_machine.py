@@ -16,10 +16,8 @@ from cloakwork.app.cli.shared.tables import Column, number, print_rows
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_set, word_bytes
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.forecast.cache import measured_profiles, save_profile
-from cloakwork.models.forecast.machine import Machine, gpus
 from cloakwork.models.forecast.measure import REPRESENTATIVES, Report, measure_set
-from cloakwork.models.forecast.profile import MachineProfile
+from cloakwork.models.forecast.profile import Machine, MachineProfile, gpus, measured_profiles, save_profile
 from cloakwork.models.forecast.rates import SetRates
 
 GIB = 2**30

@@ -31,10 +31,9 @@ from cloakwork.models.audit.replay import Replayed, check_headers
 from cloakwork.models.audit.replay import replay as replay_answers
 from cloakwork.models.batches.batch_file import is_batch_file, read_batch
 from cloakwork.models.batches.contents import BatchContents
-from cloakwork.models.batches.replay import replay_batch
-from cloakwork.models.batches.scorer import BatchScorer
+from cloakwork.models.batches.scorer import BatchScorer, replay_batch
 from cloakwork.models.neighbours.index_file import is_index_file, load_index
-from cloakwork.models.neighbours.replay import replay_index, require_index
+from cloakwork.models.neighbours.scorer import replay_index, require_index
 from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import load_program
 from cloakwork.models.repository_files import KINDS

@@ -25,7 +25,7 @@ from cloakwork.app.cli.shared.tables import emit
 from cloakwork.models.client_steps import joined
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.model import Model
-from cloakwork.models.runtime.simulate import simulate as simulate_phases
+from cloakwork.models.runtime.interpreter import simulate as simulate_phases
 
 _SAMPLES_AT_ONCE = 500
 _NOISE_SAMPLES = 1000  # that the noise is measured on: with ten scores each, within a per cent

@@ -19,7 +19,7 @@ from cloakwork.app.cli.shared.console import FailureError, WrongCallError, stand
 from cloakwork.app.cli.shared.data_sets import classes_of
 from cloakwork.fhe_core.errors import how_to_install
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.report.timing import cpu_estimate
+from cloakwork.models.report.costs import cpu_estimate
 
 _BAR: Final = 16
 _LISTED: Final = 80  # answers, in rows of 40

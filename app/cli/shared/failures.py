@@ -7,8 +7,6 @@ import json
 import os
 import re
 import sys
-import tempfile
-import traceback
 import warnings
 import zipfile
 import zlib
@@ -19,6 +17,7 @@ from typing import Any, Final
 
 from cloakwork.app.cli.shared.console import FailureError, WrongCallError, in_one_line, report_error
 from cloakwork.fhe_core.errors import DeviceError, FheError
+from cloakwork.models.errors import fault_report
 
 # What the libraries that parse files raise for damaged ones.
 _DAMAGED: Final = (ValueError, EOFError, KeyError, OverflowError, MemoryError, zipfile.BadZipFile, zlib.error)
@@ -111,11 +110,5 @@ def explained_usage(error: Any) -> str:
 
 
 def report_defect(error: Exception) -> None:
-    """Reports an error that nobody foresaw: one line, and a file with what a developer needs."""
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="cloakwork-error-", suffix=".txt", delete=False, encoding="utf-8"
-    ) as file:
-        file.writelines(traceback.format_exception(error))
-    report_error(
-        f"a defect of cloakwork ended the command; please report it, with the file {file.name}, which may quote values of yours: read it before"
-    )
+    """Reports an error that nobody foresaw: one line, and a file with what a developer needs, without values of the user's."""
+    report_error(f"a defect of cloakwork ended the command; please report it, with the file {fault_report(error)}")

@@ -108,7 +108,7 @@ def input_rows(node: Input, x: ArrayLike) -> Reals:
 
 def value_limits(graph: Graph, node: Lookup) -> tuple[Reals, Reals]:
     """Returns what the tables of a look-up can hold: half a turn of phase either way. No limit before quantisation, nor for numbers of a circle,
-    whose tables may hold whole turns beside what is read of them (passes/digit_search.py)."""
+    whose tables may hold whole turns beside what is read of them (exact/digit_search.py)."""
     scale = None if node.is_table else graph.scale
     limit = np.full(node.size, np.inf) if scale is None else 0.5 / scale[wires(node)]
     return -limit, limit

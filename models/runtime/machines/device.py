@@ -25,8 +25,7 @@ from cloakwork.fhe_core.words import Progress
 from cloakwork.models.graph.schedule import Block, Drop, Extract, Gather, LookUp, Multiply, Schedule, schedule
 from cloakwork.models.graph.tables import batch_tables
 from cloakwork.models.program import Program
-from cloakwork.models.runtime.machines.machine import execute
-from cloakwork.models.runtime.progress import BootstrapCount
+from cloakwork.models.runtime.machines.machine import BootstrapCount, execute
 
 MEMORY_SHARE: Final = 4  # of the free device memory, one part in so many for values; the engine's scratch, and other runs, need the others
 LEAST_LOOKUPS: Final = 256  # of a tile

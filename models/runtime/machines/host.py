@@ -20,8 +20,7 @@ from cloakwork.models.arrays import Reals
 from cloakwork.models.graph.schedule import INPUT, Block, Drop, Extract, Gather, LookUp, Multiply, Schedule
 from cloakwork.models.graph.tables import batch_tables
 from cloakwork.models.program import Program
-from cloakwork.models.runtime.machines.machine import execute
-from cloakwork.models.runtime.progress import BootstrapCount
+from cloakwork.models.runtime.machines.machine import BootstrapCount, execute
 
 PACKED_WEIGHT_BYTES: Final = 1 << 27
 GATHERED_BYTES = 1 << 28

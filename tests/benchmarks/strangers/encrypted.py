@@ -28,8 +28,7 @@ from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Reals
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.runtime import Runtime, samples_at_once
-from cloakwork.models.runtime.interpreter import interpret
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import interpret, simulate
 
 from .evaluate import Settings, option, prepare
 from .recipes import STRANGERS

@@ -24,11 +24,11 @@ from cloakwork.models.client_steps import (
     tail_to_fields,
 )
 from cloakwork.models.client_steps.transforms import TRANSFORMS, best_class
-from cloakwork.models.graph.client_functions import Functions
 from cloakwork.models.graph.last_steps import (
     LAST_STEPS,
     ArgMax,
     ArgMin,
+    Functions,
     Hardmax,
     L2Normalization,
     LastStep,

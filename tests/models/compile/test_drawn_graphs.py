@@ -13,7 +13,7 @@ from cases import case
 from drawn_graphs import description, drawn_graph, expected, samples_for, smallest
 
 import cloakwork as cw
-from cloakwork.models.criteria.intervals import wilson
+from cloakwork.models.criteria.verdicts import wilson
 from cloakwork.models.errors import AccuracyWarning, CompileError, ImportFaultError
 from cloakwork.models.program.facts import CheckFacts
 

@@ -15,16 +15,16 @@ pytest.importorskip("torch", reason="the networks are trained with PyTorch")
 from integer_networks import Format, answers, output_scale, quantise, trained_dense
 
 import cloakwork as cw
+from cloakwork.models.approximate.statistics import statistics
 from cloakwork.models.compile import pipeline
 from cloakwork.models.compile.compilation import Compilation
-from cloakwork.models.compile.exact_layers import by_worth, layered_programs
+from cloakwork.models.compile.exact import by_worth, layered_programs
 from cloakwork.models.compile.options import NetworkOptions
 from cloakwork.models.compile.pipeline import PREPARING, RANGES, RESTRUCTURING, begin, stages
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import AccuracyError, AccuracyWarning
-from cloakwork.models.passes.statistics import statistics
 from cloakwork.models.report import report_text
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import simulate
 
 pytestmark = pytest.mark.tier("all")  # a network is trained and compiled several times
 

@@ -13,9 +13,9 @@ from onnx_models import mlp, model
 import cloakwork as cw
 from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.models.approximate.row_scales import noise_behind
 from cloakwork.models.compiler import calibrate
 from cloakwork.models.errors import CompileError, NoParameterSetError, closest_first, some
-from cloakwork.models.passes.row_scales import noise_behind
 
 RNG = np.random.default_rng(29)
 X = RNG.uniform(-1, 1, (200, 60))

@@ -11,7 +11,9 @@ from onnx import helper
 from onnx_models import mlp, model
 
 import cloakwork as cw
-from cloakwork.models.calibration.tails import BEYOND, largest, tail_end
+from cloakwork.models.approximate.integer_rows import Compensation, rounded
+from cloakwork.models.approximate.statistics import statistics
+from cloakwork.models.calibration import BEYOND, largest, tail_end
 from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.compiler import calibrate
@@ -20,10 +22,7 @@ from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
 from cloakwork.models.passes.equalise_lookups import equalise_lookups
 from cloakwork.models.passes.rescale_input import InputRanges, rescale_input
-from cloakwork.models.passes.round_weights import Compensation, rounded
-from cloakwork.models.passes.statistics import statistics
-from cloakwork.models.runtime.interpreter import interpret
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import interpret, simulate
 
 
 def two_layers(rng: np.random.Generator, features: int, hidden: int, unit: np.ndarray, activation: str = "Relu"):

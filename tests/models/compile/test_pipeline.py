@@ -84,7 +84,7 @@ def test_parts_are_modules_of_the_compiler() -> None:
     folder_of = Path(models.__file__).parent
     modules = {
         path.stem
-        for folder in ("graph", "criteria", "calibration", "passes", "compile", "onnx_import")
+        for folder in ("", "graph", "criteria", "passes", "exact", "approximate", "compile", "onnx_import")
         for path in (folder_of / folder).glob("*.py")
     }
     for step in (*APPROXIMATE, *EXACT):

@@ -21,9 +21,9 @@ from onnxruntime.quantization import QuantType
 import cloakwork as cw
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import NoParameterSetError
+from cloakwork.models.exact import choose_exact
+from cloakwork.models.exact.wide_lookups import widened
 from cloakwork.models.graph.ir import Graph
-from cloakwork.models.passes import choose_exact
-from cloakwork.models.passes.wide_lookups import widened
 
 TOY = ["toy_fine"]
 ROUNDING = ("Requantize", "QuantizeLinear")

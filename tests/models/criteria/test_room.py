@@ -11,7 +11,7 @@ from onnx_models import mlp, model
 
 import cloakwork as cw
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.criteria.room import check_room
+from cloakwork.models.criteria.choose_set import check_room
 from cloakwork.models.errors import PrecisionOverflowError
 from cloakwork.models.graph.ir import wires
 

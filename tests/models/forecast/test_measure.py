@@ -9,7 +9,7 @@ import pytest
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set, parameter_sets
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.forecast import probes
+from cloakwork.models.forecast import measure
 from cloakwork.models.forecast.measure import (
     REPRESENTATIVES,
     Sizes,
@@ -18,8 +18,7 @@ from cloakwork.models.forecast.measure import (
     measure_set,
     solve,
 )
-from cloakwork.models.forecast.rates import SetRates, nearest_set, on_curve, ring
-from cloakwork.models.forecast.work import work_of
+from cloakwork.models.forecast.rates import SetRates, nearest_set, on_curve, ring, work_of
 
 SMALL = Sizes((1, 4), (1, 16), 4, 8, 4)
 KNOWN = {
@@ -81,7 +80,7 @@ def test_a_measurement_is_complete_and_forecasts_every_kind_of_program(device: s
     assert [done for done, _ in calls] == list(range(1, calls[-1][1] + 1))
     numbers = [rates.run, rates.call, *rates.seconds.values(), *rates.lookups.values(), *rates.answers.values()]
     assert all(math.isfinite(number) and number >= 0 for number in numbers)
-    for program in (probes.dense(params, 20, 3), probes.layer(params, 3, 4, 5), probes.lookups(params, 9)):
+    for program in (measure.dense(params, 20, 3), measure.layer(params, 3, 4, 5), measure.lookups(params, 9)):
         assert sum(rates.parts(work_of(program, 2, device)).values()) > 0
 
 

@@ -16,10 +16,17 @@ from onnx_models import mlp
 import cloakwork as cw
 from cloakwork.fhe_core.errors import DeviceError, SerializationError
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.forecast.cache import machine_folder, measured_profiles, save_profile, stored_profiles
-from cloakwork.models.forecast.machine import Machine, cpu_name
-from cloakwork.models.forecast.profile import MOST_BYTES, MachineProfile
-from cloakwork.models.report.timing import cpu_estimate, estimated_seconds
+from cloakwork.models.forecast.profile import (
+    MOST_BYTES,
+    Machine,
+    MachineProfile,
+    cpu_name,
+    machine_folder,
+    measured_profiles,
+    save_profile,
+    stored_profiles,
+)
+from cloakwork.models.report.costs import cpu_estimate, estimated_seconds
 
 RNG = np.random.default_rng(3)
 

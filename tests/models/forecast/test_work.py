@@ -14,9 +14,9 @@ import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.forecast import probes
-from cloakwork.models.forecast.cache import stored_profiles
-from cloakwork.models.forecast.work import Work, work_of
+from cloakwork.models.forecast import measure
+from cloakwork.models.forecast.profile import stored_profiles
+from cloakwork.models.forecast.rates import Work, work_of
 from cloakwork.models.program import Program
 from cloakwork.models.runtime import Runtime
 
@@ -72,8 +72,8 @@ class Recorded:
 PROGRAMS = {
     "dense": lambda: compiled([8, 12, 5, 3]),
     "convolutional": convolutional,
-    "unpacked": lambda: probes.unpacked(TOY, 9),
-    "chain": lambda: probes.chain(TOY, 4),
+    "unpacked": lambda: measure.unpacked(TOY, 9),
+    "chain": lambda: measure.chain(TOY, 4),
 }
 
 
@@ -83,7 +83,7 @@ def test_counts_are_those_of_the_calls_of_the_engine(name: str, samples: int, mo
     program = replace(PROGRAMS[name](), parameters=TOY)
     session = Session(ClientKey.generate(TOY).evaluation_keys())
     recorded, words = Recorded(monkeypatch), TOY.large_dimension + 1
-    result = Runtime(program, session).run(probes.probe_input(program, session, samples))
+    result = Runtime(program, session).run(measure.probe_input(program, session, samples))
     work = work_of(program, samples, "cpu")
     assert list(work.lookups) == recorded.batches
     assert work.written == words * sum(s * rows for s, rows, _ in recorded.products)
@@ -107,7 +107,7 @@ def test_counts_are_those_of_the_calls_of_the_engine(name: str, samples: int, mo
 )
 def test_products_of_a_packed_input(columns: int, samples: int, expected: tuple[int, int, int]) -> None:
     params = parameter_set("nn2")
-    work = work_of(probes.dense(params, columns, 3), samples, "cpu")
+    work = work_of(measure.dense(params, columns, 3), samples, "cpu")
     words = params.large_dimension + 1
     assert (work.transforms, work.products) == (3 * expected[0], 3 * expected[1])
     assert work.sums == 3 * expected[2] * words

@@ -22,7 +22,7 @@ from cloakwork.models.graph.steps import Step
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.separate_levels import separate_levels
 from cloakwork.models.program import Program
-from cloakwork.models.program.phase_noise import weight_norms
+from cloakwork.models.program.answers import weight_norms
 from cloakwork.models.runtime.interpreter import interpret
 
 SLOTS = 8

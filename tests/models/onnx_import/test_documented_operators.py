@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cloakwork.models.onnx_import.context import OPERATORS
 from cloakwork.models.onnx_import.documentation import operators_markdown
-from cloakwork.models.onnx_import.registry import OPERATORS
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "operators.md"
 

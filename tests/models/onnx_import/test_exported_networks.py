@@ -23,7 +23,7 @@ from torch.ao import quantization as quantisation
 
 import cloakwork as cw
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.onnx_import.integer_biases import with_integer_biases
+from cloakwork.models.onnx_import.integer_kernels import with_integer_biases
 
 STEP_OF_A_TIE = 0.5  # a bias of n + 1/2 units
 

@@ -20,9 +20,9 @@ from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.client_steps import run_output_steps
 from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.errors import CompileError
-from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS
+from cloakwork.models.onnx_import.context import OPERATORS, registered_name
+from cloakwork.models.onnx_import.ends import CLIENT_OPERATORS
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.onnx_import.registry import OPERATORS, registered_name
 from cloakwork.models.runtime.interpreter import interpret
 
 pytestmark = pytest.mark.tier("all")

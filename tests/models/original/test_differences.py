@@ -3,9 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cloakwork.models.original.agreement import facts_of, first_sure, verdict_of
-from cloakwork.models.original.differences import difference
-from cloakwork.models.original.edges import edges_of
+from cloakwork.models.original.agreement import difference, edges_of, facts_of, first_sure, verdict_of
 
 
 def test_rounding_of_float32_is_no_difference():

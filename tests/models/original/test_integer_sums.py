@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from cloakwork.models.original import onnx_file
-from cloakwork.models.original.integer_sums import moved
+from cloakwork.models.original.onnx_file import moved
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 KINDS: dict[type, int] = {np.uint8: TensorProto.UINT8, np.int8: TensorProto.INT8}

@@ -17,7 +17,7 @@ from cloakwork.models.graph import functions
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.original import onnx_file
 from cloakwork.models.original.network import Original, judge_import
-from cloakwork.models.runtime.clear_model import clear_answers
+from cloakwork.models.runtime.interpreter import clear_answers
 
 RNG = np.random.default_rng(20261128)
 SAMPLES = RNG.normal(size=(100, 4)).astype(np.float32)

@@ -16,10 +16,9 @@ from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.passes.beyond_ranges import greatest_lines, reachable
 from cloakwork.models.passes.bound_ranges import bound_ranges
-from cloakwork.models.runtime.interpreter import wire_values
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.passes.carry_lines import greatest_lines, reachable
+from cloakwork.models.runtime.interpreter import simulate, wire_values
 
 _LITTLE = 0.05131  # no fraction of small numbers: weights that are integers get no room
 ACTIVATIONS = ["Tanh", "Sigmoid", "Relu", "Softplus", "LeakyRelu", "Elu", "Softsign"]

@@ -10,13 +10,13 @@ from onnx_models import mlp, model
 import cloakwork as cw
 import cloakwork.models.compile.stages as stages
 from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.models.approximate.statistics import statistics
 from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
 from cloakwork.models.passes.carry_lines import carry_lines
-from cloakwork.models.passes.statistics import statistics
 from cloakwork.models.runtime.interpreter import interpret
 
 

@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto, helper
 from onnx_models import model
 
-from cloakwork.models.graph.affine import affine_of
+from cloakwork.models.graph.merge_equal import affine_of
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.fold_affine import fold_affine
 from cloakwork.models.runtime.interpreter import interpret

@@ -22,7 +22,7 @@ from cloakwork.models.graph.equal_sources import find_sources
 from cloakwork.models.graph.ir import Graph, Lookup
 from cloakwork.models.graph.steps import Step, apply_steps, broken_rule, formula
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.passes.leave_functions import leave_functions
+from cloakwork.models.passes.quantise_ends import leave_functions
 from cloakwork.models.program.artefact import program_from_bytes, program_to_bytes
 from cloakwork.models.runtime.interpreter import interpret
 from tests.models.onnx_import.test_torch_exporters import EXPORTERS, exported

@@ -7,7 +7,7 @@ import pytest
 from cloakwork.models import zoo
 from cloakwork.models.report import bytes_line
 from cloakwork.models.report.disclosure import Disclosure
-from cloakwork.models.report.short import UNKNOWN
+from cloakwork.models.report.text import UNKNOWN
 
 
 @pytest.mark.parametrize(("name", "answers"), [("mnist-mlp-1x30", "the answers"), ("iris-tree", "scores")])

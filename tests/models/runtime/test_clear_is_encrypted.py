@@ -13,7 +13,7 @@ from sessions import Sessions
 import cloakwork as cw
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
-from cloakwork.models.runtime.simulate import simulate, simulate_wires
+from cloakwork.models.runtime.interpreter import simulate, simulate_wires
 
 TOY = "toy_fine"  # next to no noise but the rounding to a slot of its tables
 _QUARTER = 0.25  # of the torus, where a table ends

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloakwork.models.runtime.progress import BootstrapCount
+from cloakwork.models.runtime.machines.machine import BootstrapCount
 
 
 def test_batches_of_several_devices_add_up_in_bootstraps() -> None:

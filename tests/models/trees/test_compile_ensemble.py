@@ -13,7 +13,7 @@ from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import simulate
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 from tests.models.trees.tree_models import of_sklearn_forest, random_tree

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import cloakwork as cw
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, NoParameterSetError
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import simulate
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from tests.models.trees.tree_models import random_tree

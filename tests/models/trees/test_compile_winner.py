@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import simulate
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 from tests.models.trees.tree_models import of_sklearn_forest, random_tree

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.errors import NoParameterSetError
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import simulate
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.cover import cover_trees
 from cloakwork.models.trees.cover_costs import Budget

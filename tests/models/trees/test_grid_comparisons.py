@@ -14,7 +14,7 @@ from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.repository import facts_of
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import simulate
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 from cloakwork.models.trees.on_grid import on_grid

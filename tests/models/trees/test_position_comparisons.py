@@ -16,9 +16,9 @@ from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Bins, Positions, Thermometer, input_steps_from_fields, steps_to_fields
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError, ShapeError
-from cloakwork.models.program.phase_noise import weight_norms
+from cloakwork.models.program.answers import weight_norms
 from cloakwork.models.repository import facts_of
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import simulate
 from cloakwork.models.trees import compile_scores
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble

@@ -9,8 +9,8 @@ from cases import case
 from cloakwork.models.client_steps import Compare, Thermometer, input_steps_from_fields, steps_to_fields
 from cloakwork.models.errors import CompileError
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
+from cloakwork.models.trees.on_grid import snapped
 from cloakwork.models.trees.public_grid import public_grid
-from cloakwork.models.trees.snapping import snapped
 
 RNG = np.random.default_rng(0)
 

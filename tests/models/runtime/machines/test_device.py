@@ -18,7 +18,7 @@ from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.forecast.probes import probe_input
+from cloakwork.models.forecast.measure import probe_input
 from cloakwork.models.runtime import Runtime, samples_at_once
 from cloakwork.models.runtime.machines import device as machine
 

@@ -11,12 +11,11 @@ from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.arrays import Reals
-from cloakwork.models.forecast.probes import probe_input
+from cloakwork.models.forecast.measure import probe_input
 from cloakwork.models.graph.ir import Graph, Linear, Lookup, wires
 from cloakwork.models.program import Program
 from cloakwork.models.runtime import Runtime
-from cloakwork.models.runtime.interpreter import interpret
-from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.runtime.interpreter import interpret, simulate
 
 SETS = ("toy", "toy_two_limb")
 

@@ -1,0 +1,1 @@
+"""Approximate programs: scales, integer weights and parameter sets under which noise stays below a limit."""
