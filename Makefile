@@ -63,7 +63,7 @@ MERMAID := 11.17.2
 MERMAID_SHA256 := 28302a2f6bd556bfd223acff76a1fd511bcc9e6f1cac1bad91b904469aeca102
 site: install $(VENV)/.site-tools $(if $(shell command -v $(NPM)),$(BUILD)/mermaid/$(MERMAID))
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
-	$(BIN)/python website/links.py $(BUILD)/site
+	$(BIN)/python tools/site/links.py $(BUILD)/site
 
 $(BUILD)/mermaid/$(MERMAID):
 	mkdir -p $(BUILD)/mermaid
@@ -179,8 +179,8 @@ lint-workflows: $(VENV)/.lint-tools
 lint-mypy: $(VENV)/.check-tools
 	$(call mypy,cloakwork)
 	export MYPYPATH=tests/benchmarks:tests/benchmarks/elsewhere:tests/benchmarks/mutants:tests/models:tests/api:tests/suite; $(call mypy,tests/benchmarks)
-	export MYPYPATH=release; $(call mypy,release)
-	export MYPYPATH=website; $(call mypy,website)
+	export MYPYPATH=tools/release; $(call mypy,tools/release)
+	export MYPYPATH=tools/site; $(call mypy,tools/site)
 # Workers that do not start in time beside a compiler end mypy: then it goes without.
 MYPY = $(BIN)/mypy --cache-dir $(BUILD)/mypy
 mypy = $(MYPY) --num-workers $(JOBS) $(1) || $(MYPY) $(1)
@@ -200,11 +200,11 @@ format: $(VENV)/.lint-tools
 # A release in dist/ (docs/howto/release.md): the source distribution, and wheels for each Python of WHEELS_ARGS --pythons and each variant that can be
 # built here, with the page where there is npm. `make test-wheels` installs each in a fresh environment; AArch64 is emulated by qemu.
 wheels: $(VENV)/.release-tools $(if $(shell command -v $(NPM)),web)
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python release/wheels.py --jobs $(JOBS) $(WHEELS_ARGS)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/release/wheels.py --jobs $(JOBS) $(WHEELS_ARGS)
 	$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz
 
 test-wheels: $(VENV)/.release-tools
-	$(BIN)/python release/try_wheels.py $(TEST_WHEELS_ARGS)
+	$(BIN)/python tools/release/try_wheels.py $(TEST_WHEELS_ARGS)
 
 install: $(VENV)/.installed
 
@@ -225,7 +225,7 @@ $(VENV)/.build-tools: constraints.txt | $(BIN)/python
 extra = $(BIN)/python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['optional-dependencies'].get('$(1)', project.get('$(1)')), sep='\n')"
 
 # $(call shown,ARGUMENTS,NAME): a build by pip with progress of the compilation; all that it says is in $(BUILD)/NAME.log, and shown where it fails.
-shown = mkdir -p $(BUILD); $(BIN)/python -m pip --disable-pip-version-check $(1) --verbose 2>&1 | $(BIN)/python release/progress.py $(BUILD)/$(2).log || { tail -n 60 $(BUILD)/$(2).log >&2; exit 1; }
+shown = mkdir -p $(BUILD); $(BIN)/python -m pip --disable-pip-version-check $(1) --verbose 2>&1 | $(BIN)/python tools/release/progress.py $(BUILD)/$(2).log || { tail -n 60 $(BUILD)/$(2).log >&2; exit 1; }
 
 # A wheel without what it depends on, which is downloaded meanwhile. Build tools stay in $(VENV), so that a second build compiles only what changed.
 $(BUILD)/wheel/.built: $(SOURCES) | $(VENV)/.build-tools

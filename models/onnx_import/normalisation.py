@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, helper, numpy_helper
 
-from cloakwork.models.arrays import Indices
+from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.onnx_import.context import MICROSOFT, Constant, Context, Encrypted, OnnxNode, operator
 from cloakwork.models.onnx_import.elementwise import spread
@@ -68,10 +68,14 @@ def group_normalization(context: Context, node: OnnxNode) -> Encrypted:
     grouped = x.reshape(x.shape[0], groups, -1)
     result = _normalised(context, grouped, (2,), float(node.attributes.get("epsilon", 1e-5))).reshape(x.shape)
     scale, bias = (np.asarray(node.constant(i), dtype=np.float64) for i in (1, 2))
-    repeats = channels // groups if scale.size == groups and node.opset < 21 else 1
     shape = (1, channels, *[1] * (x.ndim - 2))
-    scale, bias = np.repeat(scale, repeats).reshape(shape), np.repeat(bias, repeats).reshape(shape)
-    return Encrypted(_scaled(context, result, scale, bias))
+
+    def of_channels(values: Reals) -> Reals:
+        """Returns a value for each channel; ONNX Runtime takes one value for all of them too."""
+        of_groups = values.size == groups and node.opset < 21
+        return np.broadcast_to(np.repeat(values, channels // groups) if of_groups else values, channels).reshape(shape)
+
+    return Encrypted(_scaled(context, result, of_channels(scale), of_channels(bias)))
 
 
 @operator("MeanVarianceNormalization", cost=_COST, restrictions="not over the batch")

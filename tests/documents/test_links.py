@@ -12,7 +12,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md"), *REPOSITORY.glob("tests/**/*.md")])
 PACKAGES = ("fhe_core", "models", "training", "api", "app")
-FOLDERS = (*PACKAGES, "tests", "docs", "web", "website", "release")
+FOLDERS = (*PACKAGES, "tests", "docs", "web", "tools")
 SOURCES = (".py", ".pyi", ".cpp", ".hpp", ".def", ".cu", ".cuh")
 FILE_NAME = r"[\w./-]*\w\.(?:py|pyi|cpp|hpp|def|cu|cuh|md|sh|cmake|ipynb)"
 EXAMPLES = {

@@ -1,6 +1,6 @@
 """`make test-wheels`: each wheel of dist/ that can run here, and the source distribution, installed from the file into a fresh environment, and used.
 
-Wheels for AArch64 run under qemu (release/emulated.py). What is not run is said. Ends with 1 where a wheel failed or none was run.
+Wheels for AArch64 run under qemu (tools/release/emulated.py). What is not run is said. Ends with 1 where a wheel failed or none was run.
 """
 
 from __future__ import annotations

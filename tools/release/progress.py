@@ -1,4 +1,4 @@
-"""Shows a build as it goes: `pip install --verbose .. 2>&1 | python release/progress.py LOG`.
+"""Shows a build as it goes: `pip install --verbose .. 2>&1 | python tools/release/progress.py LOG`.
 
 Reads what pip and Ninja print, keeps all of it in LOG, and shows Ninja's counter `[n/m]`: as one line that is written over on a terminal,
 as a line at every tenth elsewhere. Of what comes before the compilation it shows only why CUDA is left out. The caller prints LOG if the build

@@ -20,7 +20,7 @@ from reference import MODULES, index_page, module_page
 from cloakwork.app.cli.main import application
 
 HERE: Final = Path(__file__).resolve().parent
-ROOT: Final = HERE.parent
+ROOT: Final = HERE.parents[1]
 DOCUMENTS: Final = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 NOTEBOOKS: Final = tuple(sorted((ROOT / "app" / "notebooks").glob("*.ipynb")))
 _PICTURES: Final = {"image/svg+xml": "svg", "image/png": "png"}
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

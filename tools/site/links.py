@@ -1,6 +1,6 @@
 """Checks a built site: every link and anchor inside it leads somewhere, and no page fetches from another host.
 
-`python website/links.py build/site` says what is wrong, a line each, and ends with 1.
+`python tools/site/links.py build/site` says what is wrong, a line each, and ends with 1.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import Final
 from toolchain import build_environment, cuda_release
 from variants import PYTHONS, Variant, variants
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 _BUILD_TOOLS: Final = ("scikit-build-core", "pybind11", "cmake", "ninja")
 _PAGE: Final = (  # as web/backend.py has it
     *("index.html", "page.css", "page.js", "worker.js", "docs.html", "docs.js", "admin.html", "admin.css", "admin.js"),
@@ -166,7 +166,9 @@ def build_wheel(variant: Variant, python: str, interpreter: Path, source: Path, 
     log = options.build / f"{variant.name}-{python}.log"
     print(f"{variant.name}, Python {python} ({log})", flush=True)
     building = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    subprocess.run([sys.executable, str(ROOT / "release" / "progress.py"), str(log)], stdin=building.stdout, check=True)
+    subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "release" / "progress.py"), str(log)], stdin=building.stdout, check=True
+    )
     if building.wait() != 0:
         raise SystemExit("\n".join(log.read_text(encoding="utf-8").splitlines()[-60:]))
     (built,) = raw.glob("*.whl")

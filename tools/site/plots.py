@@ -1,6 +1,6 @@
 """Pictures of docs/ that follow from other things: plots of the tables of docs/benchmarks, and the levels of a program of the zoo.
 
-`python website/plots.py` writes them; `tests/test_site.py` finds out when a table has changed and its plot has not.
+`python tools/site/plots.py` writes them; `tests/test_site.py` finds out when a table has changed and its plot has not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from bars import Bars, bars_svg
 from page_tables import Row, cell, number, plain, table
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 BENCHMARKS: Final = ROOT / "docs" / "benchmarks"
 
 

@@ -1,4 +1,4 @@
-"""`python release/version.py 0.2.0` writes the version into pyproject.toml and into what repeats it; without an argument it compares them.
+"""`python tools/release/version.py 0.2.0` writes the version into pyproject.toml and into what repeats it; without an argument it compares them.
 
 pyproject.toml is the one place: the package's metadata, `cloakwork --version` and the service take it from there. Files of other tools
 cannot, and are compared by tests/test_packages.py.
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 PROJECT: Final = "pyproject.toml"
 VERSION: Final = r"\d+\.\d+\.\d+"  # one that npm and Helm read too
 # File -> what stands before the version, and after it. Each occurs as many times as there are patterns.
