@@ -30,6 +30,10 @@ pytestmark = pytest.mark.tier("all")
 
 @pytest.fixture(scope="module")
 def cases() -> dict[str, TestCase]:
+    return collected()
+
+
+def collected() -> dict[str, TestCase]:
     """The cases of one supported operator whose first input is a tensor of numbers with a batch dimension."""
     from onnx.backend.test.case.node import collect_testcases
 
