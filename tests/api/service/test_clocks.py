@@ -185,10 +185,10 @@ def test_a_clock_that_jumps_deletes_nothing_and_takes_no_use_back(
         assert becomes(lambda: any("clock was set" in line["message"] for line in server.log_lines()), True)
         server.do(server.services._housekeeping._retention())
         assert http.get(f"/v2/jobs/{job}/result").status_code == 200
-        assert user.infer(body).status_code == 200, "the key is there"
+        assert user.answer(body), "the key is there"
 
         wall.ahead = -100 * DAY
-        assert user.infer(body).status_code == 200
+        assert user.answer(body)
         server.do(server.services.keys.flush_used())
         assert used_at(server, key) >= first
         wall.ahead = 0.0

@@ -58,6 +58,6 @@ def test_a_worker_with_two_engines_loses_one(
             (node,) = [node for node in http.get("/v2/admin/load").json()["nodes"] if node["role"] == "worker"]
             assert (node["workers"], node["devices"]) == (2, ["cpu", "cpu"])
             with ThreadPoolExecutor(REQUESTS) as pool:
-                answers = [pool.submit(user.infer, body) for body in bodies]
+                answers = [pool.submit(user.answer, body) for body in bodies]
                 worker.kill_engine()
-                assert [answer.result().content for answer in answers] == expected
+                assert [answer.result() for answer in answers] == expected
