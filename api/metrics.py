@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 from prometheus_client.registry import Collector
 
 from cloakwork.api.activity import Activity
+from cloakwork.api.engine.messages import Pong
 
 _HTTP_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800)
@@ -88,13 +89,13 @@ class Metrics:
         self.queue.observe(queue_seconds)
         self.run.observe(run_seconds)
 
-    def key_cache(self, engines: Mapping[str, Mapping[str, int]]) -> None:
+    def key_cache(self, engines: Mapping[str, Pong]) -> None:
         """Updates the engines' own counts, each of which begins again when its engine does."""
-        for tier in ("memory", "device"):
-            self.resident.labels(tier).set(sum(facts.get(f"{tier}_bytes", 0) for facts in engines.values()))
+        self.resident.labels("memory").set(sum(facts.memory_bytes for facts in engines.values()))
+        self.resident.labels("device").set(sum(facts.device_bytes for facts in engines.values()))
         for engine, facts in engines.items():
-            for name, counter in (("hits", self.hits), ("misses", self.misses)):
-                count, seen = facts.get(name, 0), self._seen[engine, name]
+            for name, count, counter in (("hits", facts.hits, self.hits), ("misses", facts.misses, self.misses)):
+                seen = self._seen[engine, name]
                 counter.inc(count - seen if count >= seen else count)
                 self._seen[engine, name] = count
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cloakwork.api.engine.messages import ModelPlace
 from cloakwork.api.engine.program_scorer import ProgramScorer
-from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, RunRequest
+from cloakwork.api.engine.requests import Outcome, Progress, RunRequest
 from cloakwork.api.engine.residency import Residency, one_device
 from cloakwork.api.errors import DamagedModelError
 from cloakwork.fhe_core.errors import FheError

@@ -6,7 +6,8 @@ import hashlib
 import time
 from collections.abc import Sequence
 
-from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, RunRequest, shares
+from cloakwork.api.engine.messages import ModelPlace
+from cloakwork.api.engine.requests import Outcome, Progress, RunRequest, shares
 from cloakwork.api.engine.residency import Residency, one_device
 from cloakwork.api.errors import DamagedModelError
 from cloakwork.fhe_core.levelled.ciphertexts import SeededLevelledCiphertexts

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, RunRequest, shares
+from cloakwork.api.engine.messages import ModelPlace
+from cloakwork.api.engine.requests import Outcome, Progress, RunRequest, shares
 from cloakwork.api.engine.residency import LeastRecentlyUsed, Residency
 from cloakwork.api.errors import DamagedModelError, UnavailableError
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from cloakwork.api.engine.residency import KeyPlace
+from cloakwork.api.engine.messages import KeyPlace, ModelPlace
 
 Progress: TypeAlias = Callable[[int, int], bool]
 Query = TypeVar("Query")
-
-
-@dataclass(frozen=True)
-class ModelPlace:
-    """A model's file and its SHA-256."""
-
-    kind: str
-    digest: str
-    path: Path
 
 
 @dataclass(frozen=True)

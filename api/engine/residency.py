@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar, cast
 
+from cloakwork.api.engine.messages import KeyPlace
 from cloakwork.api.engine.resident import ResidentKey
 from cloakwork.api.errors import DamagedKeyError
 from cloakwork.fhe_core.errors import DeviceError, FheError
@@ -150,14 +151,6 @@ class LoadedKey:
 
     keys: EvaluationKeys | LoadedLevelledKeys
     sha256: bytes
-
-
-@dataclass(frozen=True)
-class KeyPlace:
-    """A key's name and its file."""
-
-    name: str
-    path: Path
 
 
 class Resident(Protocol):

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Coroutine
 from typing import Any, Final
 
 from cloakwork.api.database.connection import Database
-from cloakwork.api.engine.messages import Message
+from cloakwork.api.engine.messages import Done
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.release import release
 from cloakwork.api.service.fleet.front import Front
 from cloakwork.api.service.fleet.members import MemberFacts, Members
-from cloakwork.api.service.fleet.notices import DROPPED, JOBS, WORK, Heard, Notices, answers, notify
+from cloakwork.api.service.fleet.notices import DROPPED, JOBS, WORK, Heard, JobNotice, Notices, answers, notify
 from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.fleet.worker import Worker
 from cloakwork.api.service.jobs.events import JobEvents, JobProgress
@@ -129,10 +128,8 @@ class Fleet:
     async def dropped(self, identity: str) -> None:
         await self._quietly(self.queue.dropped(identity))
 
-    async def charge(self, job: Job, message: Message) -> None:
-        await self._quietly(
-            self.queue.charge(job.priority, job.tenant, message.get("busy_seconds", job.seconds) - job.seconds)
-        )
+    async def charge(self, job: Job, done: Done) -> None:
+        await self._quietly(self.queue.charge(job.priority, job.tenant, done.beyond(job.seconds)))
 
     async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
         """The row is there: a notice that is lost costs a second, a charge a turn, keys that nobody knows of an expansion."""
@@ -145,24 +142,22 @@ class Fleet:
         now = time.monotonic()
         if progress is None:
             self._told.pop(job, None)
-            facts: list[object] = [job]
         else:
             if now - self._told.get(job, 0.0) < _PROGRESS_SECONDS:
                 return
             self._told[job] = now
-            facts = [job, progress.done, progress.total, progress.eta_seconds]
-        task = asyncio.create_task(self._quietly(self._send(json.dumps([self.members.node, *facts]))))
+        task = asyncio.create_task(self._quietly(self._send(JobNotice(self.members.node, job, progress))))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, payload: str) -> None:
+    async def _send(self, notice: JobNotice) -> None:
         async with self._database.write() as connection:
-            await notify(connection, JOBS, payload)
+            await notify(connection, JOBS, notice.to_text())
 
     def _heard_of_job(self, payload: str) -> None:
-        node, job, *progress = json.loads(payload)
-        if self._events is not None and node != self.members.node:
-            self._events.heard(job, JobProgress(*progress) if progress else None, over=not progress)
+        notice = JobNotice.from_text(payload)
+        if self._events is not None and notice.node != self.members.node:
+            self._events.heard(notice.job, notice.progress, over=notice.progress is None)
 
     def _missed(self) -> None:
         self.front.look()

@@ -9,9 +9,10 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from cloakwork.api.engine.messages import Message
+from cloakwork.api.engine.messages import Done, End, Failed
 from cloakwork.api.errors import BusyError, UnavailableError
 from cloakwork.api.service.fleet.backlog import Backlog
 from cloakwork.api.service.fleet.calls import Call, result_name
@@ -138,7 +139,7 @@ class Front:
             model=work.subject.model,
             version=work.subject.version,
             program_digest=self._digest_of(work.subject.model, work.subject.version),
-            evaluation_key=work.message["key"]["name"],
+            evaluation_key=work.key.name,
             samples=work.subject.samples,
             seconds=work.seconds,
             input=work.body if len(work.body) <= ROW_BYTES else None,
@@ -170,8 +171,7 @@ class Front:
     def _fail(self, identity: str, text: str) -> None:
         work = self._works.pop(identity, None)
         if work is not None:
-            failed = {"event": "failed", "id": identity, "code": UnavailableError.code, "message": text}
-            work.listen({**failed, "http_status": UnavailableError.http_status}, b"")
+            work.listen(Failed(identity, UnavailableError.code, UnavailableError.http_status, text))
 
     async def _collecting(self) -> None:
         failed = False
@@ -187,8 +187,8 @@ class Front:
             if not identities:
                 continue
             try:
-                for identity, message, output in await self._queue.collect(identities):
-                    self._background(self._answer(identity, message, output))
+                for end in await self._queue.collect(identities):
+                    self._background(self._answer(end))
                 if not heard:
                     await self._vanished(identities)
                 failed = False
@@ -208,27 +208,27 @@ class Front:
         for identity in set(old) - await self._queue.existing(old) if old else ():
             self._fail(identity, "the database lost the request; send it again")
 
-    async def _answer(self, identity: str, message: Message, output: bytes | None) -> None:
-        work = self._works.get(identity)
+    async def _answer(self, end: End) -> None:
+        work = self._works.get(end.id)
         if work is None:
             return
-        body = output or b""
         try:
-            if message["event"] == "done" and output is None:
-                name = result_name(identity, message["worker"])
+            if isinstance(end, Done) and not end.body:
+                name = result_name(end.id, end.worker)
                 body = await asyncio.to_thread((await self._storage.local(name)).read_bytes)
-                digest = hashlib.sha256(body).hexdigest()
-                if message.get("sha256", digest) != digest:  # a worker of an earlier release says none
+                # A worker of an earlier release says no digest.
+                if end.sha256 not in (None, hashlib.sha256(body).hexdigest()):
                     raise OSError("the object is not the one that the worker wrote")
                 await self._storage.delete(name)
+                end = replace(end, body=body)
             if len(work.body) > ROW_BYTES:
-                await self._storage.delete(f"inputs/{identity}")
+                await self._storage.delete(f"inputs/{end.id}")
         except Exception as error:
             _log.warning("an answer could not be read from the storage (%s)", type(error).__name__)
-            self._fail(identity, "the answer could not be read from the storage; send the request again")
+            self._fail(end.id, "the answer could not be read from the storage; send the request again")
             return
-        if self._works.pop(identity, None) is not None:
-            work.listen({**message, "id": identity}, body)
+        if self._works.pop(end.id, None) is not None:
+            work.listen(end)
 
     async def _looking(self) -> None:
         while True:

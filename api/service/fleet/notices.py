@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cloakwork.api.database.connection import Database
+from cloakwork.api.service.jobs.events import JobProgress
 
 WORK: Final = "cloakwork_work"  # something waits, for workers
 DROPPED: Final = "cloakwork_dropped"  # the id of a call or job that nobody wants any more, for workers
@@ -21,6 +24,24 @@ _RETRY_SECONDS: Final = (0.1, 0.5, 1.0, 3.0)
 
 Heard = Callable[[str], None]
 _log = logging.getLogger("cloakwork.fleet")
+
+
+@dataclass(frozen=True)
+class JobNotice:
+    """What happened to a job at a node: its progress, or a change of its state."""
+
+    node: str
+    job: str
+    progress: JobProgress | None
+
+    def to_text(self) -> str:
+        progress = () if self.progress is None else (self.progress.done, self.progress.total, self.progress.eta_seconds)
+        return json.dumps([self.node, self.job, *progress])
+
+    @classmethod
+    def from_text(cls, text: str) -> JobNotice:
+        node, job, *progress = json.loads(text)
+        return cls(node, job, JobProgress(*progress) if progress else None)
 
 
 def answers(node: str) -> str:

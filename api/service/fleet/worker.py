@@ -8,11 +8,12 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from cloakwork.api.engine.messages import Message
+from cloakwork.api.engine.messages import Done, End, Event, Failed
 from cloakwork.api.errors import AWAY, GoneError, UnavailableError
 from cloakwork.api.service.fleet.calls import Call
 from cloakwork.api.service.fleet.choice import Head, LongRuns
@@ -211,18 +212,19 @@ class Worker:
             work.alone = call.attempts > 1
             work.body = call.input if call.input is not None else await self._read(call.input_name)
         except FheError as error:
-            await self._record(call, _failed(error.code, error.http_status, str(error)), None)
+            await self._record(call, Failed(call.id, error.code, error.http_status, str(error)))
         except FileNotFoundError:
-            await self._record(call, _failed("input_lost", 503, "the input is not in the storage any more"), None)
+            await self._record(call, Failed(call.id, "input_lost", 503, "the input is not in the storage any more"))
         except (OSError, SQLAlchemyError) as error:
             _log.warning("call %s could not be begun (%s: %s)", call.id, type(error).__name__, error)
             self._short_until = time.monotonic() + _PAUSE_SECONDS
             if not await self._left_to_another(call):
-                await self._record(call, _failed(UnavailableError.code, UnavailableError.http_status, AWAY), None)
+                away = Failed(call.id, UnavailableError.code, UnavailableError.http_status, AWAY)
+                await self._record(call, away)
         except Exception as error:
             _log.exception("call %s could not be begun", call.id)
             text = f"a worker failed with {type(error).__name__}; the operator's log has the rest"
-            await self._record(call, _failed("internal_error", 500, text), None)
+            await self._record(call, Failed(call.id, "internal_error", 500, text))
         else:
             if call.id in self._calls and not self.draining:
                 self._dispatcher.submit(work)
@@ -246,41 +248,39 @@ class Worker:
 
     # --- ending ---
 
-    def _listener(self, call: Call, request: ScoringRequest) -> Callable[[Message, bytes], None]:
-        def listen(message: Message, body: bytes) -> None:
-            if message["event"] in ("done", "failed"):
+    def _listener(self, call: Call, request: ScoringRequest) -> Callable[[Event], None]:
+        def listen(event: Event) -> None:
+            if isinstance(event, Done | Failed):
                 self._ended_calls.add(call.id)
-                self._background(self._ended(call, request, message, body))
+                self._background(self._ended(call, request, event))
                 self.wake()
 
         return listen
 
-    async def _ended(self, call: Call, request: ScoringRequest, message: Message, body: bytes) -> None:
-        outcome = {name: value for name, value in message.items() if name != "id"}
-        with contextlib.suppress(Exception):
-            await self._scoring.look_after(request.key, message)
-        outcome.pop("key_damaged", None)  # looked after here, where the damaged copy is
-        if message["event"] == "done":
-            self._scoring.learn(request, message)
-        await self._record(call, outcome, body if message["event"] == "done" else None)
+    async def _ended(self, call: Call, request: ScoringRequest, end: End) -> None:
+        if isinstance(end, Done):
+            self._scoring.learn(request, end)
+        else:
+            with contextlib.suppress(Exception):
+                await self._scoring.look_after(request.key, end)
+        await self._record(call, end)
 
-    async def _record(self, call: Call, outcome: Message, output: bytes | None) -> None:
+    async def _record(self, call: Call, end: End) -> None:
         """Tried again while the database is away: the client waits for it."""
-        end, failures = time.monotonic() + _RECORD_SECONDS, 0
+        until, failures = time.monotonic() + _RECORD_SECONDS, 0
         try:
-            if output is not None and len(output) > ROW_BYTES:
+            if isinstance(end, Done) and len(end.body) > ROW_BYTES:
                 name = call.result_name(self._members.node)
-                outcome = {**outcome, "sha256": hashlib.sha256(output).hexdigest()}
-                await asyncio.to_thread(write_file, self._storage.place(name), output)
+                await asyncio.to_thread(write_file, self._storage.place(name), end.body)
                 await self._storage.keep(name)
                 await self._storage.drop_copy(name)
-                output = None
+                end = replace(end, sha256=hashlib.sha256(end.body).hexdigest(), body=b"")
             while True:
                 try:
-                    await self._queue.end(call, outcome, output)
+                    await self._queue.end(call, end)
                     return
                 except Exception:
-                    if time.monotonic() > end:
+                    if time.monotonic() > until:
                         raise
                     await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
                     failures += 1
@@ -361,7 +361,3 @@ class Worker:
             self._calls.pop(call.id, None)
         with contextlib.suppress(Exception):  # others take it over when this one is silent
             await self._queue.give_back(calls, [*jobs, *self._starting])
-
-
-def _failed(code: str, http_status: int, text: str) -> Message:
-    return {"event": "failed", "code": code, "http_status": http_status, "message": text}

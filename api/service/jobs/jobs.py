@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from cloakwork.api.engine.messages import Message
+from cloakwork.api.engine.messages import Done, Event, Failed, Lost, Progressed, Started
 from cloakwork.api.errors import (
     ConflictError,
     DamagedObjectError,
@@ -65,7 +65,7 @@ class Fleet(Protocol):
     async def dropped(self, identity: str) -> None:
         """Reports that whoever has this job has to stop."""
 
-    async def charge(self, job: Job, message: Message) -> None:
+    async def charge(self, job: Job, done: Done) -> None:
         """Charges what the run took beyond its estimate to its tenant."""
 
 
@@ -199,11 +199,8 @@ class Jobs:
         self._disk.promise(job.id, job.expected_bytes)
         attempt = _Attempt(job.attempts)
         work = await self._scoring.work(request, job.id, job.priority, self._listener(job, request, attempt))
-        work.message |= {
-            "input": str(await self._storage.local(job.input_name)),
-            "output": str(self._storage.place(_result_name(job))),
-            "progress": True,
-        }
+        work.input = str(await self._storage.local(job.input_name))
+        work.output, work.progress = str(self._storage.place(_result_name(job))), True
         work.claim = self._claim(job, attempt)
         work.alone = job.attempts > 0
         work.queued_at -= max(0.0, now() - job.created_at)
@@ -224,22 +221,22 @@ class Jobs:
 
     # --- while it runs ---
 
-    def _listener(self, job: Job, request: ScoringRequest, attempt: _Attempt) -> Callable[[Message, bytes], None]:
+    def _listener(self, job: Job, request: ScoringRequest, attempt: _Attempt) -> Callable[[Event], None]:
         started = queued_at = time.monotonic() - max(0.0, now() - job.created_at)
 
-        def listen(message: Message, _: bytes) -> None:
+        def listen(event: Event) -> None:
             nonlocal started
-            match message["event"]:
-                case "started":
+            match event:
+                case Started():
                     started = time.monotonic()
-                case "progress":
-                    self.events.report(job.id, _progress(message, time.monotonic() - started))
-                case "lost":  # with its engine: it begins again
+                case Progressed():
+                    self.events.report(job.id, _progress(event, time.monotonic() - started))
+                case Lost():  # with its engine: it begins again
                     self.events.changed(job.id, over=True)
-                case "done":
-                    self._background(job, self._done(job, request, message, attempt, max(0.0, started - queued_at)))
-                case "failed":
-                    self._background(job, self._broken(job, request, message, attempt))
+                case Done():
+                    self._background(job, self._done(job, request, event, attempt, max(0.0, started - queued_at)))
+                case Failed():
+                    self._background(job, self._broken(job, request, event, attempt))
 
         return listen
 
@@ -248,16 +245,14 @@ class Jobs:
         self._tasks[task] = job.id
         task.add_done_callback(self._tasks.pop)
 
-    async def _done(
-        self, job: Job, request: ScoringRequest, message: Message, attempt: _Attempt, waited: float
-    ) -> None:
+    async def _done(self, job: Job, request: ScoringRequest, done: Done, attempt: _Attempt, waited: float) -> None:
         """The result is durable before the row says that it is there. While the storage or the database is away it is kept, not computed again."""
         try:
             name = _result_name(job)
             end, pause = time.monotonic() + _RECORD_SECONDS, _RECORD_AGAIN_SECONDS
             while True:
                 try:
-                    finished = await self._recorded(job, message, attempt, name)
+                    finished = await self._recorded(job, done, attempt, name)
                     break
                 except Exception as error:
                     if not is_away(error) or self._ending.is_set() or time.monotonic() > end:
@@ -268,9 +263,9 @@ class Jobs:
                         await self._ending.wait()
                 pause = min(2 * pause, _RECORD_AGAIN_MOST)
             if finished:
-                self._scoring.account(request, message, waited)
+                self._scoring.account(request, done, waited)
                 if self._fleet is not None:
-                    await self._fleet.charge(job, message)
+                    await self._fleet.charge(job, done)
                 await self._storage.delete(job.input_name)
             else:  # cancelled, adopted, or removed with its tenant meanwhile
                 await self._storage.delete(name)
@@ -278,32 +273,32 @@ class Jobs:
             self._not_recorded(job, error)
         self._over(job.id)
 
-    async def _recorded(self, job: Job, message: Message, attempt: _Attempt, name: str) -> bool:
+    async def _recorded(self, job: Job, done: Done, attempt: _Attempt, name: str) -> bool:
         """False when the row is another one's. A database that wrote it and could not say so is asked the second time."""
         await self._storage.keep(name)
         with self._disk.relieved():
             if await self._store.finish(
                 job.id,
                 attempt.number,
-                run_seconds=message["seconds"],
+                run_seconds=done.seconds,
                 result_name=name,
-                result_bytes=message["bytes"],
-                result_sha256=message["sha256"],
+                result_bytes=done.answer_bytes,
+                result_sha256=done.sha256,
             ):
                 return True
         return await self._store.has_result(job.id, name)
 
-    async def _broken(self, job: Job, request: ScoringRequest, message: Message, attempt: _Attempt) -> None:
+    async def _broken(self, job: Job, request: ScoringRequest, failed: Failed, attempt: _Attempt) -> None:
         try:
-            code, text = message["code"], message["message"]
-            if message.get("model_damaged"):
-                await self._scoring.look_after(request.key, message)
+            code, text = failed.code, failed.message
+            if failed.model_damaged:
+                await self._scoring.look_after(request.key, failed)
                 await self._wait_for_model(job, attempt.number, max(0, attempt.number - 1), text)
                 return
             if code not in _NOT_THE_INPUT and await self._input_is_damaged(job, request):
                 code, text = DamagedObjectError.code, "the storage has damaged the input; send the job again"
             await self._failed(job, code, text, attempt.number)
-            await self._scoring.look_after(request.key, message)
+            await self._scoring.look_after(request.key, failed)
         except Exception as error:
             self._not_recorded(job, error)
 
@@ -503,6 +498,6 @@ def _result_name(job: Job) -> str:
     return f"results/{job.id}-{job.node[:8]}"
 
 
-def _progress(message: Message, seconds: float) -> JobProgress:
-    done, total = message["done"], message["total"]
+def _progress(progress: Progressed, seconds: float) -> JobProgress:
+    done, total = progress.done, progress.total
     return JobProgress(done, total, seconds * (total - done) / done if done else None)

@@ -10,7 +10,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable
 
-from cloakwork.api.engine.messages import Message
+from cloakwork.api.engine.messages import Cancel, Done, Event, Failed, Lost, Progressed
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import BusyError, EngineLostError
 from cloakwork.api.service.scoring.engines import Engine, Engines, Events, Run
@@ -54,7 +54,7 @@ class Dispatcher:
             return True
         _, run = self._in_flight.get(identity, (None, None))
         if run is not None and run.engine.link.up:
-            run.engine.link.send({"op": "cancel", "id": identity})
+            run.engine.link.send(Cancel(identity))
         return False
 
     def abandon(self, identity: str, never_begun: Callable[[], None]) -> None:
@@ -142,7 +142,7 @@ class Dispatcher:
                 self._queue.take(work)
             run = Run({work.id: work for work in works}, engine)
             engine.add(run)
-            engine.keys.add(first.key)
+            engine.keys.add(first.key.name)
             self._in_flight |= {work.id: (work, run) for work in works}
             if all(work.claim is None for work in works):
                 run.send()
@@ -202,17 +202,18 @@ class Dispatcher:
         if not run.works:
             run.engine.remove(run)
 
-    def _heard(self, engine: Engine, message: Message, body: bytes) -> None:
-        work, run = self._in_flight.get(message["id"], (None, None))
+    def _heard(self, engine: Engine, event: Event) -> None:
+        work, run = self._in_flight.get(event.id, (None, None))
         if work is None or run is None or run.engine is not engine:
             return  # cancelled before it was sent
-        if message["event"] == "progress" and message["total"]:
-            run.progress = message["done"] / message["total"]
-        if message["event"] in ("done", "failed"):
-            self._release(work, run)
-            self._queue.charge(work, message.get("busy_seconds", work.seconds) - work.seconds)
-            self._pump()
-        work.listen(message, body)
+        match event:
+            case Progressed(done=done, total=total) if total:
+                run.progress = done / total
+            case Done() | Failed():
+                self._release(work, run)
+                self._queue.charge(work, event.beyond(work.seconds))
+                self._pump()
+        work.listen(event)
 
     def _lost(self, engine: Engine) -> None:
         """It died: what it had goes to another or the next one, before everything else of its priority. Works of one run go there one after
@@ -227,18 +228,12 @@ class Dispatcher:
             work.alone, work.lost_with = True, run
             self._queue.charge(work, -work.seconds)
             if work.losses < self._settings.max_attempts:
-                work.listen({"event": "lost", "id": work.id}, b"")
+                work.listen(Lost(work.id))
                 self._queue.push(work, first=True)
                 again.add(work.id)
                 continue
-            message = {
-                "event": "failed",
-                "id": work.id,
-                "code": EngineLostError.code,
-                "http_status": EngineLostError.http_status,
-                "message": f"the engine process died {work.losses} times while it ran this request; tell the operator",
-            }
-            work.listen(message, b"")
+            text = f"the engine process died {work.losses} times while it ran this request; tell the operator"
+            work.listen(Failed(work.id, EngineLostError.code, EngineLostError.http_status, text))
         self._pump()
         if engine.hung and not self.engines.up:
             self.hung(again)

@@ -13,7 +13,19 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from cloakwork.api.engine.messages import Message, pack, receive
+from cloakwork.api.engine.messages import (
+    AuditKeySecret,
+    Done,
+    Event,
+    Failed,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Progressed,
+    Started,
+    receive,
+)
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.clock import new_id
@@ -27,14 +39,14 @@ _log = logging.getLogger("cloakwork.engine")
 
 
 class EngineLink:
-    """`on_message(message, body)` for what the engine says of runs, `on_up(hello)` when one is ready, `on_lost()` when it has died."""
+    """`on_message(event)` for what the engine says of runs, `on_up(hello)` when one is ready, `on_lost()` when it has died."""
 
     def __init__(
         self,
         options: EngineOptions,
         audit_key: AuditKey,
-        on_message: Callable[[Message, bytes], None],
-        on_up: Callable[[Message], None],
+        on_message: Callable[[Event], None],
+        on_up: Callable[[Hello], None],
         on_lost: Callable[[], None],
     ) -> None:
         self._options, self._audit_key = options, audit_key
@@ -42,11 +54,11 @@ class EngineLink:
         self._writer: asyncio.StreamWriter | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._transport: asyncio.WriteTransport | None = None
-        self._pings: dict[str, asyncio.Future[Message]] = {}
+        self._pings: dict[str, asyncio.Future[Pong]] = {}
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._began = 0.0  # the process, by the monotonic clock
-        self.facts: Message = {}
+        self.facts: Pong | None = None  # as it last answered
         self.restarts = 0
         self.memory_kills = 0  # processes that the kernel ended for want of memory
         self._killed = False  # this process, by us
@@ -88,19 +100,20 @@ class EngineLink:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def send(self, message: Message, body: bytes = b"") -> None:
+    def send(self, message: Message) -> None:
         if self._writer is None:
             raise UnavailableError("the engine is starting; try again", retry_after=1)
-        self._writer.write(pack(message, body))
+        self._writer.write(message.to_bytes())
 
-    async def ping(self, timeout: float) -> Message:
+    async def ping(self, timeout: float) -> Pong:
         """Returns what the engine holds resident. UnavailableError when it does not answer in time."""
         identity, future = new_id(), asyncio.get_running_loop().create_future()
         self._pings[identity] = future
         try:
-            self.send({"op": "ping", "id": identity})
-            self.facts = await asyncio.wait_for(future, timeout)
-            return self.facts
+            self.send(Ping(identity))
+            pong: Pong = await asyncio.wait_for(future, timeout)
+            self.facts = pong
+            return pong
         except TimeoutError:
             raise UnavailableError("the engine does not answer", retry_after=5) from None
         finally:
@@ -157,17 +170,15 @@ class EngineLink:
                 )
             reader, writer = await asyncio.open_connection(sock=ours)
             opened, self._transport = writer, writer.transport
-            writer.write(
-                pack({"op": "audit_key"}, self._audit_key.secret)
-            )  # no argument: the list of processes shows them
+            writer.write(AuditKeySecret(self._audit_key.secret).to_bytes())  # the list of processes shows arguments
             while True:
-                message, body = await receive(reader)
+                message = await receive(reader)
                 answered = True
-                self._take(message, body, writer)
+                self._take(message, writer)
         except (asyncio.IncompleteReadError, OSError):
             return answered
         finally:
-            was_up, self._writer, self._transport, self.facts = self.up, None, None, {}
+            was_up, self._writer, self._transport, self.facts = self.up, None, None, None
             if opened is None:
                 ours.close()
             else:
@@ -176,19 +187,19 @@ class EngineLink:
                 self._on_lost()
             await _end(self._process)
 
-    def _take(self, message: Message, body: bytes, writer: asyncio.StreamWriter) -> None:
+    def _take(self, message: Message, writer: asyncio.StreamWriter) -> None:
         self.words += 1
-        match message["event"]:
-            case "hello":
+        match message:
+            case Hello():
                 self._writer = writer
-                _log.info("engine ready", extra={"pid": message["pid"], "device": message["device"]})
+                _log.info("engine ready", extra={"pid": message.pid, "device": message.device})
                 self._on_up(message)
-            case "pong":
-                future = self._pings.get(message["id"])
+            case Pong():
+                future = self._pings.get(message.id)
                 if future is not None and not future.done():
                     future.set_result(message)
-            case _:
-                self._on_message(message, body)
+            case Started() | Progressed() | Done() | Failed():
+                self._on_message(message)
 
 
 async def _end(process: asyncio.subprocess.Process | None) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cloakwork.api.engine.messages import Message
+from cloakwork.api.engine.messages import Done, End, Event, Failed, KeyPlace, ModelPlace
 from cloakwork.api.errors import (
     AWAY_SECONDS,
     BusyError,
@@ -64,10 +64,10 @@ class Answer:
 class RemoteError(FheError):
     """An error that the engine reported; `code` and `http_status` are those of its class."""
 
-    def __init__(self, message: Message) -> None:
-        super().__init__(message["message"])
-        self.code = message["code"]  # type: ignore[misc]
-        self.http_status = message["http_status"]  # type: ignore[misc]
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.message)
+        self.code = failed.code  # type: ignore[misc]
+        self.http_status = failed.http_status  # type: ignore[misc]
         self.retry_after = AWAY_SECONDS if self.code == UnavailableError.code else None
 
 
@@ -150,11 +150,11 @@ class Scoring:
 
     async def run_now(self, request: ScoringRequest, body: bytes) -> Answer:
         """Waits for the engine. Nothing is stored; a caller that goes away takes its request with it."""
-        future: asyncio.Future[tuple[Message, bytes]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[End] = asyncio.get_running_loop().create_future()
 
-        def listen(message: Message, result: bytes) -> None:
-            if message["event"] in ("done", "failed") and not future.done():
-                future.set_result((message, result))
+        def listen(event: Event) -> None:
+            if isinstance(event, Done | Failed) and not future.done():
+                future.set_result(event)
 
         work = await self.work(request, new_id(), SYNCHRONOUS_PRIORITY, listen)
         work.body = body
@@ -162,40 +162,32 @@ class Scoring:
         refund = partial(self._usage.refund, request.tenant.name, day, request.charged)
         self._dispatcher.submit(work)
         try:
-            message, result = await future
+            end = await future
         except asyncio.CancelledError:
             self._dispatcher.abandon(work.id, refund)
             raise
-        took = float(message.get("took_seconds") or message.get("busy_seconds", 0.0))
-        queue_seconds = max(0.0, time.monotonic() - work.queued_at - took)
-        if message["event"] == "failed":
+        if isinstance(end, Failed):
             refund()
-            await self.look_after(request.key, message)
-            raise RemoteError(message)
-        self.account(request, message, queue_seconds)
-        return Answer(result, message["seconds"], queue_seconds)
+            await self.look_after(request.key, end)
+            raise RemoteError(end)
+        queue_seconds = max(0.0, time.monotonic() - work.queued_at - (end.took_seconds or end.busy_seconds or 0.0))
+        self.account(request, end, queue_seconds)
+        return Answer(end.body, end.seconds, queue_seconds)
 
     async def work(
-        self, request: ScoringRequest, identity: str, priority: int, listen: Callable[[Message, bytes], None]
+        self, request: ScoringRequest, identity: str, priority: int, listen: Callable[[Event], None]
     ) -> Work:
         seconds = self.estimates.seconds(request.model, request.samples)
-        message: Message = {
-            "model": {
-                "kind": request.model.kind,
-                "digest": request.model.artefact_sha256,
-                "path": str(request.model.artefact),
-            },
-            "key": {"name": request.key.id, "path": str(await self._key_file(request.key))},
-        }
         long = seconds > self._settings.synchronous_seconds
-        model = request.model
+        model, key = request.model, KeyPlace(request.key.id, await self._key_file(request.key))
         subject = Subject(model.name, model.version, model.parameter_set, request.samples)
         largest = min(self._settings.max_samples, model.largest_run)
         return Work(
             identity,
             request.tenant.name,
             priority,
-            message,
+            ModelPlace(model.kind, model.artefact_sha256, model.artefact),
+            key,
             listen,
             seconds,
             long,
@@ -215,31 +207,26 @@ class Scoring:
         await self._uploads.lost(key)
         raise KeyRequiredError(f"the file of key '{key.id}' is lost; upload the key again: POST /v2/keys")
 
-    async def look_after(self, key: KeyRecord, message: Message) -> None:
+    async def look_after(self, key: KeyRecord, failed: Failed) -> None:
         """Handles a failed run; when that is because of what the storage has made of its key, the key has to come again, and when it is because of
         the model's file, the model is out of service."""
-        if message.get("key_damaged"):
+        if failed.key_damaged:
             await self._uploads.lost(key)
-        if message.get("model_damaged") and self.look_at_models is not None:
+        if failed.model_damaged and self.look_at_models is not None:
             await self.look_at_models()
 
-    def account(self, request: ScoringRequest, message: Message, queue_seconds: float) -> None:
+    def account(self, request: ScoringRequest, done: Done, queue_seconds: float) -> None:
         """Accounts for one run that succeeded; its bootstraps were counted when it was accepted."""
         name = request.model.parameter_set
-        self.learn(request, message)
+        self.learn(request, done)
         self._usage.count(request.tenant.name, requests=1, samples=request.samples)
         self._metrics.answers.inc(request.samples)
-        self._metrics.activity.ran(request.model.name, request.model.version, request.samples, message["seconds"])
-        self._metrics.ran(name, message["device"], request.bootstraps, queue_seconds, message["seconds"])
-        if _together(message) > 1:
+        self._metrics.activity.ran(request.model.name, request.model.version, request.samples, done.seconds)
+        self._metrics.ran(name, done.device, request.bootstraps, queue_seconds, done.seconds)
+        if done.together > 1:
             self._metrics.joined.inc()
 
-    def learn(self, request: ScoringRequest, message: Message) -> None:
+    def learn(self, request: ScoringRequest, done: Done) -> None:
         """Learns how long it took, from the message of an engine here, or of another process's."""
-        device = None if "worker" in message else message["device"]
-        self.estimates.learn(request.model, request.samples, message["seconds"], _together(message), device)
-
-
-def _together(message: Message) -> int:
-    """Requests of its run; workers of an earlier release do not say it, and run each alone."""
-    return int(message.get("together", 1))
+        device = None if done.worker else done.device
+        self.estimates.learn(request.model, request.samples, done.seconds, done.together, device)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from cloakwork.api.engine.messages import Message
+from cloakwork.api.engine.messages import Pong
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.scoring.engine_link import EngineLink
 from cloakwork.api.settings import Settings
@@ -62,7 +62,7 @@ class Engine(Protocol):
     def link(self) -> EngineLink: ...
     @property
     def runs(self) -> Sequence[Run]: ...
-    async def ping(self, timeout: float) -> Message: ...
+    async def ping(self, timeout: float) -> Pong: ...
 
 
 class Watch:
@@ -94,7 +94,7 @@ class Watch:
         try:
             facts = await self._engine.ping(seconds)
             self._answers()
-            self._look_for_still(facts.get("quiet", {}))
+            self._look_for_still(facts.quiet)
         except UnavailableError:
             if link.words != words:
                 self._answers()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
-from cloakwork.api.engine.messages import Message
+from cloakwork.api.engine.messages import Event, KeyPlace, ModelPlace, RequestPart, StartRun
 
 DEFAULT_PRIORITY: Final = 5
 SYNCHRONOUS_PRIORITY: Final = 10  # before the tenant's own jobs
@@ -39,11 +39,15 @@ class Work:
     id: str
     tenant: str
     priority: int
-    message: Message  # `model` and `key`, which those of one run share, and what a part has of its own
-    listen: Callable[[Message, bytes], None]
+    model: ModelPlace
+    key: KeyPlace
+    listen: Callable[[Event], None]
     seconds: float  # estimated
     long: bool = False
     body: bytes = b""
+    input: str | None = None  # a file, in place of `body`
+    output: str | None = None  # a file for the answer
+    progress: bool = False  # reports are wanted
     claim: Callable[[], Awaitable[bool]] | None = None
     subject: Subject | None = None
     samples: int = 1
@@ -60,13 +64,13 @@ class Work:
         return level_of(self.priority)
 
     @property
-    def key(self) -> str:
-        return str(self.message["key"]["name"])
-
-    @property
     def kin(self) -> tuple[str, str]:
         """Returns what works of one tenant have in common that one run can answer."""
-        return self.message["model"]["digest"], self.key
+        return self.model.digest, self.key.name
+
+    @property
+    def part(self) -> RequestPart:
+        return RequestPart(self.id, self.samples, self.body, self.input, self.output, self.progress)
 
 
 def together(first: Work, behind: Sequence[Work], runs: int) -> list[Work]:
@@ -87,11 +91,6 @@ def together(first: Work, behind: Sequence[Work], runs: int) -> list[Work]:
     return chosen
 
 
-def run_message(works: Sequence[Work], beside: bool = False) -> tuple[Message, bytes]:
+def run_message(works: Sequence[Work], beside: bool = False) -> StartRun:
     """Writes the message of a run; `beside`: a long one, on a thread of its own."""
-    first, parts = works[0].message, []
-    for work in works:
-        part_fields = {name: value for name, value in work.message.items() if name not in ("model", "key")}
-        parts.append({"id": work.id, "samples": work.samples, "bytes": len(work.body), **part_fields})
-    message = {"op": "run", "beside": beside, "model": first["model"], "key": first["key"], "parts": parts}
-    return message, b"".join(work.body for work in works)
+    return StartRun(beside, works[0].model, works[0].key, tuple(work.part for work in works))

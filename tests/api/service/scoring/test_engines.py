@@ -15,6 +15,7 @@ import pytest
 from fake_engines import FakeEngines
 from scoring_server import Server, User, becomes, resident, running
 
+from cloakwork.api.engine.messages import Pong
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.scoring import engines as module
@@ -161,15 +162,17 @@ def test_one_that_does_not_answer_does_not_hide_the_others():
     async def run() -> None:
         engines = cards()
 
-        async def fine(timeout: float) -> dict[str, Any]:
-            return {"keys": ["a"], "hits": 1}
+        pong = Pong("", "cuda:0", 0, 0, 1, 0, ["a"], {}, {})
 
-        async def silent(timeout: float) -> dict[str, Any]:
+        async def fine(timeout: float) -> Pong:
+            return pong
+
+        async def silent(timeout: float) -> Pong:
             raise UnavailableError("the engine does not answer")
 
         for link, ping in zip(engines.links, (fine, silent), strict=True):
             link.ping = ping  # type: ignore[attr-defined]
-        assert await engines.dispatcher.engines.ping(1.0) == {"cuda:0": {"keys": ["a"], "hits": 1}}
+        assert await engines.dispatcher.engines.ping(1.0) == {"cuda:0": pong}
         engines.links[0].die()
         with pytest.raises(UnavailableError, match="does not answer"):
             await engines.dispatcher.engines.ping(1.0)

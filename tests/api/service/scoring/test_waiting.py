@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from fake_engines import FakeEngines
 
+from cloakwork.api.engine.messages import Progressed
 from cloakwork.api.service.scoring import engines as engines_module
 from cloakwork.api.service.scoring.waiting import Seconds, WorkerPlace, ahead_of, wait_seconds
 from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY
@@ -62,7 +63,7 @@ def test_time_and_progress_shorten_what_is_left(monkeypatch: pytest.MonkeyPatch)
     assert dispatcher.wait_seconds("calm", 0.01) == 4.0
     clock.now = 3.0
     assert dispatcher.wait_seconds("calm", 0.01) == dispatcher.backlog_seconds() == 2.0
-    dispatcher._heard(engines.only.engine, {"event": "progress", "id": job, "done": 1, "total": 10}, b"")
+    dispatcher._heard(engines.only.engine, Progressed(job, 1, 10))
     assert dispatcher.wait_seconds("calm", 0.01) == 18.0
     engines.end(job)
     assert dispatcher.wait_seconds("calm", 0.01) == 0.0
