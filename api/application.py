@@ -30,11 +30,11 @@ _DESCRIPTION = "Machine-learning inference on encrypted data. Names follow the O
 def create_app(services: Services) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await services.start()
+        await services.life.start()
         try:
             yield
         finally:
-            await services.stop()
+            await services.life.stop()
 
     settings = services.settings
     app = FastAPI(

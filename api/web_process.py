@@ -23,9 +23,9 @@ from cloakwork.api.http.gate import HEADER_BYTES
 from cloakwork.api.http.limited_protocol import limited_protocol
 from cloakwork.api.http.page_content import read_content
 from cloakwork.api.release import release
-from cloakwork.api.service.services import Services, prepare
+from cloakwork.api.service.services import Services, wire
 from cloakwork.api.settings import Settings, is_loopback
-from cloakwork.api.start_checks import require_certificate, require_places, require_port
+from cloakwork.api.start_checks import prepare, require_certificate, require_places, require_port
 
 _KEEP_ALIVE_SECONDS = 15
 _STOP_SECONDS = 10
@@ -42,7 +42,7 @@ def serve(settings: Settings) -> int:
     require_certificate(settings)
     require_port(settings.host, settings.port)
     room = allow_connections(settings.max_connections)
-    services = Services(settings)
+    services = wire(settings)
     services.budgets.tell()
     asyncio.run(prepare(settings, services.node.name, services.storage))
     connections = Connections(room.connections, settings.max_address_connections, settings.max_tenant_connections)
@@ -94,7 +94,7 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handles signals; the second signal, of either kind, waits for nobody."""
         self._signal = sig
-        self._services.stop_soon()
+        self._services.life.stop_soon()
         super().handle_exit(signal.SIGINT if self.should_exit else sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -125,7 +125,7 @@ class _Server(uvicorn.Server):
             terminal.say(terminal.listening(urls))
         bar = asyncio.create_task(terminal.show_preparing(self._services)) if on_terminal else None
         try:
-            await self._services.opened()
+            await self._services.life.opened()
         except Exception:
             return  # the log says why
         finally:
@@ -145,7 +145,7 @@ class _Server(uvicorn.Server):
             await asyncio.gather(self._telling, return_exceptions=True)
         await super().shutdown(sockets)
         services = self._services
-        unfinished = max(services.unfinished_runs, services.dispatcher.running)
+        unfinished = max(services.life.unfinished_runs, services.dispatcher.running)
         _log.info(
             "ended",
             extra={

@@ -19,7 +19,7 @@ _log = logging.getLogger("cloakwork.access")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AnsweredRequest:
     """Bytes are those of bodies; `seconds` end with the last byte that went out."""
 
     status: int
@@ -32,7 +32,7 @@ class Observer:
     def __init__(self, metrics: Metrics, routes: RouteNames, addresses: ClientAddresses) -> None:
         self._metrics, self._routes, self._addresses = metrics, routes, addresses
 
-    def record(self, scope: Scope, outcome: Outcome) -> None:
+    def record(self, scope: Scope, outcome: AnsweredRequest) -> None:
         state: dict[str, Any] = scope["state"]
         model, route = state.get("model", ""), self._routes.of(scope["path"])
         self._metrics.requests.labels(model, str(outcome.status)).inc()

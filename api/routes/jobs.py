@@ -67,7 +67,7 @@ async def watch_job(job: Identity, request: Request, services: AllServices, tena
         return Response(media_type=_EVENT_STREAM, headers=headers)
 
     async def allowed() -> bool:
-        if services.draining:
+        if services.life.draining:
             return False
         try:
             (await authenticated(request, services)).require("score")

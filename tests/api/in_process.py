@@ -167,7 +167,7 @@ class _Web(web_process._Server):
     @property
     def is_ready(self) -> bool:
         services = self.services
-        return services.started and (services.dispatcher.engines.up or not services.settings.computes)
+        return services.life.started and (services.dispatcher.engines.up or not services.settings.computes)
 
 
 class _Lines(logging.StreamHandler):  # type: ignore[type-arg]

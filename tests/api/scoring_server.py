@@ -29,10 +29,10 @@ import psutil
 from warm_process import Forked, WarmPython
 
 import cloakwork as cw
-from cloakwork.api.database.connection import Database
+from cloakwork.api.database.connection import DATABASE_FILE, Database
 from cloakwork.api.database.migrate import migrate_url
-from cloakwork.api.service.services import DATABASE_FILE, migrate
 from cloakwork.api.service.tenants.tenants import Tenants, Terms
+from cloakwork.api.start_checks import migrate
 from cloakwork.fhe_core import noise, wire
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey

@@ -32,7 +32,7 @@ class Load:
         bodies: BodyBudget,
         disk: Disk,
         activity: Activity,
-        fleet: Fleet | None = None,
+        fleet: Fleet,
     ) -> None:
         self._budgets, self._settings = budgets, settings
         self._dispatcher = dispatcher
@@ -86,12 +86,10 @@ class Load:
         }
 
     def _queue(self) -> dict[str, Any]:
-        source = self._dispatcher if self._fleet is None else self._fleet.front
-        return {"waiting": source.waiting, "limit": self._settings.max_queue, "seconds": source.backlog_seconds()}
+        line = self._fleet.line
+        return {"waiting": line.waiting, "limit": self._settings.max_queue, "seconds": line.backlog_seconds()}
 
     async def _nodes(self) -> list[dict[str, Any]]:
-        if self._fleet is None:
-            return []
         return [
             {
                 "id": member.id,
@@ -104,7 +102,7 @@ class Load:
                 "heartbeat_seconds": member.age,
                 "uptime_seconds": member.uptime,
             }
-            for member in await self._fleet.members.alive()
+            for member in await self._fleet.members()
         ]
 
     def _keys(self, facts: dict[str, Pong]) -> dict[str, int]:

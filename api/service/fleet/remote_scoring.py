@@ -17,8 +17,6 @@ _REMEMBER_SECONDS: Final = 60.0  # that an object is there; a worker that does n
 
 
 class RemoteScoring(Scoring):
-    """`dispatcher` is a `Front`."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._seen: dict[str, float] = {}

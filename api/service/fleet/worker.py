@@ -54,10 +54,10 @@ class Worker:
         members: Members,
         dispatcher: Dispatcher,
         scoring: Scoring,
-        jobs: Jobs,
         models: Models,
         keys: Keys,
         storage: Storage,
+        jobs: Jobs,
     ) -> None:
         self._settings, self._queue, self._members = settings, queue, members
         self._dispatcher, self._scoring, self._jobs = dispatcher, scoring, jobs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,26 +20,14 @@ class JobEvents:
     """Latest progress of running jobs in this process, and a bell for each watcher."""
 
     def __init__(self) -> None:
-        self.tell: Callable[[str, JobProgress | None], None] | None = None  # other processes, of what happens here
         self._progress: dict[str, JobProgress] = {}
         self._bells: dict[str, set[asyncio.Event]] = defaultdict(set)
 
     def progress(self, job: str) -> JobProgress | None:
         return self._progress.get(job)
 
-    def report(self, job: str, progress: JobProgress) -> None:
-        self.heard(job, progress)
-        if self.tell is not None:
-            self.tell(job, progress)
-
-    def changed(self, job: str, *, over: bool = False) -> None:
-        """Handles a change of the job's state in the database."""
-        self.heard(job, None, over=over)
-        if self.tell is not None:
-            self.tell(job, None)
-
     def heard(self, job: str, progress: JobProgress | None, *, over: bool = False) -> None:
-        """Handles the same, of a job that another process has."""
+        """Handles progress of a job, here or at another process, or a change of its state in the database."""
         if progress is not None:
             self._progress[job] = progress
         elif over:

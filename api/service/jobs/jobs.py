@@ -57,8 +57,16 @@ class _Attempt:
     number: int
 
 
-class Fleet(Protocol):
-    """The protocol of other processes on the same database (`fleet/`), as jobs need it."""
+class Peers(Protocol):
+    """The fleet (`fleet/`), as jobs need it."""
+
+    @property
+    def job_node(self) -> str:
+        """Returns the process that a job belongs to when it is accepted; none: the database hands out what waits."""
+
+    @property
+    def keeps_jobs(self) -> bool:
+        """Whether a job stays with the process that accepted it."""
 
     async def job_waits(self) -> None: ...
 
@@ -67,6 +75,9 @@ class Fleet(Protocol):
 
     async def charge(self, job: Job, done: Done) -> None:
         """Charges what the run took beyond its estimate to its tenant."""
+
+    def tell(self, job: str, progress: JobProgress | None) -> None:
+        """Tells the others of a job's progress, or of a change of its state."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +101,7 @@ class Jobs:
         usage: Usage,
         disk: Disk,
         damage: Damage,
+        peers: Peers,
     ) -> None:
         self._store = store
         self._storage = storage
@@ -103,11 +115,8 @@ class Jobs:
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._waiting: set[str] = set()  # jobs whose model cannot be served
         self._ending = asyncio.Event()
-        self._fleet: Fleet | None = None  # several processes: the database hands out what waits
+        self._peers = peers
         self.events = JobEvents()
-
-    def join(self, fleet: Fleet) -> None:
-        self._fleet = fleet
 
     # --- accepting ---
 
@@ -154,7 +163,7 @@ class Jobs:
             expected_bytes=request.model.output_bytes(request.samples),
             idempotency_key=options.idempotency_key,
             request_sha256=request_digest(request, digest),
-            node=self._store.node if self._fleet is None else "",
+            node=self._peers.job_node,
             attempts=0,
             created_at=now(),
             deadline_at=None if options.deadline_seconds is None else now() + options.deadline_seconds,
@@ -166,7 +175,7 @@ class Jobs:
             if first is None:
                 raise UnavailableError("the job could not be stored; try again", retry_after=1)
             return same_request(first, job.request_sha256)
-        if self._fleet is None:
+        if self._peers.keeps_jobs:
             try:
                 await self._enqueue(job, request)
             except Exception as error:
@@ -175,7 +184,7 @@ class Jobs:
                 _log.warning("job %s begins when the storage answers (%s)", job.id, error)  # housekeeping sees to it
                 self._over(job.id)
         else:
-            await self._fleet.job_waits()
+            await self._peers.job_waits()
         return job
 
     async def _add(self, job: Job, request: ScoringRequest) -> bool:
@@ -212,7 +221,7 @@ class Jobs:
                 claimed = await self._store.claim(job.id, attempt.number)
             if claimed:
                 attempt.number += 1
-                self.events.changed(job.id)
+                self._changed(job.id)
             else:
                 self._over(job.id)
             return claimed
@@ -230,9 +239,9 @@ class Jobs:
                 case Started():
                     started = time.monotonic()
                 case Progressed():
-                    self.events.report(job.id, _progress(event, time.monotonic() - started))
+                    self._report(job.id, _progress(event, time.monotonic() - started))
                 case Lost():  # with its engine: it begins again
-                    self.events.changed(job.id, over=True)
+                    self._changed(job.id, over=True)
                 case Done():
                     self._background(job, self._done(job, request, event, attempt, max(0.0, started - queued_at)))
                 case Failed():
@@ -264,8 +273,7 @@ class Jobs:
                 pause = min(2 * pause, _RECORD_AGAIN_MOST)
             if finished:
                 self._scoring.account(request, done, waited)
-                if self._fleet is not None:
-                    await self._fleet.charge(job, done)
+                await self._peers.charge(job, done)
                 await self._storage.delete(job.input_name)
             else:  # cancelled, adopted, or removed with its tenant meanwhile
                 await self._storage.delete(name)
@@ -327,13 +335,22 @@ class Jobs:
             failed = code != CANCELLED and await self._store.fail(job.id, code, message, attempts=attempts)
             if failed:
                 self._refund(job)
-            if failed or self._fleet is None:  # else another process may have the job now, and need it
+            if failed or self._peers.keeps_jobs:  # else another process may have the job now, and need it
                 await self._storage.delete(job.input_name)
         self._over(job.id)
 
     def _over(self, identity: str) -> None:
         self._disk.release(identity)
-        self.events.changed(identity, over=True)
+        self._changed(identity, over=True)
+
+    def _changed(self, identity: str, *, over: bool = False) -> None:
+        """Tells of a change of the job's state in the database."""
+        self.events.heard(identity, None, over=over)
+        self._peers.tell(identity, None)
+
+    def _report(self, identity: str, progress: JobProgress) -> None:
+        self.events.heard(identity, progress)
+        self._peers.tell(identity, progress)
 
     def _refund(self, job: Job) -> None:
         """Its bootstraps and answers, on the day that they were counted."""
@@ -389,8 +406,7 @@ class Jobs:
     async def drop(self, job: Job) -> None:
         """Drops a job whose row says that it is over: nothing runs it any more, and its input goes."""
         self._dispatcher.cancel(job.id)
-        if self._fleet is not None:
-            await self._fleet.dropped(job.id)
+        await self._peers.dropped(job.id)
         if job.state == QUEUED:
             self._refund(job)
         await self._storage.delete(job.input_name)
@@ -407,7 +423,7 @@ class Jobs:
     async def expire(self, job: Job) -> None:
         """Expires a job whose deadline has passed."""
         text = "the deadline passed before the job was done"
-        if await self._store.fail(job.id, DeadlineError.code, text, of_this_node=self._fleet is None):
+        if await self._store.fail(job.id, DeadlineError.code, text, of_this_node=self._peers.keeps_jobs):
             await self.drop(job)
 
     async def abandon(self) -> None:
@@ -457,7 +473,7 @@ class Jobs:
         """The job is accepted, and its model may be repaired; one that is removed ends it."""
         if job.id in self._waiting and job.state == QUEUED and counted == job.attempts:
             return  # as it was when it was looked at before
-        await self._store.wait(job.id, attempts, counted, self._store.node if self._fleet is None else "")
+        await self._store.wait(job.id, attempts, counted, self._peers.job_node)
         if job.id not in self._waiting:
             self._waiting.add(job.id)
             _log.warning("a job waits for its model", extra={"job": job.id, "model": job.model, "why": why})

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from cloakwork.api.engine.messages import Done, End, Event, Failed, KeyPlace, ModelPlace
 from cloakwork.api.errors import (
@@ -25,7 +26,6 @@ from cloakwork.api.service.clock import new_id
 from cloakwork.api.service.keys.keys import KeyRecord, Keys
 from cloakwork.api.service.keys.uploads import Uploads
 from cloakwork.api.service.models.model import Model, RequestHeader
-from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.estimates import Estimates
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Subject, Work
 from cloakwork.api.service.storage.objects import Storage
@@ -71,26 +71,49 @@ class RemoteError(FheError):
         self.retry_after = AWAY_SECONDS if self.code == UnavailableError.code else None
 
 
+class RequestLine(Protocol):
+    """Where requests wait whose clients wait: the dispatcher of this process, or the table of a fleet."""
+
+    @property
+    def waiting(self) -> int: ...
+    def backlog_seconds(self) -> float:
+        """Estimates the seconds until what waits is done, about."""
+
+    def require_room(self, tenant: str, most: int) -> None:
+        """Raises BusyError when too much waits, of all or of this tenant."""
+
+    def wait_seconds(self, tenant: str, seconds: float) -> float:
+        """Estimates the seconds until a request of this tenant can begin."""
+
+    def submit(self, work: Work) -> None: ...
+    def abandon(self, identity: str, never_begun: Callable[[], None]) -> None:
+        """Abandons a request whose client is gone; `never_begun` is called if nobody had it."""
+
+
 class Scoring:
+    """`damaged`: called when a run says that its model's file is damaged."""
+
     def __init__(
         self,
         settings: Settings,
-        dispatcher: Dispatcher,
+        line: RequestLine,
         keys: Keys,
         uploads: Uploads,
         storage: Storage,
         usage: Usage,
         metrics: Metrics,
+        estimates: Estimates,
+        damaged: Callable[[], Awaitable[None]],
     ) -> None:
         self._settings = settings
-        self._dispatcher = dispatcher
+        self._line = line
         self._keys = keys
         self._uploads = uploads
         self._storage = storage
         self._usage = usage
         self._metrics = metrics
-        self.estimates = Estimates()
-        self.look_at_models: Callable[[], Awaitable[None]] | None = None  # when a run says that its model is damaged
+        self.estimates = estimates
+        self._damaged = damaged
 
     # --- checks, before the body is read and after its first bytes ---
 
@@ -117,13 +140,13 @@ class Scoring:
                 "they come from different secret keys"
             )
         request = ScoringRequest(tenant, model, key, header.samples)
-        self._dispatcher.require_room(tenant.name, self._usage.max_queue(tenant))
+        self._line.require_room(tenant.name, self._usage.max_queue(tenant))
         await self._usage.require(tenant, request.charged)
         return request
 
     def is_short(self, request: ScoringRequest) -> bool:
         estimate = self.estimates.seconds(request.model, request.samples)
-        wait = self._dispatcher.wait_seconds(request.tenant.name, estimate)
+        wait = self._line.wait_seconds(request.tenant.name, estimate)
         return estimate + wait <= self._settings.synchronous_seconds
 
     def require_soon(self, request: ScoringRequest) -> None:
@@ -139,7 +162,7 @@ class Scoring:
                 f"this takes about {estimate:.0f} seconds, and a request that waits for its answer may take {most:g}; send the same body to "
                 f"POST /v2/models/{request.model.name}/jobs, or fewer samples"
             )
-        wait = self._dispatcher.wait_seconds(request.tenant.name, estimate)
+        wait = self._line.wait_seconds(request.tenant.name, estimate)
         if math.isinf(wait):
             raise UnavailableError("nothing is there to run the request; try again, or send a job", retry_after=5)
         if estimate + wait > most:
@@ -160,11 +183,11 @@ class Scoring:
         work.body = body
         day = await self._usage.charge(request.tenant, request.charged)
         refund = partial(self._usage.refund, request.tenant.name, day, request.charged)
-        self._dispatcher.submit(work)
+        self._line.submit(work)
         try:
             end = await future
         except asyncio.CancelledError:
-            self._dispatcher.abandon(work.id, refund)
+            self._line.abandon(work.id, refund)
             raise
         if isinstance(end, Failed):
             refund()
@@ -212,8 +235,8 @@ class Scoring:
         the model's file, the model is out of service."""
         if failed.key_damaged:
             await self._uploads.lost(key)
-        if failed.model_damaged and self.look_at_models is not None:
-            await self.look_at_models()
+        if failed.model_damaged:
+            await self._damaged()
 
     def account(self, request: ScoringRequest, done: Done, queue_seconds: float) -> None:
         """Accounts for one run that succeeded; its bootstraps were counted when it was accepted."""

@@ -38,7 +38,9 @@ class Patience:
         return cls(seconds, missed, settings.engine_stall_seconds)
 
 
-class Run(Protocol):
+class WatchedRun(Protocol):
+    """The protocol of a run of a watched engine (`engines.Run`)."""
+
     @property
     def works(self) -> Mapping[str, object]: ...
     @property
@@ -50,7 +52,7 @@ class Run(Protocol):
         """Returns the part of its whole that it has reported."""
 
 
-class Engine(Protocol):
+class WatchedEngine(Protocol):
     """The protocol of a watched engine (`engines.Engine`)."""
 
     name: str
@@ -61,14 +63,14 @@ class Engine(Protocol):
     @property
     def link(self) -> EngineLink: ...
     @property
-    def runs(self) -> Sequence[Run]: ...
+    def runs(self) -> Sequence[WatchedRun]: ...
     async def ping(self, timeout: float) -> Pong: ...
 
 
 class Watch:
     """The watch over one engine. It counts missed pings and not seconds: if this process itself was stopped, at most one is."""
 
-    def __init__(self, engine: Engine, patience: Patience, changed: Callable[[], None]) -> None:
+    def __init__(self, engine: WatchedEngine, patience: Patience, changed: Callable[[], None]) -> None:
         """`changed`: an engine that was silent answers again."""
         self._engine, self._patience, self._changed = engine, patience, changed
         self._missed = 0

@@ -19,7 +19,7 @@ from cloakwork.api.service import children
 from cloakwork.api.service.models.incoming import Incoming
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.models.records import ModelRecords
-from cloakwork.api.service.services import migrate
+from cloakwork.api.start_checks import migrate
 from cloakwork.fhe_core.errors import ParameterError
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]

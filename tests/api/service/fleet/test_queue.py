@@ -23,7 +23,7 @@ from cloakwork.api.service.fleet.calls import Call
 from cloakwork.api.service.fleet.choice import LongRuns
 from cloakwork.api.service.fleet.members import MemberFacts, Members
 from cloakwork.api.service.fleet.queue import WorkQueue
-from cloakwork.api.service.services import migrate
+from cloakwork.api.start_checks import migrate
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 

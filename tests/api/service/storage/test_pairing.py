@@ -16,7 +16,7 @@ from in_process import LocalServer, serving
 from postgresql import needs_postgresql, postgresql
 from scoring_server import User, becomes, with_tables
 
-from cloakwork.api.service.services import DATABASE_FILE
+from cloakwork.api.database.connection import DATABASE_FILE
 from cloakwork.api.service.storage import sweeping
 from cloakwork.api.service.storage.objects import MARK
 from cloakwork.fhe_core.errors import ParameterError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from cloakwork.api.errors import UnavailableError
-from cloakwork.api.service.readiness import Readiness
+from cloakwork.api.service.life import Readiness
 
 
 def test_readiness_is_looked_up_once_for_many():
