@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cloakwork.api.database.connection import DATABASE_FILE, Database, database_url
+from cloakwork.api.database.steps import NEWEST
 from cloakwork.api.service.children import run_module
 from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.jobs.store import JobStore
@@ -27,7 +28,6 @@ from cloakwork.fhe_core.errors import FheError, ParameterError
 _DEVICE: Final = re.compile(r"cpu|cuda(:\d+(,\d+)*)?")
 _LOOK_SECONDS: Final = 60
 _SERVER_SECONDS: Final = 3600.0  # a server makes tables while the process that asked it only waits
-_MIGRATIONS: Final = Path(__file__).parent / "database" / "migrations" / "versions"
 _NO_PASSPHRASE: Final = "it is encrypted, and nobody is here to type a passphrase"
 
 
@@ -198,8 +198,7 @@ async def require_pair(settings: Settings, node: str, database: Database, storag
 
 async def migrate(database: Database, url: str) -> None:
     """Brings the tables to this release's form, in a process of its own; quick when they are."""
-    newest = max(file.stem.partition("_")[0] for file in _MIGRATIONS.glob("[0-9]*.py"))
-    if await database.revision() == newest:
+    if await database.revision() == NEWEST:
         return
     still_seconds = None if database.is_sqlite else _SERVER_SECONDS
     try:

@@ -256,7 +256,7 @@ def test_places_that_nobody_was_given_end_nothing(url: str, tmp_path: Path):
 
 
 def test_the_indices_are_those_of_the_tables(url: str, tmp_path: Path):
-    """The migrations make what `tables` says."""
+    """The steps make what `tables` says."""
 
     async def run() -> None:
         async with opened(url, tmp_path) as (_, database):
