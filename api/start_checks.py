@@ -15,9 +15,9 @@ from cloakwork.api.database.connection import DATABASE_FILE, Database, database_
 from cloakwork.api.database.steps import NEWEST
 from cloakwork.api.service.children import run_module
 from cloakwork.api.service.fleet.queue import WorkQueue
+from cloakwork.api.service.housekeeping import object_folders
 from cloakwork.api.service.jobs.store import JobStore
 from cloakwork.api.service.keys.keys import Keys
-from cloakwork.api.service.object_folders import object_folders
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.storage.pairing import Pairing, refuse_lost_file
 from cloakwork.api.service.tenants.tenants import Tenants

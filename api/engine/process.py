@@ -19,6 +19,7 @@ from cloakwork.api.engine.messages import (
     AuditKeySecret,
     Cancel,
     Done,
+    EngineOptions,
     Failed,
     ForgetKey,
     Hello,
@@ -31,9 +32,7 @@ from cloakwork.api.engine.messages import (
     StartRun,
     receive_blocking,
 )
-from cloakwork.api.engine.options import EngineOptions
-from cloakwork.api.engine.requests import Outcome, Progress, RunRequest, shares
-from cloakwork.api.engine.runner import Runner
+from cloakwork.api.engine.runner import Outcome, Progress, Runner, RunRequest, shares
 from cloakwork.api.errors import NO_ROOM, DamagedKeyError, DamagedModelError, StorageFullError
 from cloakwork.fhe_core.errors import CancelledError, FheError
 from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer

@@ -17,7 +17,7 @@ from cloakwork.api.http.connections import Connection
 from cloakwork.api.http.error_answers import CLIENT_GONE, ErrorAnswer
 from cloakwork.api.http.gate import Gate, asks_for_health, has_body
 from cloakwork.api.http.observer import AnsweredRequest, Observer
-from cloakwork.api.http.targets import to_origin_form
+from cloakwork.api.http.route_names import to_origin_form
 from cloakwork.fhe_core.errors import FheError
 
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")

@@ -7,10 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.security import HTTPBearer
 
-from cloakwork.api.release import release
-from cloakwork.api.routes.dependencies import AllServices, authenticated
-from cloakwork.api.routes.documents import errors
+from cloakwork.api.routes.dependencies import AllServices, authenticated, errors
 from cloakwork.api.routes.schemas import Health, ServerMetadata
+from cloakwork.api.settings import release
 
 router = APIRouter(tags=["health"])
 _bearer = HTTPBearer(auto_error=False, scheme_name="api_key")

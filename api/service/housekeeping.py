@@ -7,25 +7,26 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.clock import retention
 from cloakwork.api.service.fleet.fleet import Chore, Fleet
 from cloakwork.api.service.jobs.jobs import Jobs
+from cloakwork.api.service.jobs.runs import JobRuns
 from cloakwork.api.service.jobs.store import JobStore
 from cloakwork.api.service.keys.keys import Keys
 from cloakwork.api.service.keys.uploads import Uploads
-from cloakwork.api.service.object_folders import object_folders
 from cloakwork.api.service.scoring.engines import Engines
-from cloakwork.api.service.storage.away import is_away
-from cloakwork.api.service.storage.disk import Disk, is_full
-from cloakwork.api.service.storage.objects import Storage
-from cloakwork.api.service.storage.pairing import Pairing
-from cloakwork.api.service.storage.sweeping import ORPHAN_SECONDS, Folder, Sweeper
+from cloakwork.api.service.storage.disk import Disk, is_away, is_full
+from cloakwork.api.service.storage.objects import UPLOADS, Storage
+from cloakwork.api.service.storage.pairing import ORPHAN_SECONDS, Folder, Pairing, Sweeper
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.api.settings import Settings
 
+Ask: TypeAlias = Callable[[list[str]], Awaitable[set[str]]]
+"""Which of these identities are still needed."""
 _COUNTERS_SECONDS: Final = 1.0
 _ROOM_SECONDS: Final = 0.5
 _DEADLINES_SECONDS: Final = 1.0
@@ -34,8 +35,40 @@ _END_SECONDS: Final = 5.0  # for the last counters, when the service ends
 _REPORT_SECONDS: Final = 60.0  # between two lines about one chore
 _GONE_SECONDS: Final = 2.0  # until every service on a database has dropped a key that one of them deleted: below five
 _PING_SECONDS: Final = 1.0
-
 _log = logging.getLogger("cloakwork.housekeeping")
+
+
+def object_folders(storage: Storage, store: JobStore, keys: Keys, calls: Ask | None) -> list[Folder]:
+    """Returns objects that are named after a job, a call or a key. `calls`: those that are rows, in a fleet."""
+    needed: dict[str, Ask] = {
+        "inputs": _either(store.unfinished, calls),
+        "results": _either(store.known, calls),
+        UPLOADS: keys.known,
+        "keys": keys.known,
+    }
+    return [
+        Folder(name, partial(storage.names, name), partial(_known, ask), storage.delete) for name, ask in needed.items()
+    ]
+
+
+def _either(ask: Ask, calls: Ask | None) -> Ask:
+    if calls is None:
+        return ask
+
+    async def ask_both(identities: list[str]) -> set[str]:
+        return await ask(identities) | await calls(identities)
+
+    return ask_both
+
+
+async def _known(ask: Ask, names: list[str]) -> set[str]:
+    owners = await ask([owner(name) for name in names])
+    return {name for name in names if owner(name) in owners}
+
+
+def owner(name: str) -> str:
+    """Returns the owner of an object: a job, a call or a key."""
+    return name.partition("/")[2].partition("-")[0]
 
 
 class Housekeeping:
@@ -44,6 +77,7 @@ class Housekeeping:
         settings: Settings,
         store: JobStore,
         jobs: Jobs,
+        runs: JobRuns,
         keys: Keys,
         uploads: Uploads,
         usage: Usage,
@@ -55,7 +89,7 @@ class Housekeeping:
         published: Sequence[Folder],
     ) -> None:
         self._settings = settings
-        self._store, self._jobs, self._keys = store, jobs, keys
+        self._store, self._jobs, self._runs, self._keys = store, jobs, runs, keys
         self._uploads, self._usage, self._storage, self._disk, self._engines = uploads, usage, storage, disk, engines
         self._fleet, self._pairing = fleet, pairing
         self._folders = object_folders(storage, store, keys, fleet.existing_calls)
@@ -69,7 +103,7 @@ class Housekeeping:
         last = await self._store.last_heartbeat()
         if last is not None:
             retention.remember(last)
-        await self._fleet.begin(self._jobs)
+        await self._fleet.begin(self._runs)
         chores: tuple[Chore, ...] = (
             (self._counters, _COUNTERS_SECONDS),
             (self._room, _ROOM_SECONDS),
@@ -123,7 +157,7 @@ class Housekeeping:
 
     async def _gone(self) -> None:
         """What another process deleted, a service on the same database or the command line, leaves this one's memory, devices and disk."""
-        await self._jobs.abandon()
+        await self._runs.abandon()
         await self._uploads.parts.abandon()
         with contextlib.suppress(UnavailableError):  # an engine that does not answer has its turn later
             await self._engines.ping(_PING_SECONDS)

@@ -13,20 +13,18 @@ from sqlalchemy.exc import SQLAlchemyError
 from cloakwork.api.database.connection import Database
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.metrics import Metrics
-from cloakwork.api.release import release
 from cloakwork.api.service.fleet.fleet import Fleet
 from cloakwork.api.service.housekeeping import Housekeeping
-from cloakwork.api.service.jobs.jobs import Jobs
+from cloakwork.api.service.jobs.runs import JobRuns
 from cloakwork.api.service.jobs.store import JobStore
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.engines import Engines
-from cloakwork.api.service.storage.away import is_away
-from cloakwork.api.service.storage.disk import Disk
-from cloakwork.api.service.storage.node import Node
+from cloakwork.api.service.storage.data_folder import Node
+from cloakwork.api.service.storage.disk import Disk, is_away
 from cloakwork.api.service.storage.pairing import Pairing
 from cloakwork.api.service.tenants.tenants import Tenant
-from cloakwork.api.settings import Settings
+from cloakwork.api.settings import Settings, release
 
 _PING_SECONDS: Final = 5.0
 _BEGIN_AGAIN_SECONDS: Final = 2.0
@@ -64,13 +62,13 @@ class Life:
         database: Database,
         models: Models,
         dispatcher: Dispatcher,
-        jobs: Jobs,
+        runs: JobRuns,
         fleet: Fleet,
         housekeeping: Housekeeping,
         pairing: Pairing,
     ) -> None:
         self._settings, self._node, self._database = settings, node, database
-        self._models, self._dispatcher, self._jobs = models, dispatcher, jobs
+        self._models, self._dispatcher, self._runs = models, dispatcher, runs
         self._fleet, self._housekeeping, self._pairing = fleet, housekeeping, pairing
         self._readiness = Readiness(self._check_ready)
         self._opening: asyncio.Task[None] | None = None
@@ -127,7 +125,7 @@ class Life:
         await self._models.end()
         self.unfinished_runs = self._dispatcher.running
         await self._dispatcher.engines.stop()
-        await self._jobs.drain()
+        await self._runs.drain()
         await self._housekeeping.end()
         await self._fleet.end()
         await self._database.close()

@@ -7,44 +7,38 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from cloakwork.api.budgets import Budgets
+from cloakwork.api.budgets import BodyBudget, Budgets
 from cloakwork.api.database.connection import Database, database_url
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import EngineOptions
 from cloakwork.api.metrics import Metrics
-from cloakwork.api.service.administration.actions import Actions
-from cloakwork.api.service.administration.administration import Administration
+from cloakwork.api.service.administration.actions import Actions, Administration
 from cloakwork.api.service.administration.listings import Listings
 from cloakwork.api.service.administration.load import Load
 from cloakwork.api.service.fleet.fleet import Alone, Fleet
-from cloakwork.api.service.fleet.front import Front
+from cloakwork.api.service.fleet.front import Front, RemoteScoring
 from cloakwork.api.service.fleet.members import Members
 from cloakwork.api.service.fleet.queue import WorkQueue
-from cloakwork.api.service.fleet.remote_scoring import RemoteScoring
 from cloakwork.api.service.fleet.shared import Shared
 from cloakwork.api.service.fleet.worker import Worker
 from cloakwork.api.service.housekeeping import Housekeeping
 from cloakwork.api.service.jobs.jobs import Jobs
+from cloakwork.api.service.jobs.runs import JobRuns
 from cloakwork.api.service.jobs.store import JobStore
 from cloakwork.api.service.keys.keys import Keys
-from cloakwork.api.service.keys.local_parts import LocalParts
-from cloakwork.api.service.keys.part_rows import PartRows
-from cloakwork.api.service.keys.parts import Parts
-from cloakwork.api.service.keys.shared_parts import SharedParts
+from cloakwork.api.service.keys.parts import LocalParts, Parts
+from cloakwork.api.service.keys.shared_parts import PartRows, SharedParts
 from cloakwork.api.service.keys.uploads import Uploads
 from cloakwork.api.service.life import Exposition, Life
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.models.records import ModelRecords
 from cloakwork.api.service.models.uploads import ModelUploads
-from cloakwork.api.service.scoring.body_budget import BodyBudget
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
-from cloakwork.api.service.scoring.estimates import Estimates
 from cloakwork.api.service.scoring.scoring import Scoring
-from cloakwork.api.service.storage.damage import Damage
+from cloakwork.api.service.scoring.waiting import Estimates
+from cloakwork.api.service.storage.data_folder import Node, own_folder
 from cloakwork.api.service.storage.disk import Disk
-from cloakwork.api.service.storage.node import Node
-from cloakwork.api.service.storage.objects import MARK, OBJECTS, UPLOADS, ObjectStorage, Storage, open_storage
+from cloakwork.api.service.storage.objects import MARK, OBJECTS, UPLOADS, Damage, ObjectStorage, Storage, open_storage
 from cloakwork.api.service.storage.pairing import Pairing
-from cloakwork.api.service.storage.private import own_folder
 from cloakwork.api.service.tenants.tenants import Tenants
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.api.settings import Settings
@@ -100,6 +94,7 @@ class Services:
     bodies: BodyBudget
     scoring: Scoring
     store: JobStore
+    runs: JobRuns
     jobs: Jobs
     housekeeping: Housekeeping
     administration: Administration
@@ -139,9 +134,10 @@ def wire(settings: Settings) -> Services:
         remote = RemoteScoring(settings, front, *scored_by)
         computes = worker_of if settings.computes else None
         fleet = Shared(settings, database, store, queue, members, front, remote, dispatcher, disk, computes)
-    jobs = Jobs(store, storage, running, dispatcher, models, keys, usage, disk, damage, fleet)
+    runs = JobRuns(store, storage, running, dispatcher, models, keys, usage, disk, damage, fleet)
+    jobs = Jobs(store, storage, running.estimates, dispatcher, usage, disk, damage, runs, fleet)
     published = [] if models.shared is None else [models.shared.folder()]
-    kept = keys, uploads, usage, storage, disk, dispatcher.engines, pairing, fleet, published
+    kept = runs, keys, uploads, usage, storage, disk, dispatcher.engines, pairing, fleet, published
     housekeeping = Housekeeping(settings, store, jobs, *kept)
     bodies = BodyBudget(budgets.body_memory_bytes, budgets.tenant_body_memory_bytes)
     administration = Administration(
@@ -168,9 +164,10 @@ def wire(settings: Settings) -> Services:
         bodies=bodies,
         scoring=fleet.scoring,
         store=store,
+        runs=runs,
         jobs=jobs,
         housekeeping=housekeeping,
         administration=administration,
         exposition=Exposition(settings, metrics, dispatcher.engines, store, fleet, disk, housekeeping, models),
-        life=Life(settings, node, database, models, dispatcher, jobs, fleet, housekeeping, pairing),
+        life=Life(settings, node, database, models, dispatcher, runs, fleet, housekeeping, pairing),
     )

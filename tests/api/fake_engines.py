@@ -9,6 +9,7 @@ from typing import Any
 from cloakwork.api.engine.messages import (
     Cancel,
     Done,
+    EngineOptions,
     Event,
     Failed,
     ForgetKey,
@@ -18,7 +19,6 @@ from cloakwork.api.engine.messages import (
     ModelPlace,
     StartRun,
 )
-from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.engines import Engine
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Work

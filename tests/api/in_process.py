@@ -26,8 +26,7 @@ from unittest.mock import patch
 from scoring_server import START_SECONDS, Server, eventually, running, with_tables
 
 from cloakwork.api import logs, web_process
-from cloakwork.api.engine.messages import AuditKeySecret, Message, StartRun, receive
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import AuditKeySecret, EngineOptions, Message, StartRun, receive
 from cloakwork.api.engine.process import EngineProcess
 from cloakwork.api.errors import MalformedError
 from cloakwork.api.service.models.models import Models

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from cloakwork.api.activity import STEP_SECONDS, Activity
-from cloakwork.api.budgets import Budgets
+from cloakwork.api.budgets import BodyBudget, Budgets
 from cloakwork.api.engine.messages import Pong
 from cloakwork.api.errors import UnavailableError
+from cloakwork.api.metrics import STEP_SECONDS, Activity
 from cloakwork.api.service.fleet.fleet import Fleet
 from cloakwork.api.service.jobs.store import JobStore
-from cloakwork.api.service.scoring.body_budget import BodyBudget
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.work import Work
 from cloakwork.api.service.storage.disk import Disk

@@ -10,13 +10,11 @@ from typing import Final, Protocol, TypeAlias
 from cloakwork.api.engine.messages import Done
 from cloakwork.api.service.clock import now
 from cloakwork.api.service.fleet.members import Member
-from cloakwork.api.service.jobs.events import JobProgress
-from cloakwork.api.service.jobs.jobs import Jobs, Peers
-from cloakwork.api.service.jobs.store import Job, JobStore
+from cloakwork.api.service.jobs.runs import JobRuns, Peers
+from cloakwork.api.service.jobs.store import Job, JobProgress, JobStore
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.scoring import RequestLine, Scoring
-from cloakwork.api.service.storage.away import is_away
-from cloakwork.api.service.storage.disk import Disk
+from cloakwork.api.service.storage.disk import Disk, is_away
 from cloakwork.api.settings import Settings
 
 Chore: TypeAlias = tuple[Callable[[], Awaitable[None]], float]
@@ -39,7 +37,7 @@ class Fleet(Peers, Protocol):
     def line(self) -> RequestLine:
         """Returns where these requests wait."""
 
-    async def begin(self, jobs: Jobs) -> None:
+    async def begin(self, runs: JobRuns) -> None:
         """Begins: what an earlier process of this name had accepted and not finished is queued again."""
 
     def chores(self) -> Sequence[Chore]: ...
@@ -85,10 +83,10 @@ class Alone:
         self._settings, self._store, self._disk = settings, store, disk
         self.job_node = store.node
         self.line, self.scoring = dispatcher, scoring
-        self._jobs: Jobs
+        self._runs: JobRuns
 
-    async def begin(self, jobs: Jobs) -> None:
-        self._jobs = jobs
+    async def begin(self, runs: JobRuns) -> None:
+        self._runs = runs
         with self._disk.relieved():
             await self._store.heartbeat()
         for job in await self._store.own_unfinished():
@@ -101,7 +99,7 @@ class Alone:
         await self._store.heartbeat()
         lost = [job for job in await self._store.own_unfinished() if job.created_at < now() - _LOST_SECONDS]
         for job in lost:
-            if not self._jobs.in_hand(job):  # the database failed when its end was to be recorded
+            if not self._runs.in_hand(job):  # the database failed when its end was to be recorded
                 await self._resume(job)
         for job in await self._store.adopt(self._settings.takeover_seconds):
             _log.warning("job taken over from a service that is gone", extra={"job": job.id})
@@ -110,7 +108,7 @@ class Alone:
     async def _resume(self, job: Job) -> None:
         """What needs an object that cannot be had now begins later, and holds up no other."""
         try:
-            await self._jobs.resume(job)
+            await self._runs.resume(job)
         except Exception as error:
             if not is_away(error):
                 raise

@@ -10,27 +10,53 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from cloakwork.api.engine.messages import Done, End, Failed
-from cloakwork.api.errors import BusyError, UnavailableError
+from cloakwork.api.errors import BusyError, KeyRequiredError, UnavailableError
 from cloakwork.api.service.fleet.backlog import Backlog
-from cloakwork.api.service.fleet.calls import Call, result_name
 from cloakwork.api.service.fleet.members import Member, Members
+from cloakwork.api.service.fleet.notices import Call, result_name
 from cloakwork.api.service.fleet.queue import WorkQueue
+from cloakwork.api.service.keys.keys import KeyRecord
+from cloakwork.api.service.scoring.scoring import Scoring
 from cloakwork.api.service.scoring.work import Work
+from cloakwork.api.service.storage.data_folder import write_file
 from cloakwork.api.service.storage.objects import Storage
-from cloakwork.api.service.storage.write import write_file
 from cloakwork.api.settings import Settings
 
+_ANSWER_SECONDS: Final = 2.0  # that a request waits for the storage to say so
+_AWAY_SECONDS: Final = 10.0  # until it is asked again
+_REMEMBER_SECONDS: Final = 60.0  # that an object is there; a worker that does not find it says so
 ROW_BYTES: Final = 1 << 20  # larger inputs and outputs go through the object storage
-
 _LOOK_SECONDS: Final = 1.0  # for ends whose notice was lost
 _RESTART_SECONDS: Final = 15.0  # that a worker which is started again may take, at least
 _SNAPSHOT_SECONDS: Final = 0.5  # that what waits is remembered
 _POST_SECONDS: Final = 30.0  # that a row may take to be written before whoever gave it up does not wait for it
-
 _log = logging.getLogger("cloakwork.fleet")
+
+
+class RemoteScoring(Scoring):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._seen: dict[str, float] = {}
+
+    async def _key_file(self, key: KeyRecord) -> Path:
+        moment = time.monotonic()
+        if self._seen.get(key.id, 0.0) < moment:
+            remember = _REMEMBER_SECONDS
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    held = await self._storage.holds(key.name, key.bytes)
+            except OSError:  # whose worker may have it
+                held, remember = True, _AWAY_SECONDS
+            if not held:
+                await self._uploads.lost(key)
+                raise KeyRequiredError(f"the file of key '{key.id}' is lost; upload the key again: POST /v2/keys")
+            self._seen = {name: until for name, until in self._seen.items() if until > moment}
+            self._seen[key.id] = time.monotonic() + remember
+        return self._storage.place(key.name)
 
 
 class Front:

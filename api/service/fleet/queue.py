@@ -18,11 +18,9 @@ from cloakwork.api.database.connection import Database
 from cloakwork.api.engine.messages import Done, End, Failed
 from cloakwork.api.errors import EngineLostError
 from cloakwork.api.service.fleet.backlog import Line, Out
-from cloakwork.api.service.fleet.calls import Call, end_of_row, outcome_text
-from cloakwork.api.service.fleet.choice import NO_LONG_RUNS, Head, LongRuns, Pick, choose
 from cloakwork.api.service.fleet.members import BEATS, NOW
-from cloakwork.api.service.fleet.notices import DROPPED, WORK, answers, notify
-from cloakwork.api.service.fleet.turns import TIME_OF_CALLS, Turns, correct
+from cloakwork.api.service.fleet.notices import DROPPED, WORK, Call, answers, end_of_row, notify, outcome_text
+from cloakwork.api.service.fleet.turns import NO_LONG_RUNS, TIME_OF_CALLS, Head, LongRuns, Pick, Turns, choose, correct
 from cloakwork.api.service.jobs.store import Job
 from cloakwork.api.service.scoring.work import level_of
 

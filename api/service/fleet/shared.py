@@ -11,20 +11,18 @@ from typing import Any, Final
 from cloakwork.api.database.connection import Database
 from cloakwork.api.engine.messages import Done
 from cloakwork.api.errors import UnavailableError
-from cloakwork.api.release import release
 from cloakwork.api.service.fleet.fleet import HEARTBEATS, Chore
 from cloakwork.api.service.fleet.front import Front
 from cloakwork.api.service.fleet.members import Member, MemberFacts, Members
 from cloakwork.api.service.fleet.notices import DROPPED, JOBS, WORK, Heard, JobNotice, Notices, answers, notify
 from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.fleet.worker import Worker
-from cloakwork.api.service.jobs.events import JobProgress
-from cloakwork.api.service.jobs.jobs import Jobs
-from cloakwork.api.service.jobs.store import Job, JobStore
+from cloakwork.api.service.jobs.runs import JobRuns
+from cloakwork.api.service.jobs.store import Job, JobProgress, JobStore
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.scoring import Scoring
 from cloakwork.api.service.storage.disk import Disk
-from cloakwork.api.settings import Settings
+from cloakwork.api.settings import Settings, release
 
 _PROGRESS_SECONDS: Final = 1.0  # between two notices of one job's progress
 _SILENT_SECONDS: Final = 0.5  # until the work of one that is silent waits again
@@ -51,13 +49,13 @@ class Shared:
         scoring: Scoring,
         dispatcher: Dispatcher,
         disk: Disk,
-        worker_of: Callable[[Jobs], Worker] | None,
+        worker_of: Callable[[JobRuns], Worker] | None,
     ) -> None:
         self._settings, self._database, self._store = settings, database, store
         self._queue, self._members = queue, members
         self.line, self.scoring = front, scoring
         self._dispatcher, self._disk, self._worker_of = dispatcher, disk, worker_of
-        self._jobs: Jobs
+        self._runs: JobRuns
         self._work: Worker | None = None
         self._notices: Notices | None = None
         self._missing: set[str] = set()  # jobs of this process that were nowhere in it when it last looked
@@ -66,10 +64,10 @@ class Shared:
         self._publishing: asyncio.Task[None] | None = None
         self._draining = False
 
-    async def begin(self, jobs: Jobs) -> None:
+    async def begin(self, runs: JobRuns) -> None:
         """Begins: work is taken and answered from here on; what an earlier process of this name had waits again."""
-        self._jobs = jobs
-        self._work = self._worker_of(jobs) if self._worker_of is not None else None
+        self._runs = runs
+        self._work = self._worker_of(runs) if self._worker_of is not None else None
         with self._disk.relieved():
             await self._members.arrive(self._facts())
             await self._queue.recover(of_this_node=True)
@@ -111,10 +109,10 @@ class Shared:
         if worker.draining:
             return
         mine = [job for job in await self._store.own_unfinished() if not worker.starts(job.id)]
-        missing = {job.id for job in mine if not self._jobs.in_hand(job)}
+        missing = {job.id for job in mine if not self._runs.in_hand(job)}
         for job in mine:
             if job.id in missing & self._missing:  # the database failed when its end was to be recorded
-                await self._jobs.resume(job)
+                await self._runs.resume(job)
         self._missing = missing - self._missing
 
     async def _silent(self) -> None:
@@ -126,7 +124,7 @@ class Shared:
         if count:
             _chore_log.warning("work of a process that is gone waits again", extra={"rows": count})
         for job in failed:
-            await self._jobs.gave_up(job)
+            await self._runs.gave_up(job)
 
     async def _worker(self) -> None:
         if self._work is not None:
@@ -153,7 +151,7 @@ class Shared:
             _log.warning("the database does not hear that this process ends (%s)", type(error).__name__)
         if self._work is not None:
             await self._work.drain(lambda: hurried.is_set() or time.monotonic() > until)
-        await self._jobs.drain()
+        await self._runs.drain()
 
     async def end(self) -> None:
         """Ends the fleet after the dispatcher has ended and results are recorded: what is left waits for others."""
@@ -223,7 +221,7 @@ class Shared:
     def _heard_of_job(self, payload: str) -> None:
         notice = JobNotice.from_text(payload)
         if notice.node != self._members.node:
-            self._jobs.events.heard(notice.job, notice.progress, over=notice.progress is None)
+            self._runs.events.heard(notice.job, notice.progress, over=notice.progress is None)
 
     def _missed(self) -> None:
         self.line.look()

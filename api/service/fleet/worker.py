@@ -15,21 +15,21 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from cloakwork.api.engine.messages import Done, End, Event, Failed
 from cloakwork.api.errors import AWAY, GoneError, UnavailableError
-from cloakwork.api.service.fleet.calls import Call
-from cloakwork.api.service.fleet.choice import Head, LongRuns
 from cloakwork.api.service.fleet.front import ROW_BYTES
 from cloakwork.api.service.fleet.members import Members
+from cloakwork.api.service.fleet.notices import Call
 from cloakwork.api.service.fleet.queue import WorkQueue
-from cloakwork.api.service.jobs.jobs import Jobs
+from cloakwork.api.service.fleet.turns import Head, LongRuns
+from cloakwork.api.service.jobs.runs import JobRuns
 from cloakwork.api.service.jobs.store import Job
 from cloakwork.api.service.keys.keys import Keys
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.scoring import Scoring, ScoringRequest
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY
-from cloakwork.api.service.storage.away import is_away
+from cloakwork.api.service.storage.data_folder import write_file
+from cloakwork.api.service.storage.disk import is_away
 from cloakwork.api.service.storage.objects import Storage
-from cloakwork.api.service.storage.write import write_file
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.settings import Settings
 from cloakwork.fhe_core.errors import FheError
@@ -57,10 +57,10 @@ class Worker:
         models: Models,
         keys: Keys,
         storage: Storage,
-        jobs: Jobs,
+        runs: JobRuns,
     ) -> None:
         self._settings, self._queue, self._members = settings, queue, members
-        self._dispatcher, self._scoring, self._jobs = dispatcher, scoring, jobs
+        self._dispatcher, self._scoring, self._runs = dispatcher, scoring, runs
         self._models, self._keys, self._storage = models, keys, storage
         self._calls: dict[str, Call] = {}
         self._starting: dict[str, Job] = {}  # taken and not yet at the dispatcher
@@ -188,7 +188,7 @@ class Worker:
 
     async def _start_job(self, job: Job) -> None:
         try:
-            await self._jobs.resume(job)
+            await self._runs.resume(job)
         except Exception as error:
             if is_away(error):
                 _log.warning("job %s could not be begun; it goes back (%s: %s)", job.id, type(error).__name__, error)
@@ -331,9 +331,9 @@ class Worker:
         for identity in [*(call.id for call in calls), *jobs]:
             self._dispatcher.cancel(identity)
             self._calls.pop(identity, None)
-        self._jobs.let_go(jobs)
+        self._runs.let_go(jobs)
         for job in failed:
-            await self._jobs.gave_up(job)
+            await self._runs.gave_up(job)
         _log.warning("the engine hung, and others take its work", extra={"calls": len(calls), "jobs": len(jobs)})
 
     def stop_taking(self) -> None:

@@ -10,14 +10,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable
 
-from cloakwork.api.engine.messages import Cancel, Done, Event, Failed, Lost, Progressed
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import Cancel, Done, EngineOptions, Event, Failed, Lost, Progressed
 from cloakwork.api.errors import BusyError, EngineLostError
+from cloakwork.api.service.scoring.engine_link import Patience
 from cloakwork.api.service.scoring.engines import Engine, Engines, Events, Run
-from cloakwork.api.service.scoring.queue import FairQueue
 from cloakwork.api.service.scoring.waiting import Seconds, ahead_of, wait_seconds
-from cloakwork.api.service.scoring.watch import Patience
-from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Work, together
+from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, FairQueue, Work, together
 from cloakwork.api.settings import Settings
 from cloakwork.models.audit.audit_key import AuditKey
 

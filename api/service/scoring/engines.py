@@ -14,12 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from cloakwork.api.engine.messages import Event, ForgetKey, Hello, Pong
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import EngineOptions, Event, ForgetKey, Hello, Pong
 from cloakwork.api.errors import UnavailableError
-from cloakwork.api.service.scoring.engine_link import RESTART_SECONDS, EngineLink
+from cloakwork.api.service.scoring.engine_link import RESTART_SECONDS, EngineLink, Patience, Watch
 from cloakwork.api.service.scoring.waiting import WorkerPlace
-from cloakwork.api.service.scoring.watch import Patience, Watch
 from cloakwork.api.service.scoring.work import Work, run_message
 from cloakwork.fhe_core.engine import has_cuda
 from cloakwork.models.audit.audit_key import AuditKey

@@ -26,7 +26,7 @@ from cloakwork.api.service.clock import new_id
 from cloakwork.api.service.keys.keys import KeyRecord, Keys
 from cloakwork.api.service.keys.uploads import Uploads
 from cloakwork.api.service.models.model import Model, RequestHeader
-from cloakwork.api.service.scoring.estimates import Estimates
+from cloakwork.api.service.scoring.waiting import Estimates
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Subject, Work
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.tenants.tenants import Tenant
@@ -72,7 +72,7 @@ class RemoteError(FheError):
 
 
 class RequestLine(Protocol):
-    """Where requests wait whose clients wait: the dispatcher of this process, or the table of a fleet."""
+    """The line of requests whose clients wait: the dispatcher of this process, or the table of a fleet."""
 
     @property
     def waiting(self) -> int: ...

@@ -60,7 +60,7 @@ def _with_service(
         raise FailureError(f"the service is not installed; {how_to_install('service')}")
     from cloakwork.api.database.connection import DATABASE_FILE, Database
     from cloakwork.api.database.connection import database_url as url_of
-    from cloakwork.api.service.storage.private import own_folder
+    from cloakwork.api.service.storage.data_folder import own_folder
     from cloakwork.api.service.tenants.tenants import Tenants
     from cloakwork.api.settings import load_settings
     from cloakwork.api.start_checks import migrate

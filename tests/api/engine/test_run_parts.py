@@ -15,8 +15,18 @@ from in_process import LocalLink
 from neighbour_user import small_index
 from scoring_server import toy_model
 
-from cloakwork.api.engine.messages import Cancel, Done, End, Event, Failed, KeyPlace, ModelPlace, Progressed, Started
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import (
+    Cancel,
+    Done,
+    End,
+    EngineOptions,
+    Event,
+    Failed,
+    KeyPlace,
+    ModelPlace,
+    Progressed,
+    Started,
+)
 from cloakwork.api.service.scoring.work import Work, run_message
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey

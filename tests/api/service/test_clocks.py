@@ -15,7 +15,7 @@ from scoring_server import User, becomes, eventually, new_tenant, running
 from sqlalchemy import text
 
 from cloakwork.api.service import clock as clock_module
-from cloakwork.api.service.steady_clock import DAY, SteadyClock
+from cloakwork.api.service.clock import DAY, SteadyClock
 
 
 class Clocks:

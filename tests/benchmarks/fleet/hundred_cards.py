@@ -22,9 +22,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from cloakwork.api.service.fleet.choice import Head, choose
 from cloakwork.api.service.fleet.queue import HEADS, PATIENCE_SECONDS
-from cloakwork.api.service.fleet.turns import Time, Turns
+from cloakwork.api.service.fleet.turns import Head, Time, Turns, choose
 
 _RUNS_PER_CARD: Final = 2
 _POLL_SECONDS: Final = 0.1  # of a worker that is left without work while something waits

@@ -23,8 +23,7 @@ from typing import Any, Final
 import numpy as np
 from fleet.customers import ZOO, zoo_rows
 
-from cloakwork.api.engine.messages import Done, End, Event, Failed, KeyPlace, ModelPlace
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import Done, End, EngineOptions, Event, Failed, KeyPlace, ModelPlace
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Work
 from cloakwork.api.settings import load_settings

@@ -16,13 +16,12 @@ from postgresql import needs_postgresql, postgresql
 from scoring_server import with_tables
 from sqlalchemy import event, insert, text
 
-from cloakwork.api.activity import Activity
 from cloakwork.api.database.connection import DATABASE_FILE, Database
 from cloakwork.api.database.tables import answers, api_keys, evaluation_keys, jobs, tenants
-from cloakwork.api.service.administration.listings import Listings
-from cloakwork.api.service.administration.pages import Page
+from cloakwork.api.metrics import Activity
+from cloakwork.api.service.administration.listings import Listings, Page
 from cloakwork.api.service.clock import today
-from cloakwork.api.service.jobs.events import JobEvents, JobProgress
+from cloakwork.api.service.jobs.store import JobEvents, JobProgress
 from cloakwork.api.service.models.folder import Fault
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.api.settings import Settings, load_settings

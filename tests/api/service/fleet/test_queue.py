@@ -19,10 +19,10 @@ from cloakwork.api.engine.messages import Done, Failed
 from cloakwork.api.service.clock import new_id
 from cloakwork.api.service.fleet import members as members_module
 from cloakwork.api.service.fleet.backlog import Out
-from cloakwork.api.service.fleet.calls import Call
-from cloakwork.api.service.fleet.choice import LongRuns
 from cloakwork.api.service.fleet.members import MemberFacts, Members
+from cloakwork.api.service.fleet.notices import Call
 from cloakwork.api.service.fleet.queue import WorkQueue
+from cloakwork.api.service.fleet.turns import LongRuns
 from cloakwork.api.start_checks import migrate
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]

@@ -15,8 +15,7 @@ import pytest
 from fake_engines import FakeEngines
 from scoring_server import Server, User, becomes, resident, running
 
-from cloakwork.api.engine.messages import Pong
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import EngineOptions, Pong
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.scoring import engines as module
 from cloakwork.api.service.scoring.engines import Engines, Events

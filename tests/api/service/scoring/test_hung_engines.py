@@ -19,8 +19,8 @@ from scoring_server import User, becomes, eventually, metric, new_tenant, reside
 
 from cloakwork.api.engine.messages import Pong
 from cloakwork.api.errors import UnavailableError
-from cloakwork.api.service.scoring import watch as module
-from cloakwork.api.service.scoring.watch import Patience, Watch
+from cloakwork.api.service.scoring import engine_link as module
+from cloakwork.api.service.scoring.engine_link import Patience, Watch
 from cloakwork.api.settings import load_settings
 
 # Python loads it before the engine: its next run hangs as a file says.

@@ -13,10 +13,9 @@ from typing import TypeAlias
 
 import pytest
 
-from cloakwork.api.service.fleet.choice import Head, choose
 from cloakwork.api.service.fleet.queue import HEADS
-from cloakwork.api.service.fleet.turns import Time, Turns
-from cloakwork.api.service.scoring.queue import FairQueue
+from cloakwork.api.service.fleet.turns import Head, Time, Turns, choose
+from cloakwork.api.service.scoring.work import FairQueue
 
 
 @dataclass(frozen=True)

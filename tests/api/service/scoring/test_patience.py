@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cloakwork.api.errors import BusyError, TooLongError, UnavailableError
-from cloakwork.api.service.scoring.estimates import Estimates
 from cloakwork.api.service.scoring.scoring import Scoring
+from cloakwork.api.service.scoring.waiting import Estimates
 from cloakwork.api.settings import load_settings
 
 

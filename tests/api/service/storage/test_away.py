@@ -21,7 +21,7 @@ from two_services import pair, shared
 from cloakwork.api.database import connection
 from cloakwork.api.database.connection import Database
 from cloakwork.api.service.storage import object_store, objects
-from cloakwork.api.service.storage.away import is_away
+from cloakwork.api.service.storage.disk import is_away
 from cloakwork.api.service.storage.object_store import ObjectStore
 from cloakwork.api.service.storage.objects import FileStorage, ObjectStorage
 

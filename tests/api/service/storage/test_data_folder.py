@@ -1,4 +1,4 @@
-"""What the service keeps is its owner's alone."""
+"""The data folder is its owner's alone, and belongs to one service."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from in_process import serving
 from scoring_server import User, running
+
+from cloakwork.api.service.storage.data_folder import Node
+from cloakwork.fhe_core.errors import ParameterError
 
 OTHERS = 0o077
 
@@ -87,3 +90,23 @@ def test_the_command_line_makes_what_is_in_it_alike(tmp_path: Path):
     result = subprocess.run(command, check=True, capture_output=True, text=True, umask=0, env=clean, timeout=120)
     assert result.stderr == ""  # nothing was in the folder yet
     assert (tmp_path / "data" / "cloakwork.db").exists() and open_to_others(tmp_path / "data") == []
+
+
+def test_a_data_folder_has_one_service_and_keeps_its_name(tmp_path: Path):
+    first = Node(tmp_path)
+    with pytest.raises(ParameterError, match="another service"):
+        Node(tmp_path)
+    first.release()
+    again = Node(tmp_path)
+    assert again.name == first.name
+    again.release()
+
+
+@pytest.mark.parametrize("left", [b"", bytes(32), b"0123", b"x" * 64], ids=["nothing", "zeros", "a part", "other"])
+def test_what_a_loss_of_power_leaves_of_the_name_is_none(tmp_path: Path, left: bytes):
+    (tmp_path / "node").write_bytes(left)
+    first = Node(tmp_path)
+    first.release()
+    again = Node(tmp_path)
+    assert len(bytes.fromhex(first.name)) == 16 and again.name == first.name
+    again.release()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cloakwork.api.service.scoring.queue import FairQueue
+from cloakwork.api.service.scoring.work import FairQueue
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloakwork.api.service.models.incoming import Incoming
+from cloakwork.api.service.models.folder import Incoming
 
 
 def arrived(incoming: Incoming, content: bytes) -> Path:

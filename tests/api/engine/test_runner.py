@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from neighbour_user import small_index
 
-from cloakwork.api.engine.messages import KeyPlace, ModelPlace
-from cloakwork.api.engine.options import EngineOptions
-from cloakwork.api.engine.requests import Outcome, Progress, RunRequest
-from cloakwork.api.engine.runner import Runner
+from cloakwork.api.engine.messages import EngineOptions, KeyPlace, ModelPlace
+from cloakwork.api.engine.runner import Outcome, Progress, Runner, RunRequest
 from cloakwork.api.errors import DamagedKeyError, UnavailableError
 from cloakwork.fhe_core.errors import CancelledError, KeyMismatchError, SerializationError, ShapeError
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts

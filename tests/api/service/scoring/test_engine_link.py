@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import EngineOptions
 from cloakwork.api.service.scoring import engine_link as module
 from cloakwork.api.service.scoring.engine_link import EngineLink
 from cloakwork.models.audit.audit_key import AuditKey

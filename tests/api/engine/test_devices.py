@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloakwork.api.engine.devices import run_spread, usable_devices, worker_count
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import EngineOptions
 from cloakwork.api.engine.runner import Runner
 from cloakwork.fhe_core.errors import DeviceError
 

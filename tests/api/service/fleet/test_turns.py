@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from cloakwork.api.service.fleet.choice import Head, LongRuns, Pick, choose
-from cloakwork.api.service.fleet.turns import Time, Turns
+from cloakwork.api.service.fleet.turns import Head, LongRuns, Pick, Time, Turns, choose
 from cloakwork.api.service.scoring.work import MOST_TOGETHER
 
 

@@ -12,8 +12,7 @@ from fastapi import FastAPI
 from in_process import serving
 from scoring_server import Server
 
-from cloakwork.api.http.page_files import PageFile, read_page
-from cloakwork.api.routes.page import page_router
+from cloakwork.api.routes.page import PageFile, page_router, read_page
 
 FILES = {
     "index.html": b"<p>page",
