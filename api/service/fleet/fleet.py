@@ -13,7 +13,8 @@ from cloakwork.api.service.fleet.members import Member
 from cloakwork.api.service.jobs.runs import JobRuns, Peers
 from cloakwork.api.service.jobs.store import Job, JobProgress, JobStore
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
-from cloakwork.api.service.scoring.scoring import RequestLine, Scoring
+from cloakwork.api.service.scoring.scoring import Scoring
+from cloakwork.api.service.scoring.waiting import RequestLine
 from cloakwork.api.service.storage.disk import Disk, is_away
 from cloakwork.api.settings import Settings
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloakwork.api.engine.messages import Done, End, Failed
-from cloakwork.api.errors import BusyError, KeyRequiredError, UnavailableError
+from cloakwork.api.errors import KeyRequiredError, UnavailableError
 from cloakwork.api.service.fleet.backlog import Backlog
 from cloakwork.api.service.fleet.members import Member, Members
 from cloakwork.api.service.fleet.notices import Call, result_name
 from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.keys.keys import KeyRecord
 from cloakwork.api.service.scoring.scoring import Scoring
+from cloakwork.api.service.scoring.waiting import RequestLine
 from cloakwork.api.service.scoring.work import Work
 from cloakwork.api.service.storage.data_folder import write_file
 from cloakwork.api.service.storage.objects import Storage
@@ -59,7 +60,7 @@ class RemoteScoring(Scoring):
         return self._storage.place(key.name)
 
 
-class Front:
+class Front(RequestLine):
     def __init__(
         self,
         settings: Settings,
@@ -107,14 +108,10 @@ class Front:
 
     # --- as a dispatcher ---
 
-    def require_room(self, tenant: str, most: int) -> None:
-        """Raises BusyError when too much waits, of all or of this tenant, as of half a second ago and counting what came here since."""
-        waiting = self._backlog.waiting + self._posted.total()
-        mine = self._backlog.waiting_of(tenant) + self._posted[tenant]
-        if waiting < self._settings.max_queue and mine < most:
-            return
-        whose = "the queue" if waiting >= self._settings.max_queue else "your part of the queue"
-        raise BusyError(f"{whose} is full; try again later", retry_after=max(1.0, min(60.0, self.backlog_seconds())))
+    def _rows_waiting(self, tenant: str) -> tuple[int, int]:
+        """Returns the rows as of half a second ago, and what came here since."""
+        seen, posted = self._backlog, self._posted
+        return seen.waiting + posted.total(), seen.waiting_of(tenant) + posted[tenant]
 
     def backlog_seconds(self) -> float:
         return self._backlog.seconds(self._settings.synchronous_seconds)
@@ -131,7 +128,7 @@ class Front:
         posting.add_done_callback(lambda _: self._posting.pop(work.id, None))
 
     def abandon(self, identity: str, never_begun: Callable[[], None]) -> None:
-        """Abandons a call whose client is gone; `never_begun` is called when the database says that no worker had it."""
+        """Abandons a call: the database says whether a worker had it."""
         if self._works.pop(identity, None) is not None:
             self._background(self._withdraw(identity, never_begun))
 

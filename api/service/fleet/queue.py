@@ -17,11 +17,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cloakwork.api.database.connection import Database
 from cloakwork.api.engine.messages import Done, End, Failed
 from cloakwork.api.errors import EngineLostError
-from cloakwork.api.service.fleet.backlog import Line, Out
+from cloakwork.api.service.fleet.backlog import Out
 from cloakwork.api.service.fleet.members import BEATS, NOW
 from cloakwork.api.service.fleet.notices import DROPPED, WORK, Call, answers, end_of_row, notify, outcome_text
 from cloakwork.api.service.fleet.turns import NO_LONG_RUNS, TIME_OF_CALLS, Head, LongRuns, Pick, Turns, choose, correct
 from cloakwork.api.service.jobs.store import Job
+from cloakwork.api.service.scoring.waiting import Line
 from cloakwork.api.service.scoring.work import level_of
 
 HEADS: Final = 3  # first rows of each tenant that a worker chooses among

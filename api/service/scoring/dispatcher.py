@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable
 
 from cloakwork.api.engine.messages import Cancel, Done, EngineOptions, Event, Failed, Lost, Progressed
-from cloakwork.api.errors import BusyError, EngineLostError
+from cloakwork.api.errors import EngineLostError
 from cloakwork.api.service.scoring.engine_link import Patience
 from cloakwork.api.service.scoring.engines import Engine, Engines, Events, Run
-from cloakwork.api.service.scoring.waiting import Seconds, ahead_of, wait_seconds
-from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, FairQueue, Work, together
+from cloakwork.api.service.scoring.waiting import RequestLine, ahead_of, wait_seconds
+from cloakwork.api.service.scoring.work import FairQueue, Work, together
 from cloakwork.api.settings import Settings
 from cloakwork.models.audit.audit_key import AuditKey
 
 _log = logging.getLogger("cloakwork.dispatcher")
 
 
-class Dispatcher:
+class Dispatcher(RequestLine):
     def __init__(self, settings: Settings, options: EngineOptions, audit_key: AuditKey) -> None:
         self._settings = settings
         self._queue: FairQueue[Work] = FairQueue()
@@ -34,13 +33,8 @@ class Dispatcher:
 
     # --- from the services ---
 
-    def require_room(self, tenant: str, most: int) -> None:
-        """Raises BusyError when the queue is full, for all or for this tenant, which may have `most` waiting."""
-        waiting, mine = len(self._queue), self._queue.waiting_of(tenant)
-        if waiting < self._settings.max_queue and mine < most:
-            return
-        whose = "the queue" if waiting >= self._settings.max_queue else "your part of the queue"
-        raise BusyError(f"{whose} is full; try again later", retry_after=max(1.0, min(60.0, self.backlog_seconds())))
+    def _rows_waiting(self, tenant: str) -> tuple[int, int]:
+        return len(self._queue), self._queue.waiting_of(tenant)
 
     def submit(self, work: Work) -> None:
         self._queue.push(work)
@@ -56,29 +50,16 @@ class Dispatcher:
         return False
 
     def abandon(self, identity: str, never_begun: Callable[[], None]) -> None:
-        """Abandons a request whose client is gone; `never_begun` is called where no engine had it."""
         if self.cancel(identity):
             never_begun()
 
     def backlog_seconds(self) -> float:
-        """Estimates the seconds until the engines are free, about."""
         left = sum(place.seconds for place in self.engines.each_place) + sum(work.seconds for work in self._queue)
         return left / self.workers
 
     def wait_seconds(self, tenant: str, seconds: float) -> float:
-        """Forecasts the seconds until a request of this tenant can begin: others that wait take their turns, and no more, before it."""
-        others: dict[str, Seconds] = defaultdict(Seconds)
-        first, mine = Seconds(), 0.0
-        for work in self._queue:
-            if work.level:
-                first.add(work.seconds, work.long)
-            elif work.tenant != tenant:
-                others[work.tenant].add(work.seconds, work.long)
-            elif work.priority >= SYNCHRONOUS_PRIORITY:  # its jobs wait for its requests
-                mine += work.seconds
-        ahead = ahead_of(mine, seconds, others.values(), first)
         long = seconds > self._settings.synchronous_seconds
-        return wait_seconds(self.workers, self.engines.each_place, ahead, long)
+        return wait_seconds(self.workers, self.engines.each_place, ahead_of(tenant, seconds, self._queue), long)
 
     def knows(self, identity: str) -> bool:
         return identity in self._in_flight or any(work.id == identity for work in self._queue)

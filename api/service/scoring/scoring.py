@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from cloakwork.api.engine.messages import Done, End, Event, Failed, KeyPlace, ModelPlace
 from cloakwork.api.errors import (
@@ -26,7 +25,7 @@ from cloakwork.api.service.clock import new_id
 from cloakwork.api.service.keys.keys import KeyRecord, Keys
 from cloakwork.api.service.keys.uploads import Uploads
 from cloakwork.api.service.models.model import Model, RequestHeader
-from cloakwork.api.service.scoring.waiting import Estimates
+from cloakwork.api.service.scoring.waiting import Estimates, RequestLine
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Subject, Work
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.tenants.tenants import Tenant
@@ -69,25 +68,6 @@ class RemoteError(FheError):
         self.code = failed.code  # type: ignore[misc]
         self.http_status = failed.http_status  # type: ignore[misc]
         self.retry_after = AWAY_SECONDS if self.code == UnavailableError.code else None
-
-
-class RequestLine(Protocol):
-    """The line of requests whose clients wait: the dispatcher of this process, or the table of a fleet."""
-
-    @property
-    def waiting(self) -> int: ...
-    def backlog_seconds(self) -> float:
-        """Estimates the seconds until what waits is done, about."""
-
-    def require_room(self, tenant: str, most: int) -> None:
-        """Raises BusyError when too much waits, of all or of this tenant."""
-
-    def wait_seconds(self, tenant: str, seconds: float) -> float:
-        """Estimates the seconds until a request of this tenant can begin."""
-
-    def submit(self, work: Work) -> None: ...
-    def abandon(self, identity: str, never_begun: Callable[[], None]) -> None:
-        """Abandons a request whose client is gone; `never_begun` is called if nobody had it."""
 
 
 class Scoring:

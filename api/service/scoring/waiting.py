@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from cloakwork.api.errors import BusyError
 from cloakwork.api.service.models.model import Model
+from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Work, level_of
+from cloakwork.api.settings import Settings
 
 _WEIGHT: Final = 0.2  # of the newest run
 _LEAST_SECONDS: Final = 0.001
@@ -82,9 +87,70 @@ class Seconds:
         return Seconds(short, min(seconds - short, self.long))
 
 
-def ahead_of(mine: float, seconds: float, others: Iterable[Seconds], first: Seconds) -> Seconds:
+@dataclass(frozen=True)
+class Line:
+    """Rows that wait: those of a tenant, of one priority, long or not."""
+
+    tenant: str
+    priority: int
+    long: bool
+    count: int
+    seconds: float
+
+    @property
+    def level(self) -> int:
+        return level_of(self.priority)
+
+
+class RequestLine(ABC):
+    """The line of requests whose clients wait: the dispatcher of this process, or the table of a fleet."""
+
+    _settings: Settings
+
+    @property
+    @abstractmethod
+    def waiting(self) -> int: ...
+
+    @abstractmethod
+    def _rows_waiting(self, tenant: str) -> tuple[int, int]:
+        """Returns how many wait, of all and of this tenant."""
+
+    @abstractmethod
+    def backlog_seconds(self) -> float:
+        """Estimates the seconds until what waits is done, about."""
+
+    @abstractmethod
+    def wait_seconds(self, tenant: str, seconds: float) -> float:
+        """Estimates the seconds until a request of this tenant can begin: others that wait take their turns, and no more, before it."""
+
+    @abstractmethod
+    def submit(self, work: Work) -> None: ...
+
+    @abstractmethod
+    def abandon(self, identity: str, never_begun: Callable[[], None]) -> None:
+        """Abandons a request whose client is gone; `never_begun` is called if nobody had it."""
+
+    def require_room(self, tenant: str, most: int) -> None:
+        """Raises BusyError when the queue is full, for all or for this tenant, which may have `most` waiting."""
+        waiting, mine = self._rows_waiting(tenant)
+        if waiting < self._settings.max_queue and mine < most:
+            return
+        whose = "the queue" if waiting >= self._settings.max_queue else "your part of the queue"
+        raise BusyError(f"{whose} is full; try again later", retry_after=max(1.0, min(60.0, self.backlog_seconds())))
+
+
+def ahead_of(tenant: str, seconds: float, waiting: Iterable[Work | Line]) -> Seconds:
     """Sums what goes before a request: what its tenant sent before, what has a priority, and one turn of every other tenant."""
-    turns = [other.first(mine + seconds) for other in others]
+    others: dict[str, Seconds] = defaultdict(Seconds)
+    first, mine = Seconds(), 0.0
+    for each in waiting:
+        if each.level:
+            first.add(each.seconds, each.long)
+        elif each.tenant != tenant:
+            others[each.tenant].add(each.seconds, each.long)
+        elif each.priority >= SYNCHRONOUS_PRIORITY:  # a tenant's jobs wait for its requests
+            mine += each.seconds
+    turns = [other.first(mine + seconds) for other in others.values()]
     return Seconds(
         first.short + mine + sum(each.short for each in turns), first.long + sum(each.long for each in turns)
     )
