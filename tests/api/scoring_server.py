@@ -317,9 +317,7 @@ class User:
         answer = self.infer(body, **options).raise_for_status()
         if answer.status_code != 202:
             return answer.content
-        job = answer.headers["location"]
-        assert becomes(lambda: self.http.get(job).json()["state"], "done", 300)
-        return self.http.get(f"{job}/result").raise_for_status().content
+        return job_result(self.http, answer.json()["id"], 300)
 
 
 def eventually(condition: Callable[[], Any], seconds: float = 60.0, every: float = 0.05) -> bool:
@@ -335,6 +333,12 @@ def eventually(condition: Callable[[], Any], seconds: float = 60.0, every: float
 def becomes(ask: Callable[[], Any], expected: Any, seconds: float = 60.0) -> bool:
     """Whether the answer is the expected one before the time is over."""
     return eventually(lambda: ask() == expected, seconds)
+
+
+def job_result(http: httpx.Client, job: str, seconds: float = 60.0) -> bytes:
+    """Returns the result of a job when it is done."""
+    assert becomes(lambda: http.get(f"/v2/jobs/{job}").json()["state"], "done", seconds), job
+    return http.get(f"/v2/jobs/{job}/result").raise_for_status().content
 
 
 def metric(http: httpx.Client, name: str) -> float:

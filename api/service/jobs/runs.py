@@ -52,13 +52,8 @@ class _Attempt:
 class Peers(Protocol):
     """The fleet (`fleet/`), as jobs need it."""
 
-    @property
-    def job_node(self) -> str:
-        """Returns the process that a job belongs to when it is accepted; none: the database hands out what waits."""
-
-    @property
-    def keeps_jobs(self) -> bool:
-        """Whether a job stays with the process that accepted it."""
+    job_node: str  # that a job belongs to when it is accepted; none: the database hands out what waits
+    keeps_jobs: bool  # whether a job stays with the process that accepted it
 
     async def job_waits(self) -> None: ...
 

@@ -23,13 +23,13 @@ def after(*steps: int) -> Engine:
 
 
 def form(engine: Engine) -> dict[str, object]:
-    found = inspect(engine)
+    inspector = inspect(engine)
     return {
         name: (
-            {column["name"]: (str(column["type"]), column["nullable"]) for column in found.get_columns(name)},
-            sorted(str(index["name"]) for index in found.get_indexes(name)),
+            {column["name"]: (str(column["type"]), column["nullable"]) for column in inspector.get_columns(name)},
+            sorted(str(index["name"]) for index in inspector.get_indexes(name)),
         )
-        for name in sorted(found.get_table_names())
+        for name in sorted(inspector.get_table_names())
     }
 
 

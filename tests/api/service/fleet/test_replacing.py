@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from fleet_servers import processes
-from scoring_server import Server, User, becomes
+from scoring_server import Server, User, becomes, job_result
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
@@ -46,8 +46,7 @@ def test_nobody_notices(tmp_path: Path, fill: Callable[[Path], Path], database: 
             assert ended["drained"], ended
         with webs[0].client() as http:
             for job in jobs:
-                assert becomes(lambda job=job: http.get(f"/v2/jobs/{job}").json()["state"], "done")
-                assert http.get(f"/v2/jobs/{job}/result").content == expected
+                assert job_result(http, job) == expected
 
 
 def ask_until(
