@@ -8,7 +8,7 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ from typing import Any, Final
 from cloakwork.api.engine.messages import Done, End, Failed
 from cloakwork.api.errors import KeyRequiredError, UnavailableError
 from cloakwork.api.service.fleet.backlog import Backlog
-from cloakwork.api.service.fleet.members import Member, Members
+from cloakwork.api.service.fleet.members import Members
 from cloakwork.api.service.fleet.notices import Call, result_name
 from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.keys.keys import KeyRecord
@@ -140,10 +140,6 @@ class Front(RequestLine):
     @property
     def waiting(self) -> int:
         return self._backlog.waiting
-
-    @property
-    def members(self) -> Sequence[Member]:
-        return self._backlog.members
 
     # --- inside ---
 

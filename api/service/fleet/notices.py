@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from sqlalchemy import text
@@ -49,19 +49,7 @@ class Call:
     @classmethod
     def of_row(cls, row: Any) -> Call:
         """Returns a row of the table `calls`."""
-        return cls(
-            row.id,
-            row.tenant,
-            row.web,
-            row.model,
-            row.version,
-            row.program_digest,
-            row.evaluation_key,
-            row.samples,
-            row.seconds,
-            row.input,
-            row.attempts,
-        )
+        return cls(**{each.name: row._mapping[each.name] for each in fields(cls)})
 
 
 def result_name(call: str, worker: str) -> str:

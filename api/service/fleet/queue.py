@@ -249,30 +249,15 @@ class WorkQueue:
             "heads": HEADS,
         }
         rows = (await connection.execute(text(HEADS_QUERY), values)).all()
-        return [
-            Head(
-                row.id,
-                row.is_job,
-                row.tenant,
-                row.evaluation_key,
-                row.program_digest,
-                row.seconds,
-                row.attempts,
-                level_of(row.priority),
-                row.priority,
-                row.created_at,
-                row.turn_time,
-            )
-            for row in rows
-        ]
+        return [Head(**row._mapping) for row in rows]
 
     async def _rows(self, connection: AsyncConnection, pick: Pick) -> list[Any]:
         head = pick.head
         values: dict[str, Any] = {
             "me": self._node,
             "tenant": head.tenant,
-            "key": head.key,
-            "digest": head.digest,
+            "key": head.evaluation_key,
+            "digest": head.program_digest,
             "id": head.id,
             "count": pick.count,
         }

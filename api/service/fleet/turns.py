@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cloakwork.api.service.scoring.work import MOST_SECONDS, MOST_TOGETHER
+from cloakwork.api.service.scoring.work import MOST_SECONDS, MOST_TOGETHER, level_of
 
 Clocks: TypeAlias = dict[tuple[int, str], float]
 """By level and tenant."""
@@ -33,19 +33,22 @@ class Head:
     id: str
     is_job: bool
     tenant: str
-    key: str
-    digest: str
+    evaluation_key: str
+    program_digest: str
     seconds: float
     attempts: int
-    level: int
     priority: int
     created_at: float
     turn_time: float = 0.0  # where the time of its level stood when it was queued
 
     @property
+    def level(self) -> int:
+        return level_of(self.priority)
+
+    @property
     def kin(self) -> tuple[object, ...]:
         """Returns what rows have in common that one run can answer."""
-        return self.is_job, self.tenant, self.key, self.digest, self.priority
+        return self.is_job, self.tenant, self.evaluation_key, self.program_digest, self.priority
 
 
 @dataclass(frozen=True)

@@ -88,10 +88,6 @@ class Worker:
             self._calls.pop(identity, None)
         self.wake()
 
-    @property
-    def running(self) -> int:
-        return self._dispatcher.running
-
     # --- taking ---
 
     async def _leasing(self) -> None:
@@ -175,7 +171,7 @@ class Worker:
         """Not, for a moment after something could not be had, what needs an object that is not here."""
         if time.monotonic() >= self._short_until:
             return True
-        return not head.is_job and self._storage.place(f"keys/{head.key}").is_file()
+        return not head.is_job and self._storage.place(f"keys/{head.evaluation_key}").is_file()
 
     def starts(self, job: str) -> bool:
         """Whether it is taken and on its way to the dispatcher."""

@@ -10,7 +10,7 @@ from cloakwork.api.service.scoring.work import MOST_TOGETHER
 
 
 def head(name: str, tenant: str, **changes: object) -> Head:
-    usual = Head(name, False, tenant, f"key-{name}", "program", 1.0, 0, 0, 10, 0.0)
+    usual = Head(name, False, tenant, f"key-{name}", "program", 1.0, 0, 10, 0.0)
     return replace(usual, **changes)  # type: ignore[arg-type]
 
 
@@ -51,13 +51,13 @@ def test_levels_go_first_and_requests_before_jobs():
     heads = [
         head("request", "a"),
         head("job", "a", is_job=True, priority=5, created_at=-1.0),
-        head("urgent", "b", is_job=True, priority=9, level=9),
+        head("urgent", "b", is_job=True, priority=9),
     ]
     assert [pick.head.id for pick in choose(heads, {(9, "b"): 1e6}, 3, 2, True)] == ["urgent", "request", "job"]
 
 
 def test_kin_is_taken_together_and_bounded():
-    heads = [head(f"{number}", "a", key="one", seconds=0.01) for number in range(3)]
+    heads = [head(f"{number}", "a", evaluation_key="one", seconds=0.01) for number in range(3)]
     (pick,) = choose(heads, {}, 3, 2, True)
     assert pick.count == MOST_TOGETHER
     assert choose([head("slow", "a", seconds=30.0)], {}, 1, 2, True)[0].count == 1
