@@ -1,4 +1,4 @@
-"""The FastAPI application."""
+"""The FastAPI application, with OpenTelemetry traces if they are asked for."""
 
 from __future__ import annotations
 
@@ -9,32 +9,43 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.routing import BaseRoute, Route
 
-from cloakwork.api.http.client_addresses import ClientAddresses
 from cloakwork.api.http.error_answers import add_handlers
 from cloakwork.api.http.gate import Gate
-from cloakwork.api.http.methods import Methods, answer_head
 from cloakwork.api.http.middleware import ServiceMiddleware
-from cloakwork.api.http.observer import Observer
-from cloakwork.api.http.page_files import read_page
-from cloakwork.api.http.route_names import RouteNames
-from cloakwork.api.release import release
-from cloakwork.api.routes import administration, health, inference, jobs, keys, models, repository, usage
-from cloakwork.api.routes.examples import add_examples
-from cloakwork.api.routes.links import add_links
-from cloakwork.api.routes.page import page_router
+from cloakwork.api.http.observer import ClientAddresses, Observer
+from cloakwork.api.http.route_names import Methods, RouteNames, answer_head
+from cloakwork.api.routes import administration, health, inference, jobs, keys, models
+from cloakwork.api.routes.examples import add_examples, add_links
+from cloakwork.api.routes.page import page_router, read_page
 from cloakwork.api.service.services import Services
+from cloakwork.api.settings import release
+from cloakwork.fhe_core.errors import ParameterError, how_to_install
 
 _DESCRIPTION = "Machine-learning inference on encrypted data. Names follow the Open Inference Protocol v2. HEAD is answered where GET is."
+
+
+def instrument(app: FastAPI) -> None:
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        raise ParameterError(f"telemetry needs the extra 'telemetry'; {how_to_install('telemetry')}") from None
+    provider = TracerProvider(resource=Resource.create({"service.name": "cloakwork"}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    FastAPIInstrumentor.instrument_app(app, tracer_provider=provider, excluded_urls="health,metrics,livez,readyz")
 
 
 def create_app(services: Services) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await services.start()
+        await services.life.start()
         try:
             yield
         finally:
-            await services.stop()
+            await services.life.stop()
 
     settings = services.settings
     app = FastAPI(
@@ -47,17 +58,18 @@ def create_app(services: Services) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.services = services
-    modules = (
-        inference,
-        health,
-        models,
-        repository,
-        keys,
-        jobs,
-        usage,
-        administration,
-    )  # the frequent one is found first
-    routers = [module.router for module in (modules if settings.serves else (health,))]
+    routers = [
+        inference.router,  # the frequent one is found first
+        health.router,
+        models.router,
+        models.repository_router,
+        keys.router,
+        jobs.router,
+        jobs.usage_router,
+        administration.router,
+    ]
+    if not settings.serves:
+        routers = [health.router]
     if settings.page and settings.serves:
         routers.append(page_router(read_page(), settings.admin_page))
     for router in routers:
@@ -75,8 +87,6 @@ def create_app(services: Services) -> FastAPI:
     )
     _say_what_is_true(app, settings.insecure_local)
     if settings.telemetry:
-        from cloakwork.api.telemetry import instrument
-
         instrument(app)
     return app
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -16,11 +18,17 @@ from cloakwork.fhe_core.errors import ParameterError
 
 PREFIX = "CLOAKWORK_"
 FILE_VARIABLE = "CLOAKWORK_CONFIG"
-
 _URLS: Final = ("database_url", "storage_url")
-
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
+
+
+@cache
+def release() -> str:
+    try:
+        return version("cloakwork")
+    except PackageNotFoundError:
+        return "0"
 
 
 class Settings(BaseSettings):

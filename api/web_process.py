@@ -1,4 +1,4 @@
-"""The web process: Uvicorn with limits on connections and on how slowly a client may speak and read."""
+"""The web process: Uvicorn with limits on connections and on how slowly a client may speak and read; what it says on a terminal."""
 
 from __future__ import annotations
 
@@ -10,28 +10,97 @@ import os
 import platform
 import signal
 import socket
+import sys
 import time
+from pathlib import Path
 from types import FrameType
+from typing import Any, Final
 
 import uvicorn
 
-from cloakwork.api import logs, terminal
+from cloakwork.api import logs
 from cloakwork.api.application import create_app
-from cloakwork.api.http.connections import Connections
-from cloakwork.api.http.descriptors import Exhaustion, allow_connections
+from cloakwork.api.http.connections import Connections, Exhaustion, allow_connections, limited_protocol
 from cloakwork.api.http.gate import HEADER_BYTES
-from cloakwork.api.http.limited_protocol import limited_protocol
 from cloakwork.api.http.page_content import read_content
-from cloakwork.api.release import release
-from cloakwork.api.service.services import Services, prepare
-from cloakwork.api.settings import Settings, is_loopback
-from cloakwork.api.start_checks import require_certificate, require_places, require_port
+from cloakwork.api.service.services import Services, wire
+from cloakwork.api.settings import Settings, is_loopback, release
+from cloakwork.api.start_checks import prepare, require_certificate, require_places, require_port
+from cloakwork.models.repository_files import FACTS, ZOO_FOLDER, by_model
 
+_LOOK_SECONDS: Final = 0.5
+_BAR_COLUMNS: Final = 20
+_GONE: Final = ("retired", "removed")
+_REASONS: Final = {
+    "structured_refused": "its parameter set has structured secrets; start with --structured",
+    "unloaded": "unloaded; POST /v2/repository/models/NAME/load loads it",
+    "missing": "its file is missing",
+}
 _KEEP_ALIVE_SECONDS = 15
 _STOP_SECONDS = 10
 _LOOK_TICKS = 10  # of a tenth of a second
-
 _log = logging.getLogger("cloakwork.server")
+
+
+def is_terminal() -> bool:
+    return sys.stderr.isatty()
+
+
+def models_by_state(services: Services) -> tuple[list[str], dict[str, str]]:
+    """Names with versions: those in service, and the others with the reason."""
+    entries = [entry for entry in services.models.index() if entry["reason"] not in _GONE]
+    ready = [_name(entry) for entry in entries if entry["state"] == "READY"]
+    refused = {_name(entry): _REASONS.get(entry["reason"], entry["reason"]) for entry in entries if entry["reason"]}
+    return ready, refused
+
+
+def _name(entry: dict[str, Any]) -> str:
+    return f"{entry['name']}/{entry['version']}"
+
+
+def listening(urls: list[str]) -> str:
+    return f"cloakwork {release()} listens on {' '.join(urls)} and reads its models; Ctrl-C ends it."
+
+
+def ready(services: Services, urls: list[str], has_page: bool) -> str:
+    models, refused = models_by_state(services)
+    lines = [f"ready: {', '.join(models) or 'no model; put one into ' + str(services.models.repository)}"]
+    lines += [f"refused: {name}: {reason}" for name, reason in refused.items()]
+    settings = services.settings
+    if settings.page and settings.serves:
+        where = ", ".join(f"{urls[0]}{path}" for path in ("/", "/docs", "/admin")[: 3 if settings.admin_page else 2])
+        lines.append(f"page: {where}" if has_page else f"page: not built; {urls[0]}/ says how")
+    return "\n".join(lines)
+
+
+def prepared(repository: Path, zoo: bool) -> tuple[int, int]:
+    """Counts the models that are compiled and described, and all: the first start compiles those of the zoo."""
+    versions = [each for model in by_model(repository) for each in model]
+    names = {path.stem for path in ZOO_FOLDER.glob("*.json") if "." not in path.stem} if zoo else set()
+    missing = names - {each.parent.name for each in versions}
+    described = sum(each.with_suffix(FACTS).is_file() for each in versions)
+    return len(versions) + described, 2 * (len(versions) + len(missing))
+
+
+async def show_preparing(services: Services) -> None:
+    """Draw a progress bar until it is cancelled; the cursor stays at its beginning, where the next line of the log goes."""
+    try:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            done, total = await asyncio.to_thread(prepared, services.models.repository, services.settings.zoo)
+            filled = _BAR_COLUMNS * done // max(1, total)
+            bar = "#" * filled + "." * (_BAR_COLUMNS - filled)
+            _draw(f"preparing models [{bar}] {100 * done // max(1, total)} %")
+    finally:
+        _draw("")
+
+
+def _draw(text: str) -> None:
+    print(f"\r\x1b[K{text}\r", end="", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def serve(settings: Settings) -> int:
@@ -42,7 +111,7 @@ def serve(settings: Settings) -> int:
     require_certificate(settings)
     require_port(settings.host, settings.port)
     room = allow_connections(settings.max_connections)
-    services = Services(settings)
+    services = wire(settings)
     services.budgets.tell()
     asyncio.run(prepare(settings, services.node.name, services.storage))
     connections = Connections(room.connections, settings.max_address_connections, settings.max_tenant_connections)
@@ -94,7 +163,7 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handles signals; the second signal, of either kind, waits for nobody."""
         self._signal = sig
-        self._services.stop_soon()
+        self._services.life.stop_soon()
         super().handle_exit(signal.SIGINT if self.should_exit else sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -120,21 +189,21 @@ class _Server(uvicorn.Server):
 
     async def _tell(self, urls: list[str]) -> None:
         """Which models are served, and which are not: to whoever looks at a terminal, or to the log."""
-        on_terminal = terminal.is_terminal()
+        on_terminal = is_terminal()
         if on_terminal:
-            terminal.say(terminal.listening(urls))
-        bar = asyncio.create_task(terminal.show_preparing(self._services)) if on_terminal else None
+            say(listening(urls))
+        bar = asyncio.create_task(show_preparing(self._services)) if on_terminal else None
         try:
-            await self._services.opened()
+            await self._services.life.opened()
         except Exception:
             return  # the log says why
         finally:
             if bar is not None:
                 bar.cancel()
                 await asyncio.gather(bar, return_exceptions=True)
-        models, refused = terminal.models_by_state(self._services)
+        models, refused = models_by_state(self._services)
         if on_terminal:
-            terminal.say(terminal.ready(self._services, urls, bool(read_content())))
+            say(ready(self._services, urls, bool(read_content())))
         else:
             _log.info("models", extra={"ready": models, "refused": refused})
 
@@ -145,7 +214,7 @@ class _Server(uvicorn.Server):
             await asyncio.gather(self._telling, return_exceptions=True)
         await super().shutdown(sockets)
         services = self._services
-        unfinished = max(services.unfinished_runs, services.dispatcher.running)
+        unfinished = max(services.life.unfinished_runs, services.dispatcher.running)
         _log.info(
             "ended",
             extra={

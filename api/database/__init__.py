@@ -1,1 +1,1 @@
-"""Tables, migrations and sessions: SQLite in the data folder, or PostgreSQL."""
+"""Tables, the steps that make them, and sessions: SQLite in the data folder, or PostgreSQL."""

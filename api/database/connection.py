@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, event, inspect, select, text
@@ -15,6 +16,8 @@ from sqlalchemy.pool import NullPool
 
 from cloakwork.fhe_core.errors import ParameterError, how_to_install
 
+DATABASE_FILE: Final = "cloakwork.db"  # in the data folder
+
 _DRIVERS: Final = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
 _BUSY_SECONDS: Final = 15
 _CONNECT_SECONDS: Final = 5.0
@@ -23,6 +26,11 @@ _CHORE_SECONDS: Final = 600.0  # one of housekeeping may read or delete very muc
 _CLOSE_SECONDS: Final = 5.0  # for all connections
 _POOL_SECONDS: Final = 5.0  # until one of the connections is free
 _VALUES_AT_ONCE: Final = 1000
+
+
+def database_url(url: str | None, data_folder: Path) -> str:
+    """Returns the URL of the database: as it is set, or of the data folder's file."""
+    return url or f"sqlite:///{data_folder.resolve() / DATABASE_FILE}"
 
 
 class Database:

@@ -1,4 +1,4 @@
-"""The tables. Times are seconds since 1970 (UTC); migrations/ makes them."""
+"""The tables. Times are seconds since 1970 (UTC); `steps.py` makes them."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ identity = Table(  # one row: the storage of this database carries the same valu
     Column("value", String(32), nullable=False),
 )
 
-# The next three exist again after a crash of the database, empty: migrations make them UNLOGGED on PostgreSQL.
+# The next three exist again after a crash of the database, empty: steps make them UNLOGGED on PostgreSQL.
 
 calls = Table(
     "calls",

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from cloakwork.api import logs
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import EngineOptions
 from cloakwork.api.engine.process import EngineProcess
 
 

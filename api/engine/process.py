@@ -8,16 +8,31 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from cloakwork.api.engine.devices import build_facts
-from cloakwork.api.engine.messages import Message, pack, receive_blocking
-from cloakwork.api.engine.options import EngineOptions
-from cloakwork.api.engine.parts import RequestPart, parts_of
-from cloakwork.api.engine.requests import Outcome, Progress, RunRequest, shares
-from cloakwork.api.engine.runner import Runner
+from cloakwork.api.engine.messages import (
+    AuditKeySecret,
+    Cancel,
+    Done,
+    EngineOptions,
+    Failed,
+    ForgetKey,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Progressed,
+    RequestPart,
+    Started,
+    StartRun,
+    receive_blocking,
+)
+from cloakwork.api.engine.runner import Outcome, Progress, Runner, RunRequest, shares
 from cloakwork.api.errors import NO_ROOM, DamagedKeyError, DamagedModelError, StorageFullError
 from cloakwork.fhe_core.errors import CancelledError, FheError
 from cloakwork.fhe_core.wire.files import SECRET_MODE, atomic_writer
@@ -49,64 +64,57 @@ class EngineProcess:
 
     def serve(self) -> None:
         """Serves until the other side closes."""
-        self._send(
-            {
-                "event": "hello",
-                "pid": os.getpid(),
-                "device": self._runner.residency.device,
-                "workers": self._runner.workers,
-                "spread": self._runner.spread,
-                "build": build_facts(),
-            }
-        )
+        runner = self._runner
+        self._send(Hello(os.getpid(), runner.residency.device, runner.workers, runner.spread, build_facts()))
         # Not as a context manager: that would wait for runs whose results nobody takes.
         pool = ThreadPoolExecutor(self._runner.workers, thread_name_prefix="run")
         beside = ThreadPoolExecutor(1, thread_name_prefix="beside")  # a long run, which has the only worker
         with self._connection.makefile("rb") as stream:
-            while (received := receive_blocking(stream)) is not None:
-                message, body = received
-                match message["op"]:
-                    case "audit_key":
-                        self._runner.take_audit_key(AuditKey(body))
-                    case "run":
-                        parts = parts_of(message, body)
+            while (message := receive_blocking(stream)) is not None:
+                match message:
+                    case AuditKeySecret(secret):
+                        self._runner.take_audit_key(AuditKey(secret))
+                    case StartRun(beside=is_long, parts=parts):
                         self._accepted |= {part.id for part in parts}
-                        (beside if message["beside"] else pool).submit(self._run, parts)
-                    case "cancel":
-                        self._cancelled |= self._accepted & {message["id"]}
-                    case "forget":
-                        self._runner.residency.forget(message["key"])
-                    case "ping":
-                        self._send(
-                            {
-                                "event": "pong",
-                                "id": message["id"],
-                                **self._runner.residency.facts(),
-                                "keys": self._runner.residency.names(),
-                                "runs": self._runs(),
-                                "quiet": self._quiet(),
-                            }
-                        )
+                        (beside if is_long else pool).submit(self._run, message)
+                    case Cancel(identity):
+                        self._cancelled |= self._accepted & {identity}
+                    case ForgetKey(key):
+                        self._runner.residency.forget(key)
+                    case Ping(identity):
+                        self._send(self._pong(identity))
 
-    def _send(self, message: Message, body: bytes = b"") -> None:
-        data = pack(message, body)
+    def _pong(self, identity: str) -> Pong:
+        residency, moment = self._runner.residency, time.monotonic()
+        return Pong(
+            identity,
+            residency.device,
+            **residency.facts(),
+            keys=residency.names(),
+            runs={each: moment - began for each, began in self._running.copy().items()},
+            quiet={each: moment - moved for each, moved in self._moved.copy().items()},
+        )
+
+    def _send(self, message: Message) -> None:
+        data = message.to_bytes()
         with self._send_lock:
             try:
                 self._connection.sendall(data)
             except OSError:
                 os._exit(0)  # the web process is gone
 
-    def _run(self, parts: list[RequestPart]) -> None:
+    def _run(self, run: StartRun) -> None:
         began = time.perf_counter()
         ready: list[_Ready] = []
-        self._move(parts)
-        for part in parts:
+        self._move(run.parts)
+        for part in run.parts:
             try:
                 if part.id in self._cancelled:
                     raise CancelledError("cancelled before it began")
                 if part.progress:
-                    self._send({"event": "started", "id": part.id})
-                request = part.request()
+                    self._send(Started(part.id))
+                body = part.body if part.input is None else Path(part.input).read_bytes()
+                request = RunRequest(run.model, run.key, part.samples, body)
                 ready.append(_Ready(part, request, self._runner.read(request)))
             except BaseException as error:
                 self._failed(part, error)
@@ -133,12 +141,11 @@ class EngineProcess:
             return
         took = time.perf_counter() - began
         for part, outcome, busy in zip(parts, outcomes, shares(requests, took), strict=True):
-            times = {"busy_seconds": busy, "took_seconds": took, "together": len(parts)}
             try:
                 if part.id in self._cancelled:
                     raise CancelledError("cancelled")
-                done, body = _answered(part, outcome)
-                self._send({**done, **times}, body)
+                done = _answered(part, outcome)
+                self._send(replace(done, busy_seconds=busy, took_seconds=took, together=len(parts)))
                 self._over(part)
             except BaseException as error:
                 self._failed(part, error)
@@ -150,27 +157,14 @@ class EngineProcess:
         self._moved.pop(part.id, None)
 
     def _failed(self, part: RequestPart, error: BaseException) -> None:
-        failure = _told(error)
-        if failure["code"] in ("out_of_memory", "internal_error"):
+        failure = _failure(part.id, error)
+        if failure.code in ("out_of_memory", "internal_error"):
             _log.error("run %s failed", part.id, exc_info=error)
-        self._send({"event": "failed", "id": part.id, **failure})
+        self._send(failure)
         self._over(part)
 
-    def _runs(self) -> dict[str, dict[str, str | float]]:
-        """Returns those that a thread has taken up, and read."""
-        moment = time.monotonic()
-        return {
-            identity: {"device": self._runner.residency.device, "seconds": moment - began}
-            for identity, began in self._running.copy().items()
-        }
-
-    def _move(self, parts: list[RequestPart]) -> None:
+    def _move(self, parts: Sequence[RequestPart]) -> None:
         self._moved |= dict.fromkeys((part.id for part in parts), time.monotonic())
-
-    def _quiet(self) -> dict[str, float]:
-        """Seconds since each that a thread has taken up began or reported something."""
-        moment = time.monotonic()
-        return {identity: moment - moved for identity, moved in self._moved.copy().items()}
 
     def _progress(self, parts: list[RequestPart]) -> Progress:
         """Of all as one, told to each as if it were alone, by its share; it ends when nobody wants any of them."""
@@ -183,26 +177,20 @@ class EngineProcess:
                 reported = time.monotonic()
                 for part in parts:
                     if part.progress:
-                        counts = {"done": done * part.samples // every, "total": total * part.samples // every}
-                        self._send({"event": "progress", "id": part.id, **counts})
+                        counts = done * part.samples // every, total * part.samples // every
+                        self._send(Progressed(part.id, *counts))
             return any(part.id not in self._cancelled for part in parts)
 
         return report
 
 
-def _answered(part: RequestPart, outcome: Outcome) -> tuple[Message, bytes]:
-    done: Message = {
-        "event": "done",
-        "id": part.id,
-        "seconds": outcome.seconds,
-        "device": outcome.device,
-        "bytes": len(outcome.body),
-    }
+def _answered(part: RequestPart, outcome: Outcome) -> Done:
+    done = Done(part.id, outcome.seconds, outcome.device, len(outcome.body))
     if part.output is None:
-        return done, outcome.body
+        return replace(done, body=outcome.body)
     with atomic_writer(part.output, SECRET_MODE) as stream:
         stream.write(outcome.body)
-    return {**done, "sha256": hashlib.sha256(outcome.body).hexdigest()}, b""
+    return replace(done, sha256=hashlib.sha256(outcome.body).hexdigest())
 
 
 def _is_of_one(error: BaseException) -> bool:
@@ -211,22 +199,21 @@ def _is_of_one(error: BaseException) -> bool:
     return ours or isinstance(error, MemoryError)
 
 
-def _told(error: BaseException) -> Message:
+def _failure(part: str, error: BaseException) -> Failed:
     """Returns what whoever asked hears: of our own errors the text, of others their class at most."""
     if isinstance(error, FheError):
-        lost = {"key_damaged": True} if isinstance(error, DamagedKeyError) else {}
-        lost |= {"model_damaged": True} if isinstance(error, DamagedModelError) else {}
-        return {"code": error.code, "http_status": error.http_status, "message": str(error), **lost}
+        damaged = isinstance(error, DamagedKeyError), isinstance(error, DamagedModelError)
+        return Failed(part, error.code, error.http_status, str(error), *damaged)
     if isinstance(error, FileNotFoundError):
         text = (
             "a file that the run needs is gone: its key was deleted, or the job was cancelled; send the request again"
         )
-        return {"code": "gone", "http_status": 410, "message": text}
+        return Failed(part, "gone", 410, text)
     if isinstance(error, MemoryError):
         text = "the engine has not enough memory for this run; send fewer samples"
-        return {"code": "out_of_memory", "http_status": 503, "message": text}
+        return Failed(part, "out_of_memory", 503, text)
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         text = "the service had no room left to store the result; send the job again later"
-        return {"code": StorageFullError.code, "http_status": StorageFullError.http_status, "message": text}
+        return Failed(part, StorageFullError.code, StorageFullError.http_status, text)
     text = f"the engine failed with {type(error).__name__}; the operator's log has the rest"
-    return {"code": "internal_error", "http_status": 500, "message": text}
+    return Failed(part, "internal_error", 500, text)

@@ -1,15 +1,16 @@
-"""One answer for every error: its class says the status and the code, its text says what to do."""
+"""One answer for every error: its class says the status and the code, its text says what to do. A browser gets a page, programs JSON."""
 
 from __future__ import annotations
 
 import asyncio
+import html
 import logging
 import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -17,16 +18,40 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from cloakwork.api.errors import AWAY, AWAY_SECONDS, StorageFullError, UnavailableError
-from cloakwork.api.http.descriptors import Exhaustion
-from cloakwork.api.http.error_page import asks_for_page, not_found
-from cloakwork.api.http.methods import Methods
+from cloakwork.api.http.connections import Exhaustion
+from cloakwork.api.http.page_content import policy
+from cloakwork.api.http.route_names import Methods
 from cloakwork.api.metrics import Metrics
 from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.fhe_core.errors import FheError
 
+_POLICY: Final = policy()
+_HTML: Final = """\
+<!doctype html>
+<html lang="en">
+    <head>
+        <meta charset="utf-8" />
+        <meta name="viewport" content="width=device-width, initial-scale=1" />
+        <meta name="color-scheme" content="light dark" />
+        <title>Page not found: cloakwork</title>
+        <link rel="icon" href="data:," />
+        <link rel="stylesheet" href="{start}page/page.css" />
+    </head>
+    <body>
+        <main>
+            <div>
+                <h1>Page not found</h1>
+                <p>This service has no page at this address. The link may be old, or the address may have a typing error.</p>
+                <p><a href="{start}">Go to the start page</a></p>
+                <p class="quiet">Request {request_id}</p>
+            </div>
+        </main>
+    </body>
+</html>
+"""
 _CODES = {404: "not_found", 405: "method_not_allowed", 400: "bad_request", 416: "range_not_satisfiable"}
 _NO_SUCH_PAGE = 404
 _NO_SUCH_METHOD = 405
@@ -35,11 +60,27 @@ CLIENT_GONE = 499
 _TOO_MANY = 429
 _REPORT_SECONDS = 60.0  # between two lines about one kind of outage
 _TOO_MANY_SECONDS = 0.5  # before the answer: who asks again at once takes nothing from others
-
 _log = logging.getLogger("cloakwork.errors")
-
-
 ErrorAnswer = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def asks_for_page(request: Request) -> bool:
+    """Whether somebody opened an address outside the API in a browser."""
+    return (
+        request.method in ("GET", "HEAD")
+        and "text/html" in request.headers.get("accept", "")
+        and not request.url.path.startswith("/v2/")
+    )
+
+
+def not_found(request: Request) -> Response:
+    """Says it in a sentence, with a link to the start page."""
+    # Relative, as a proxy may serve this service below a path of its own.
+    raw = request.scope.get("raw_path") or request.url.path.encode()
+    start = "../" * (raw.partition(b"?")[0].count(b"/") - 1) or "./"
+    content = _HTML.format(start=start, request_id=html.escape(getattr(request.state, "request_id", "")))
+    headers = {"Cache-Control": "no-store", "Content-Security-Policy": _POLICY, "Vary": "Accept"}
+    return HTMLResponse(content, 404, headers)
 
 
 def add_handlers(app: FastAPI, metrics: Metrics, disk: Disk, methods: Methods) -> ErrorAnswer:

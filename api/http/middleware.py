@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cloakwork.api.http.connections import Connection
 from cloakwork.api.http.error_answers import CLIENT_GONE, ErrorAnswer
 from cloakwork.api.http.gate import Gate, asks_for_health, has_body
-from cloakwork.api.http.observer import Observer, Outcome
-from cloakwork.api.http.targets import to_origin_form
+from cloakwork.api.http.observer import AnsweredRequest, Observer
+from cloakwork.api.http.route_names import to_origin_form
 from cloakwork.fhe_core.errors import FheError
 
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
@@ -88,8 +88,8 @@ class _Exchange:
             listen = _replay(body, self._listen)
         await app(self._scope, listen, self._answer)
 
-    def outcome(self, seconds: float) -> Outcome:
-        return Outcome(self._status, seconds, self._received, self._sent)
+    def outcome(self, seconds: float) -> AnsweredRequest:
+        return AnsweredRequest(self._status, seconds, self._received, self._sent)
 
     async def _listen(self) -> Message:
         message = await self._receive()

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from cloakwork.api.errors import MalformedError
 from cloakwork.api.http.connections import Connection
-from cloakwork.api.release import release
 from cloakwork.api.routes.administration_schemas import (
     ApiKeyRows,
     JobRows,
@@ -19,10 +18,10 @@ from cloakwork.api.routes.administration_schemas import (
     TenantChange,
     TenantRows,
 )
-from cloakwork.api.routes.dependencies import AdministratingCaller, AllServices, Identity, ModelName
-from cloakwork.api.routes.documents import errors
+from cloakwork.api.routes.dependencies import AdministratingCaller, AllServices, Identity, ModelName, errors
 from cloakwork.api.routes.schemas import RepositoryAnswer
-from cloakwork.api.service.names import NAME_PATTERN, VERSION_PATTERN
+from cloakwork.api.service.tenants.tenants import NAME_PATTERN, VERSION_PATTERN
+from cloakwork.api.settings import release
 
 router = APIRouter(prefix="/v2/admin", tags=["administration"])
 

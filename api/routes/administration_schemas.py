@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from cloakwork.api.routes.schemas import Body, UsageLimits
-from cloakwork.api.service.names import NAME_PATTERN
+from cloakwork.api.service.tenants.tenants import NAME_PATTERN
 
 Next = Annotated[str | None, Field(description="`after` of the next page; null at the end.")]
 State = Literal["queued", "running", "done", "failed", "cancelled"]

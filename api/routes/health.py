@@ -7,10 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.security import HTTPBearer
 
-from cloakwork.api.release import release
-from cloakwork.api.routes.dependencies import AllServices, authenticated
-from cloakwork.api.routes.documents import errors
+from cloakwork.api.routes.dependencies import AllServices, authenticated, errors
 from cloakwork.api.routes.schemas import Health, ServerMetadata
+from cloakwork.api.settings import release
 
 router = APIRouter(tags=["health"])
 _bearer = HTTPBearer(auto_error=False, scheme_name="api_key")
@@ -34,7 +33,7 @@ async def live() -> Health:
 @router.get("/v2/health/ready", responses=errors(anonymous=True))
 async def ready(services: AllServices) -> Health:
     """Checks that models are read, the database can be written, the engine answers."""
-    await services.require_ready()
+    await services.life.require_ready()
     return Health(status="ready")
 
 
@@ -49,4 +48,4 @@ async def metrics(request: Request, services: AllServices, _: Annotated[object, 
     if not services.settings.metrics_public:
         tenant = await authenticated(request, services)
         tenant.require("metrics")
-    return Response(await services.metrics_text(tenant), media_type="text/plain; version=0.0.4")
+    return Response(await services.exposition.text(tenant), media_type="text/plain; version=0.0.4")

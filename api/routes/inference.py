@@ -11,13 +11,21 @@ from fastapi.responses import JSONResponse
 from cloakwork.api.errors import MalformedError, TooLargeError
 from cloakwork.api.http import tensors
 from cloakwork.api.http.bodies import BodyReader, HeldResponse, content_length, while_connected
-from cloakwork.api.routes.dependencies import AllServices, ModelName, ModelVersion, ScoringCaller
-from cloakwork.api.routes.documents import BINARY, Responses, binary_request, binary_response, errors
-from cloakwork.api.routes.job_answers import AUDIT_KEY_HEADER, job_answer
+from cloakwork.api.routes.dependencies import (
+    BINARY,
+    AllServices,
+    ModelName,
+    ModelVersion,
+    Responses,
+    ScoringCaller,
+    binary_request,
+    binary_response,
+    errors,
+)
+from cloakwork.api.routes.jobs import AUDIT_KEY_HEADER, job_answer
 from cloakwork.api.routes.schemas import JobAnswer
 from cloakwork.api.service.jobs.jobs import JobOptions
-from cloakwork.api.service.models.model import Model
-from cloakwork.api.service.object_headers import PREFIX_BYTES
+from cloakwork.api.service.models.model import PREFIX_BYTES, Model
 from cloakwork.api.service.scoring.scoring import Answer
 from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY
 from cloakwork.api.service.services import Services

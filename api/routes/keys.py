@@ -8,8 +8,7 @@ from fastapi import APIRouter, Header, Request, Response
 
 from cloakwork.api.errors import TooLargeError
 from cloakwork.api.http.bodies import chunks, content_length
-from cloakwork.api.routes.dependencies import AllServices, Identity, ScoringCaller
-from cloakwork.api.routes.documents import binary_request, errors
+from cloakwork.api.routes.dependencies import AllServices, Identity, ScoringCaller, binary_request, errors
 from cloakwork.api.routes.schemas import KeyAnnouncement, KeyAnswer, KeyList
 from cloakwork.api.service.keys.keys import KeyRecord
 from cloakwork.api.service.keys.uploads import Progress

@@ -6,26 +6,27 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeAlias
 
 from cloakwork.api.errors import UnavailableError
-from cloakwork.api.service.clock import now, retention
-from cloakwork.api.service.fleet.fleet import Fleet
+from cloakwork.api.service.clock import retention
+from cloakwork.api.service.fleet.fleet import Chore, Fleet
 from cloakwork.api.service.jobs.jobs import Jobs
-from cloakwork.api.service.jobs.store import Job, JobStore
+from cloakwork.api.service.jobs.runs import JobRuns
+from cloakwork.api.service.jobs.store import JobStore
 from cloakwork.api.service.keys.keys import Keys
 from cloakwork.api.service.keys.uploads import Uploads
-from cloakwork.api.service.object_folders import object_folders
 from cloakwork.api.service.scoring.engines import Engines
-from cloakwork.api.service.storage.away import is_away
-from cloakwork.api.service.storage.disk import Disk, is_full
-from cloakwork.api.service.storage.objects import Storage
-from cloakwork.api.service.storage.pairing import Pairing
-from cloakwork.api.service.storage.sweeping import ORPHAN_SECONDS, Folder, Sweeper
+from cloakwork.api.service.storage.disk import Disk, is_away, is_full
+from cloakwork.api.service.storage.objects import UPLOADS, Storage
+from cloakwork.api.service.storage.pairing import ORPHAN_SECONDS, Folder, Pairing, Sweeper
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.api.settings import Settings
 
+Ask: TypeAlias = Callable[[list[str]], Awaitable[set[str]]]
+"""Which of these identities are still needed."""
 _COUNTERS_SECONDS: Final = 1.0
 _ROOM_SECONDS: Final = 0.5
 _DEADLINES_SECONDS: Final = 1.0
@@ -34,12 +35,40 @@ _END_SECONDS: Final = 5.0  # for the last counters, when the service ends
 _REPORT_SECONDS: Final = 60.0  # between two lines about one chore
 _GONE_SECONDS: Final = 2.0  # until every service on a database has dropped a key that one of them deleted: below five
 _PING_SECONDS: Final = 1.0
-_SILENT_SECONDS: Final = 0.5  # until the work of one that is silent waits again
-_WORKER_SECONDS: Final = 1.0  # until others know which keys the engine holds, and a worker that it lost a call
-_HEARTBEATS: Final = 6  # in the time after which a silent service is dead
-_LOST_SECONDS: Final = 30.0  # after which an accepted job that is nowhere is queued again
-
 _log = logging.getLogger("cloakwork.housekeeping")
+
+
+def object_folders(storage: Storage, store: JobStore, keys: Keys, calls: Ask | None) -> list[Folder]:
+    """Returns objects that are named after a job, a call or a key. `calls`: those that are rows, in a fleet."""
+    needed: dict[str, Ask] = {
+        "inputs": _either(store.unfinished, calls),
+        "results": _either(store.known, calls),
+        UPLOADS: keys.known,
+        "keys": keys.known,
+    }
+    return [
+        Folder(name, partial(storage.names, name), partial(_known, ask), storage.delete) for name, ask in needed.items()
+    ]
+
+
+def _either(ask: Ask, calls: Ask | None) -> Ask:
+    if calls is None:
+        return ask
+
+    async def ask_both(identities: list[str]) -> set[str]:
+        return await ask(identities) | await calls(identities)
+
+    return ask_both
+
+
+async def _known(ask: Ask, names: list[str]) -> set[str]:
+    owners = await ask([owner(name) for name in names])
+    return {name for name in names if owner(name) in owners}
+
+
+def owner(name: str) -> str:
+    """Returns the owner of an object: a job, a call or a key."""
+    return name.partition("/")[2].partition("-")[0]
 
 
 class Housekeeping:
@@ -48,6 +77,7 @@ class Housekeeping:
         settings: Settings,
         store: JobStore,
         jobs: Jobs,
+        runs: JobRuns,
         keys: Keys,
         uploads: Uploads,
         usage: Usage,
@@ -55,17 +85,16 @@ class Housekeeping:
         disk: Disk,
         engines: Engines,
         pairing: Pairing,
-        fleet: Fleet | None = None,
-        published: list[Folder] | None = None,
+        fleet: Fleet,
+        published: Sequence[Folder],
     ) -> None:
         self._settings = settings
-        self._store, self._jobs, self._keys = store, jobs, keys
+        self._store, self._jobs, self._runs, self._keys = store, jobs, runs, keys
         self._uploads, self._usage, self._storage, self._disk, self._engines = uploads, usage, storage, disk, engines
         self._fleet, self._pairing = fleet, pairing
-        self._folders = object_folders(storage, store, keys, None if fleet is None else fleet.queue.existing)
-        every = [*self._folders, *uploads.parts.folders(), *(published or [])]
+        self._folders = object_folders(storage, store, keys, fleet.existing_calls)
+        every = [*self._folders, *uploads.parts.folders(), *published]
         self._sweeper = Sweeper(every, settings.adopt_storage)
-        self._missing: set[str] = set()  # jobs of this process that were nowhere in it when it last looked
         self._ending = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -74,26 +103,14 @@ class Housekeeping:
         last = await self._store.last_heartbeat()
         if last is not None:
             retention.remember(last)
-        if self._fleet is not None:
-            with self._disk.relieved():
-                await self._fleet.begin()
-        else:
-            with self._disk.relieved():
-                await self._store.heartbeat()
-            for job in await self._store.own_unfinished():
-                await self._resume(job)
-        chores: tuple[tuple[Callable[[], Awaitable[None]], float], ...] = (
+        await self._fleet.begin(self._runs)
+        chores: tuple[Chore, ...] = (
             (self._counters, _COUNTERS_SECONDS),
             (self._room, _ROOM_SECONDS),
             (self._deadlines, _DEADLINES_SECONDS),
             (self._owed, _OWED_SECONDS),
             (self._gone, _GONE_SECONDS),
-            (
-                self._neighbours if self._fleet is None else self._others,
-                self._settings.takeover_seconds / _HEARTBEATS,
-            ),
-            (self._silent, _SILENT_SECONDS),
-            (self._worker, _WORKER_SECONDS),
+            *self._fleet.chores(),
             (self._retention, self._settings.retention_check_seconds),
         )
         self._tasks = [asyncio.create_task(self._every(seconds, chore)) for chore, seconds in chores]
@@ -138,60 +155,9 @@ class Housekeeping:
         for job in await self._store.past_deadline():
             await self._jobs.expire(job)
 
-    async def _neighbours(self) -> None:
-        await self._store.heartbeat()
-        lost = [job for job in await self._store.own_unfinished() if job.created_at < now() - _LOST_SECONDS]
-        for job in lost:
-            if not self._jobs.in_hand(job):  # the database failed when its end was to be recorded
-                await self._resume(job)
-        for job in await self._store.adopt(self._settings.takeover_seconds):
-            _log.warning("job taken over from a service that is gone", extra={"job": job.id})
-            await self._resume(job)
-
-    async def _resume(self, job: Job) -> None:
-        """What needs an object that cannot be had now begins later, and holds up no other."""
-        try:
-            await self._jobs.resume(job)
-        except Exception as error:
-            if not is_away(error):
-                raise
-            _log.warning("job %s begins when the storage answers (%s)", job.id, error)
-
-    async def _others(self) -> None:
-        """The same, where the database hands out the work."""
-        assert self._fleet is not None
-        await self._fleet.beat()
-        worker = self._fleet.worker
-        if worker is None or worker.draining:
-            return
-        mine = [job for job in await self._store.own_unfinished() if not worker.starts(job.id)]
-        missing = {job.id for job in mine if not self._jobs.in_hand(job)}
-        for job in mine:
-            if job.id in missing & self._missing:  # the database failed when its end was to be recorded
-                await self._jobs.resume(job)
-        self._missing = missing - self._missing
-
-    async def _silent(self) -> None:
-        """What another process had that is not heard of any more."""
-        if self._fleet is None:
-            return
-        heard = await self._fleet.members.heard()
-        if not await self._fleet.queue.anything_lost(heard):
-            return
-        count, failed = await self._fleet.queue.recover(heard)
-        if count:
-            _log.warning("work of a process that is gone waits again", extra={"rows": count})
-        for job in failed:
-            await self._jobs.gave_up(job)
-
-    async def _worker(self) -> None:
-        if self._fleet is not None and self._fleet.worker is not None:
-            await self._fleet.worker.publish()
-            await self._fleet.worker.abandon()
-
     async def _gone(self) -> None:
         """What another process deleted, a service on the same database or the command line, leaves this one's memory, devices and disk."""
-        await self._jobs.abandon()
+        await self._runs.abandon()
         await self._uploads.parts.abandon()
         with contextlib.suppress(UnavailableError):  # an engine that does not answer has its turn later
             await self._engines.ping(_PING_SECONDS)
@@ -219,9 +185,7 @@ class Housekeeping:
             await self._uploads.discard(key)
         await self._orphans()
         await self._usage.forget_old()
-        if self._fleet is not None:
-            await self._fleet.members.sweep()
-            await self._fleet.queue.sweep()
+        await self._fleet.sweep()
 
     async def _orphans(self) -> None:
         """Objects of requests that ended between writing the object and writing the row, or between the end of a job and the end of its objects."""

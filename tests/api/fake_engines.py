@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import (
+    Cancel,
+    Done,
+    EngineOptions,
+    Event,
+    Failed,
+    ForgetKey,
+    Hello,
+    KeyPlace,
+    Message,
+    ModelPlace,
+    StartRun,
+)
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.engines import Engine
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Work
@@ -18,10 +31,10 @@ class FakeLink:
 
     restarts = 0
 
-    def __init__(self, engine: Engine, hello: dict[str, Any]) -> None:
+    def __init__(self, engine: Engine, hello: Hello) -> None:
         self.engine, self.hello = engine, hello
         self.up = False
-        self.facts: dict[str, Any] = {}
+        self.facts = None
         self.runs: list[list[str]] = []
         self.cancelled: list[str] = []
         self.forgotten: list[str] = []
@@ -40,18 +53,17 @@ class FakeLink:
         self.up = False
         self.engine.died()
 
-    def send(self, message: dict[str, Any], body: bytes = b"") -> None:
+    def send(self, message: Message) -> None:
         assert self.up
-        match message["op"]:
-            case "cancel":
-                self.cancelled.append(message["id"])
-            case "forget":
-                self.forgotten.append(message["key"])
-            case "run":
-                self.runs.append([part["id"] for part in message["parts"]])
-                assert sum(part["bytes"] for part in message["parts"]) == len(body)
-                self.bodies.append(body)
-                self.beside.append(message["beside"])
+        match message:
+            case Cancel(identity):
+                self.cancelled.append(identity)
+            case ForgetKey(key):
+                self.forgotten.append(key)
+            case StartRun():
+                self.runs.append([part.id for part in message.parts])
+                self.bodies.append(message.body)
+                self.beside.append(message.beside)
 
 
 class FakeEngines:
@@ -64,7 +76,7 @@ class FakeEngines:
         self.dispatcher.engines.make(devices)
         self.links: list[FakeLink] = []
         for engine in self.dispatcher.engines.all:
-            hello = {"workers": workers, "spread": spread, "build": {}}
+            hello = Hello(1, engine.device, workers, spread, {})
             self.links.append(FakeLink(engine, hello))
             engine.link = self.links[-1]  # type: ignore[assignment]
         for link in self.links:
@@ -87,20 +99,21 @@ class FakeEngines:
         **facts: Any,
     ) -> str:
         identity = f"{tenant}{len(self.heard)}"
-        message = {"model": {"digest": model}, "key": {"name": key}}
+        places = ModelPlace("program", model, Path(model)), KeyPlace(key, Path(key))
         facts = {"largest": 1000, **facts}
 
-        def listen(message: dict[str, Any], body: bytes) -> None:
-            self.heard[identity].append(message["event"])
+        def listen(event: Event) -> None:
+            self.heard[identity].append(type(event).__name__.lower())
 
         self.heard[identity] = []
-        self.dispatcher.submit(Work(identity, tenant, priority, message, listen, seconds, claim=claim, **facts))
+        self.dispatcher.submit(Work(identity, tenant, priority, *places, listen, seconds, claim=claim, **facts))
         return identity
 
-    def end(self, identity: str, event: str = "done", **facts: Any) -> None:
+    def end(self, identity: str, event: str = "done", busy_seconds: float | None = None) -> None:
+        done = Done(identity, 0.0, "cpu", 0, busy_seconds=busy_seconds)
         for link in self.links:
             if identity in link.sent:
-                self.dispatcher._heard(link.engine, {"event": event, "id": identity, **facts}, b"")
+                self.dispatcher._heard(link.engine, done if event == "done" else Failed(identity, "code", 500, ""))
 
     def where(self, identity: str) -> list[int]:
         """Which engines got it."""

@@ -26,9 +26,7 @@ from unittest.mock import patch
 from scoring_server import START_SECONDS, Server, eventually, running, with_tables
 
 from cloakwork.api import logs, web_process
-from cloakwork.api.engine.messages import Message, pack, receive
-from cloakwork.api.engine.options import EngineOptions
-from cloakwork.api.engine.parts import RequestPart
+from cloakwork.api.engine.messages import AuditKeySecret, EngineOptions, Message, StartRun, receive
 from cloakwork.api.engine.process import EngineProcess
 from cloakwork.api.errors import MalformedError
 from cloakwork.api.service.models.models import Models
@@ -55,17 +53,17 @@ class _Engine(EngineProcess):
         self.may_run.set()
         self.gone = False
 
-    def _send(self, message: Message, body: bytes = b"") -> None:
+    def _send(self, message: Message) -> None:
         self.may_run.wait()
         with self._send_lock, contextlib.suppress(OSError):
             if not self.gone:
-                self._connection.sendall(pack(message, body))
+                self._connection.sendall(message.to_bytes())
 
-    def _run(self, parts: list[RequestPart]) -> None:
+    def _run(self, run: StartRun) -> None:
         _WHOSE.set(self._owner)
         self.may_run.wait()
         if not self.gone:
-            super()._run(parts)
+            super()._run(run)
 
     def end(self) -> None:
         """As a process that dies, but for a run that has begun: its threads stop when it reports."""
@@ -91,14 +89,14 @@ class LocalLink(EngineLink):
         thread = threading.Thread(target=self.engine.work, name="engine", daemon=True)
         thread.start()
         reader, writer = await asyncio.open_connection(sock=ours)
-        writer.write(pack({"op": "audit_key"}, self._audit_key.secret))
+        writer.write(AuditKeySecret(self._audit_key.secret).to_bytes())
         try:
             while True:
-                self._take(*await receive(reader), writer)
+                self._take(await receive(reader), writer)
         except (asyncio.IncompleteReadError, OSError):
             return True
         finally:
-            was_up, self._writer, self.facts = self.up, None, {}
+            was_up, self._writer, self.facts = self.up, None, None
             self.engine.end()
             writer.transport.abort()
             await asyncio.to_thread(thread.join)
@@ -168,7 +166,7 @@ class _Web(web_process._Server):
     @property
     def is_ready(self) -> bool:
         services = self.services
-        return services.started and (services.dispatcher.engines.up or not services.settings.computes)
+        return services.life.started and (services.dispatcher.engines.up or not services.settings.computes)
 
 
 class _Lines(logging.StreamHandler):  # type: ignore[type-arg]

@@ -1,4 +1,4 @@
-"""Defaults that shrink where there is little memory, and settings that stay."""
+"""Defaults that shrink where there is little memory, settings that stay, and bodies in memory: limits for all and for one tenant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cloakwork.api.budgets import IDLE_BYTES, RUNNING_BYTES, WHOLE_BYTES, Budgets
+from cloakwork.api.budgets import IDLE_BYTES, RUNNING_BYTES, WHOLE_BYTES, BodyBudget, Budgets
+from cloakwork.api.errors import BusyError
 from cloakwork.api.settings import load_settings
 
 GIB = 1 << 30
@@ -43,3 +44,16 @@ def test_what_was_set_stays_and_is_warned_of(tmp_path: Path, caplog: pytest.LogC
         found.tell()
     (line,) = caplog.records
     assert "lower device_key_bytes" in line.message and line.__dict__["memory_bytes"] == GIB
+
+
+def test_bodies_in_memory_are_limited():
+    budget = BodyBudget(10, 10)
+    with budget.hold("a", 20), pytest.raises(BusyError), budget.hold("a", 1):  # its model limits the first one
+        pass
+    with budget.hold("a", 5), budget.hold("a", 5):
+        pass
+    shared = BodyBudget(10, 4)
+    with shared.hold("a", 4), pytest.raises(BusyError, match="your requests"), shared.hold("a", 1):
+        pass
+    with shared.hold("a", 4), shared.hold("b", 4), pytest.raises(BusyError, match="too many requests"):
+        shared.hold("c", 4).__enter__()

@@ -14,7 +14,7 @@ from scoring_server import empty_tables, with_tables
 from self_signed import certificate
 
 from cloakwork.api import __main__ as service
-from cloakwork.api.service.services import DATABASE_FILE
+from cloakwork.api.database.connection import DATABASE_FILE
 from cloakwork.fhe_core.engine import has_cuda
 
 Break = Callable[[Path], tuple[dict[str, str], str]]

@@ -27,8 +27,8 @@ from in_process import serving
 from scoring_server import becomes, eventually, toy_model, with_tables
 from warm_process import clean_environment
 
-from cloakwork.api import terminal as on_terminal
-from cloakwork.api.http import descriptors
+from cloakwork.api import web_process as on_terminal
+from cloakwork.api.http import connections as connections_module
 from cloakwork.api.http.connections import SPARE
 from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.models import zoo
@@ -181,7 +181,7 @@ def test_connections_follow_the_limit_of_open_files(monkeypatch: pytest.MonkeyPa
     raised: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (128, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
-    room = descriptors.allow_connections(512)
+    room = connections_module.allow_connections(512)
     assert room.connections == connections
     if hard >= 300:
         assert room.connections + room.backlog + SPARE < min(hard, 1280) - 100, "a burst leaves files to the others"
@@ -192,13 +192,13 @@ def test_too_few_for_any_service_are_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
     monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
     with pytest.raises(ParameterError, match="open files: the system allows 64"):
-        descriptors.allow_connections(512)
+        connections_module.allow_connections(512)
 
 
 def test_exhaustion_is_one_line_a_minute(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
     moment = [0.0]
-    monkeypatch.setattr(descriptors.time, "monotonic", lambda: moment[0])
-    exhaustion, loop = descriptors.Exhaustion(), asyncio.new_event_loop()
+    monkeypatch.setattr(connections_module.time, "monotonic", lambda: moment[0])
+    exhaustion, loop = connections_module.Exhaustion(), asyncio.new_event_loop()
     accept = {"message": "socket.accept() out of system resource", "exception": OSError(errno.EMFILE, "too many")}
     try:
         with caplog.at_level(logging.ERROR):

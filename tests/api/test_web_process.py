@@ -13,8 +13,7 @@ from postgresql import needs_postgresql, postgresql
 from scoring_server import Server, User, becomes
 from sockets import connect, head
 
-from cloakwork.api.release import release
-from cloakwork.api.settings import Settings, load_settings
+from cloakwork.api.settings import Settings, load_settings, release
 
 
 def one(server: Server, message: str) -> dict[str, Any]:

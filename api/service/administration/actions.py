@@ -10,6 +10,8 @@ from typing import Any
 
 from cloakwork.api.errors import ConflictError, UnknownApiKeyError, UnknownTenantError
 from cloakwork.api.logs import AUDIT
+from cloakwork.api.service.administration.listings import Listings
+from cloakwork.api.service.administration.load import Load
 from cloakwork.api.service.jobs.jobs import Jobs
 from cloakwork.api.service.keys.keys import Keys
 from cloakwork.api.service.keys.uploads import Uploads
@@ -107,3 +109,10 @@ def _audited(who: Administrator, action: str, target: str, **changes: Any) -> It
     finally:
         fields = {"action": action, "target": target, "outcome": outcome, **vars(who)}
         _log.info("administration", extra={**fields, **({"changes": changes} if changes else {})})
+
+
+@dataclass(frozen=True)
+class Administration:
+    load: Load
+    listings: Listings
+    actions: Actions

@@ -1,31 +1,33 @@
-"""Tenants, API keys, evaluation keys, jobs and models of the whole service, a page at a time.
-
-What is read is named column by column: no hash of an API key, no digest of what a tenant sent, no ciphertext, and no text that a tenant chose.
-"""
+"""Tenants, API keys, evaluation keys, jobs and models of the whole service, a page at a time: each begins after the last row of the one before."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import ColumnElement, Select, func, or_, select, tuple_
 from sqlalchemy.engine import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cloakwork.api.activity import Activity
 from cloakwork.api.database.connection import Database
 from cloakwork.api.database.tables import api_keys, evaluation_keys, jobs, tenants, usage
-from cloakwork.api.service.administration.pages import Page, newest_first, page_of, place_of
+from cloakwork.api.metrics import Activity
 from cloakwork.api.service.clock import now, today
-from cloakwork.api.service.jobs.events import JobEvents
+from cloakwork.api.service.jobs.store import JobEvents
 from cloakwork.api.service.keys.keys import READY
 from cloakwork.api.service.models.folder import Place, version_order
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
-from cloakwork.api.service.tenants.answers import most_answers
 from cloakwork.api.service.tenants.tenants import Tenant
-from cloakwork.api.service.tenants.usage import COUNTERS, Usage, stored_bytes_by_tenant
+from cloakwork.api.service.tenants.usage import COUNTERS, Usage, most_answers, stored_bytes_by_tenant
 from cloakwork.api.settings import Settings
 
+T = TypeVar("T")
+R = TypeVar("R")
+
+_MOMENT: Final = struct.Struct(">d")
 _API_KEY: Final = tuple(
     api_keys.c[name] for name in ("id", "tenant", "scopes", "created_at", "expires_at", "revoked_at")
 )
@@ -52,6 +54,38 @@ _JOB: Final = tuple(
     )
 )
 _BETWEEN: Final = "/"  # name and version in a place among models; no name has one
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """A page of rows, and where the next one begins; None: it is the last."""
+
+    rows: list[T]
+    next: str | None
+
+
+def page_of(rows: Sequence[R], limit: int, shown: Callable[[R], T], place: Callable[[R], str]) -> Page[T]:
+    """Makes a page of up to limit + 1 rows: the one too many says that there is another page."""
+    more = len(rows) > limit
+    return Page([shown(row) for row in rows[:limit]], place(rows[limit - 1]) if more else None)
+
+
+def newest_first(
+    query: Select[Any], moment: ColumnElement[float], identity: ColumnElement[str], after: str | None, limit: int
+) -> Select[Any]:
+    """Selects up to limit + 1 rows after that place."""
+    if after is not None:
+        query = query.where(tuple_(moment, identity) < tuple_(*_read(after)))
+    return query.order_by(moment.desc(), identity.desc()).limit(limit + 1)
+
+
+def place_of(moment: float, identity: str) -> str:
+    """Returns 16 digits of the time and the identity, both hexadecimal."""
+    return _MOMENT.pack(moment).hex() + identity
+
+
+def _read(place: str) -> tuple[float, str]:
+    return _MOMENT.unpack(bytes.fromhex(place[:16]))[0], place[16:]
 
 
 class Listings:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from cloakwork.api.activity import STEP_SECONDS, Activity
-from cloakwork.api.budgets import Budgets
-from cloakwork.api.engine.messages import Message
+from cloakwork.api.budgets import BodyBudget, Budgets
+from cloakwork.api.engine.messages import Pong
 from cloakwork.api.errors import UnavailableError
+from cloakwork.api.metrics import STEP_SECONDS, Activity
 from cloakwork.api.service.fleet.fleet import Fleet
 from cloakwork.api.service.jobs.store import JobStore
-from cloakwork.api.service.scoring.body_budget import BodyBudget
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.work import Work
 from cloakwork.api.service.storage.disk import Disk
@@ -32,7 +31,7 @@ class Load:
         bodies: BodyBudget,
         disk: Disk,
         activity: Activity,
-        fleet: Fleet | None = None,
+        fleet: Fleet,
     ) -> None:
         self._budgets, self._settings = budgets, settings
         self._dispatcher = dispatcher
@@ -50,7 +49,7 @@ class Load:
             facts = await engines.ping(_PING_SECONDS)
         except UnavailableError:
             facts = {}
-        places = {name: place for each in facts.values() for name, place in each["runs"].items()}
+        places = {name: (each.device, seconds) for each in facts.values() for name, seconds in each.runs.items()}
         return {
             "service": self._store.node,
             "uptime_seconds": time.monotonic() - self._began,
@@ -86,12 +85,10 @@ class Load:
         }
 
     def _queue(self) -> dict[str, Any]:
-        source = self._dispatcher if self._fleet is None else self._fleet.front
-        return {"waiting": source.waiting, "limit": self._settings.max_queue, "seconds": source.backlog_seconds()}
+        line = self._fleet.line
+        return {"waiting": line.waiting, "limit": self._settings.max_queue, "seconds": line.backlog_seconds()}
 
     async def _nodes(self) -> list[dict[str, Any]]:
-        if self._fleet is None:
-            return []
         return [
             {
                 "id": member.id,
@@ -104,30 +101,27 @@ class Load:
                 "heartbeat_seconds": member.age,
                 "uptime_seconds": member.uptime,
             }
-            for member in await self._fleet.members.alive()
+            for member in await self._fleet.members()
         ]
 
-    def _keys(self, facts: dict[str, Message]) -> dict[str, int]:
+    def _keys(self, facts: dict[str, Pong]) -> dict[str, int]:
         engines = self._dispatcher.engines
-
-        def every(name: str) -> int:
-            return sum(each[name] for each in facts.values())
 
         return {
             "resident": len(engines.resident_keys) if facts else 0,
-            "memory_bytes": every("memory_bytes"),
+            "memory_bytes": sum(each.memory_bytes for each in facts.values()),
             "memory_limit_bytes": self._budgets.memory_key_bytes,
-            "device_bytes": every("device_bytes"),
+            "device_bytes": sum(each.device_bytes for each in facts.values()),
             "device_limit_bytes": engines.device_key_bytes or self._budgets.device_key_bytes,
-            "hits": every("hits"),
-            "misses": every("misses"),
+            "hits": sum(each.hits for each in facts.values()),
+            "misses": sum(each.misses for each in facts.values()),
         }
 
 
-def _run(work: Work, running: dict[str, Any]) -> dict[str, Any]:
+def _run(work: Work, running: dict[str, tuple[str, float]]) -> dict[str, Any]:
     """Describes a run. One without a device yet was sent ahead, or its key is on the way."""
     assert work.subject is not None
-    place = running.get(work.id, {})
+    device, seconds = running.get(work.id, (None, None))
     return {
         "id": work.id,
         "kind": "request" if work.claim is None else "job",
@@ -137,8 +131,8 @@ def _run(work: Work, running: dict[str, Any]) -> dict[str, Any]:
         "parameter_set": work.subject.parameter_set,
         "samples": work.subject.samples,
         "priority": work.priority,
-        "waited_seconds": max(0.0, time.monotonic() - work.queued_at - place.get("seconds", 0.0)),
-        "seconds": place.get("seconds"),
+        "waited_seconds": max(0.0, time.monotonic() - work.queued_at - (seconds or 0.0)),
+        "seconds": seconds,
         "estimated_seconds": work.seconds,
-        "device": place.get("device"),
+        "device": device,
     }

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cloakwork.api.service.clock import now
 from cloakwork.api.service.fleet.members import Member
-from cloakwork.api.service.scoring.waiting import Seconds, WorkerPlace, ahead_of, wait_seconds
-from cloakwork.api.service.scoring.work import MOST_SECONDS, MOST_TOGETHER, SYNCHRONOUS_PRIORITY, level_of
-
-
-@dataclass(frozen=True)
-class Line:
-    """Rows that wait: those of a tenant, of one priority, long or not."""
-
-    tenant: str
-    priority: int
-    long: bool
-    count: int
-    seconds: float
+from cloakwork.api.service.scoring.waiting import Line, WorkerPlace, ahead_of, wait_seconds
+from cloakwork.api.service.scoring.work import MOST_SECONDS, MOST_TOGETHER
 
 
 @dataclass(frozen=True)
@@ -79,16 +67,7 @@ class Backlog:
         """Estimates the wait as the dispatcher's; without end while no worker is there, so that a request becomes a job."""
         if not self.workers:
             return float("inf")
-        others: dict[str, Seconds] = defaultdict(Seconds)
-        first, mine = Seconds(), 0.0
-        for line in self.lines:
-            if level_of(line.priority):
-                first.add(line.seconds, line.long)
-            elif line.tenant != tenant:
-                others[line.tenant].add(line.seconds, line.long)
-            elif line.priority >= SYNCHRONOUS_PRIORITY:
-                mine += line.seconds
-        ahead = ahead_of(mine, seconds, others.values(), first)
+        ahead = ahead_of(tenant, seconds, self.lines)
         return wait_seconds(self.workers, self._places(long_seconds), ahead, seconds > long_seconds)
 
     def _places(self, long_seconds: float) -> list[WorkerPlace]:

@@ -1,171 +1,148 @@
-"""The fleet: this process among the others on its database."""
+"""The fleet: the processes on one database, and what this one has to do with the others. Alone on its database it has nothing to do with any."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import time
-from collections.abc import Coroutine
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeAlias
 
-from cloakwork.api.database.connection import Database
-from cloakwork.api.engine.messages import Message
-from cloakwork.api.errors import UnavailableError
-from cloakwork.api.release import release
-from cloakwork.api.service.fleet.front import Front
-from cloakwork.api.service.fleet.members import MemberFacts, Members
-from cloakwork.api.service.fleet.notices import DROPPED, JOBS, WORK, Heard, Notices, answers, notify
-from cloakwork.api.service.fleet.queue import WorkQueue
-from cloakwork.api.service.fleet.worker import Worker
-from cloakwork.api.service.jobs.events import JobEvents, JobProgress
-from cloakwork.api.service.jobs.store import Job
-from cloakwork.api.service.models.models import Models
+from cloakwork.api.engine.messages import Done
+from cloakwork.api.service.clock import now
+from cloakwork.api.service.fleet.members import Member
+from cloakwork.api.service.jobs.runs import JobRuns, Peers
+from cloakwork.api.service.jobs.store import Job, JobProgress, JobStore
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
-from cloakwork.api.service.storage.objects import Storage
+from cloakwork.api.service.scoring.scoring import Scoring
+from cloakwork.api.service.scoring.waiting import RequestLine
+from cloakwork.api.service.storage.disk import Disk, is_away
 from cloakwork.api.settings import Settings
 
-_PROGRESS_SECONDS: Final = 1.0  # between two notices of one job's progress
+Chore: TypeAlias = tuple[Callable[[], Awaitable[None]], float]
+"""What is done again and again, and after how many seconds."""
 
-_log = logging.getLogger("cloakwork.fleet")
+HEARTBEATS: Final = 6  # in the time after which a silent service is dead
+_LOST_SECONDS: Final = 30.0  # after which an accepted job that is nowhere is queued again
+
+_log = logging.getLogger("cloakwork.housekeeping")
 
 
-class Fleet:
-    def __init__(
-        self,
-        settings: Settings,
-        database: Database,
-        node: str,
-        storage: Storage,
-        models: Models,
-        dispatcher: Dispatcher,
-    ) -> None:
-        self._settings, self._database, self._dispatcher = settings, database, dispatcher
-        self.queue = WorkQueue(database, node, settings.takeover_seconds, settings.max_attempts)
-        self.members = Members(database, node, settings.takeover_seconds)
-        self.front = Front(
-            settings, self.queue, self.members, storage, lambda name, version: models.accepted(name, version).digest
-        )
-        self.worker: Worker | None = None
-        self._events: JobEvents | None = None
-        self._notices: Notices | None = None
-        self._told: dict[str, float] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._publishing: asyncio.Task[None] | None = None
-        self.draining = False
+class Fleet(Peers, Protocol):
+    """The one interface to the other processes; `Alone` and `Shared` implement it."""
 
-    def attach(self, events: JobEvents, worker: Worker | None) -> None:
-        self._events, self.worker = events, worker
-        if worker is not None:
-            events.tell = self._tell
+    @property
+    def scoring(self) -> Scoring:
+        """Returns how requests are scored whose clients wait."""
 
-    async def begin(self) -> None:
-        """Begins: work is taken and answered from here on; what an earlier process of this name had waits again."""
-        await self.members.arrive(self.facts())
-        await self.queue.recover(of_this_node=True)
-        channels: dict[str, Heard] = {}
-        if self._settings.serves:
-            channels |= {answers(self.members.node): self.front.heard, JOBS: self._heard_of_job}
-            await self.front.start()
-        if self.worker is not None:
-            channels |= {WORK: self.worker.wake, DROPPED: self.worker.dropped}
-            self.worker.start()
-        self._notices = Notices(self._database, channels, self._missed)
-        self._notices.start()
+    @property
+    def line(self) -> RequestLine:
+        """Returns where these requests wait."""
 
-    def facts(self) -> MemberFacts:
-        role, dispatcher = self._settings.role, self._dispatcher
-        if self.worker is None:
-            return MemberFacts(role, release(), draining=self.draining)
-        engines = dispatcher.engines
-        workers = engines.workers if engines.up else 0
-        return MemberFacts(role, release(), " ".join(engines.devices), workers, dispatcher.running, self.draining)
+    async def begin(self, runs: JobRuns) -> None:
+        """Begins: what an earlier process of this name had accepted and not finished is queued again."""
 
-    async def beat(self) -> None:
-        await self.members.beat(self.facts())
-        if self.worker is not None and (self._publishing is None or self._publishing.done()):
-            # Beside the beat: an engine that is slow to say what it holds is none that has died.
-            self._publishing = asyncio.create_task(self._quietly(self.worker.publish()))
+    def chores(self) -> Sequence[Chore]: ...
+
+    async def sweep(self) -> None:
+        """Deletes what the database keeps of processes and tenants that are long gone."""
 
     def stop_taking(self) -> None:
         """Stops taking work after a signal: what runs is finished, nothing new begins."""
-        self.draining = True
-        if self.worker is not None:
-            self.worker.stop_taking()
 
     async def drain(self, until: float, hurried: asyncio.Event) -> None:
-        self.stop_taking()
-        try:
-            async with asyncio.timeout(1.0):
-                await self.members.beat(self.facts())
-        except Exception as error:
-            _log.warning("the database does not hear that this process ends (%s)", type(error).__name__)
-        if self.worker is not None:
-            await self.worker.drain(lambda: hurried.is_set() or time.monotonic() > until)
+        """Finishes what runs, until that moment or until somebody hurries."""
 
-    async def end(self) -> None:
-        """Ends the fleet after the dispatcher has ended and results are recorded: what is left waits for others."""
-        await self.front.stop()
-        if self._notices is not None:
-            await self._notices.stop()
-        for task in [*self._tasks, *([self._publishing] if self._publishing else [])]:
-            task.cancel()
-        try:
-            async with asyncio.timeout(5.0):
-                await self.queue.recover(of_this_node=True)
-                await self.members.leave()
-        except Exception as error:
-            _log.warning("the database does not hear that this process ended (%s)", type(error).__name__)
+    async def end(self) -> None: ...
+
+    async def beat(self) -> None:
+        """Says that this process lives."""
 
     def require_worker(self) -> None:
-        if not self.front.workers:
-            raise UnavailableError("no worker is there to run requests; jobs are taken and wait", retry_after=5)
+        """Requires somebody who computes.
 
-    # --- for jobs ---
+        Raises:
+            UnavailableError.
+        """
 
-    async def job_waits(self) -> None:
-        await self._quietly(self.queue.job_waits())
+    async def requests_waiting(self) -> int: ...
 
-    async def dropped(self, identity: str) -> None:
-        await self._quietly(self.queue.dropped(identity))
+    async def existing_calls(self, identities: list[str]) -> set[str]:
+        """Returns those of the identities that are requests on their way to a worker."""
 
-    async def charge(self, job: Job, message: Message) -> None:
-        await self._quietly(
-            self.queue.charge(job.priority, job.tenant, message.get("busy_seconds", job.seconds) - job.seconds)
-        )
+    async def members(self) -> list[Member]: ...
 
-    async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
-        """The row is there: a notice that is lost costs a second, a charge a turn, keys that nobody knows of an expansion."""
+
+class Alone:
+    """This process alone runs what it accepts. Another one on the same database is heard of only after it has died."""
+
+    job_node: str
+    keeps_jobs = True
+
+    def __init__(
+        self, settings: Settings, store: JobStore, dispatcher: Dispatcher, scoring: Scoring, disk: Disk
+    ) -> None:
+        self._settings, self._store, self._disk = settings, store, disk
+        self.job_node = store.node
+        self.line, self.scoring = dispatcher, scoring
+        self._runs: JobRuns
+
+    async def begin(self, runs: JobRuns) -> None:
+        self._runs = runs
+        with self._disk.relieved():
+            await self._store.heartbeat()
+        for job in await self._store.own_unfinished():
+            await self._resume(job)
+
+    def chores(self) -> Sequence[Chore]:
+        return [(self._neighbours, self._settings.takeover_seconds / HEARTBEATS)]
+
+    async def _neighbours(self) -> None:
+        await self._store.heartbeat()
+        lost = [job for job in await self._store.own_unfinished() if job.created_at < now() - _LOST_SECONDS]
+        for job in lost:
+            if not self._runs.in_hand(job):  # the database failed when its end was to be recorded
+                await self._resume(job)
+        for job in await self._store.adopt(self._settings.takeover_seconds):
+            _log.warning("job taken over from a service that is gone", extra={"job": job.id})
+            await self._resume(job)
+
+    async def _resume(self, job: Job) -> None:
+        """What needs an object that cannot be had now begins later, and holds up no other."""
         try:
-            await work
+            await self._runs.resume(job)
         except Exception as error:
-            _log.warning("the database was not told something (%s)", type(error).__name__)
+            if not is_away(error):
+                raise
+            _log.warning("job %s begins when the storage answers (%s)", job.id, error)
 
-    def _tell(self, job: str, progress: JobProgress | None) -> None:
-        now = time.monotonic()
-        if progress is None:
-            self._told.pop(job, None)
-            facts: list[object] = [job]
-        else:
-            if now - self._told.get(job, 0.0) < _PROGRESS_SECONDS:
-                return
-            self._told[job] = now
-            facts = [job, progress.done, progress.total, progress.eta_seconds]
-        task = asyncio.create_task(self._quietly(self._send(json.dumps([self.members.node, *facts]))))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def beat(self) -> None:
+        await self._store.heartbeat()
 
-    async def _send(self, payload: str) -> None:
-        async with self._database.write() as connection:
-            await notify(connection, JOBS, payload)
+    async def requests_waiting(self) -> int:
+        return self.line.requests_waiting
 
-    def _heard_of_job(self, payload: str) -> None:
-        node, job, *progress = json.loads(payload)
-        if self._events is not None and node != self.members.node:
-            self._events.heard(job, JobProgress(*progress) if progress else None, over=not progress)
+    async def existing_calls(self, identities: list[str]) -> set[str]:
+        return set()
 
-    def _missed(self) -> None:
-        self.front.look()
-        self.members.forget_published()
-        if self.worker is not None:
-            self.worker.wake()
+    async def members(self) -> list[Member]:
+        return []
+
+    # --- nobody has to hear ---
+
+    async def job_waits(self) -> None: ...
+
+    async def dropped(self, identity: str) -> None: ...
+
+    async def charge(self, job: Job, done: Done) -> None: ...
+
+    def tell(self, job: str, progress: JobProgress | None) -> None: ...
+
+    async def sweep(self) -> None: ...
+
+    def stop_taking(self) -> None: ...
+
+    async def drain(self, until: float, hurried: asyncio.Event) -> None: ...
+
+    async def end(self) -> None: ...
+
+    def require_worker(self) -> None: ...

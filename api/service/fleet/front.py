@@ -8,31 +8,59 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
-from cloakwork.api.engine.messages import Message
-from cloakwork.api.errors import BusyError, UnavailableError
+from cloakwork.api.engine.messages import Done, End, Failed
+from cloakwork.api.errors import KeyRequiredError, UnavailableError
 from cloakwork.api.service.fleet.backlog import Backlog
-from cloakwork.api.service.fleet.calls import Call, result_name
-from cloakwork.api.service.fleet.members import Member, Members
+from cloakwork.api.service.fleet.members import Members
+from cloakwork.api.service.fleet.notices import Call, result_name
 from cloakwork.api.service.fleet.queue import WorkQueue
+from cloakwork.api.service.keys.keys import KeyRecord
+from cloakwork.api.service.scoring.scoring import Scoring
+from cloakwork.api.service.scoring.waiting import RequestLine
 from cloakwork.api.service.scoring.work import Work
+from cloakwork.api.service.storage.data_folder import write_file
 from cloakwork.api.service.storage.objects import Storage
-from cloakwork.api.service.storage.write import write_file
 from cloakwork.api.settings import Settings
 
+_ANSWER_SECONDS: Final = 2.0  # that a request waits for the storage to say so
+_AWAY_SECONDS: Final = 10.0  # until it is asked again
+_REMEMBER_SECONDS: Final = 60.0  # that an object is there; a worker that does not find it says so
 ROW_BYTES: Final = 1 << 20  # larger inputs and outputs go through the object storage
-
 _LOOK_SECONDS: Final = 1.0  # for ends whose notice was lost
 _RESTART_SECONDS: Final = 15.0  # that a worker which is started again may take, at least
 _SNAPSHOT_SECONDS: Final = 0.5  # that what waits is remembered
 _POST_SECONDS: Final = 30.0  # that a row may take to be written before whoever gave it up does not wait for it
-
 _log = logging.getLogger("cloakwork.fleet")
 
 
-class Front:
+class RemoteScoring(Scoring):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._seen: dict[str, float] = {}
+
+    async def _key_file(self, key: KeyRecord) -> Path:
+        moment = time.monotonic()
+        if self._seen.get(key.id, 0.0) < moment:
+            remember = _REMEMBER_SECONDS
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    held = await self._storage.holds(key.name, key.bytes)
+            except OSError:  # whose worker may have it
+                held, remember = True, _AWAY_SECONDS
+            if not held:
+                await self._uploads.lost(key)
+                raise KeyRequiredError(f"the file of key '{key.id}' is lost; upload the key again: POST /v2/keys")
+            self._seen = {name: until for name, until in self._seen.items() if until > moment}
+            self._seen[key.id] = time.monotonic() + remember
+        return self._storage.place(key.name)
+
+
+class Front(RequestLine):
     def __init__(
         self,
         settings: Settings,
@@ -80,14 +108,10 @@ class Front:
 
     # --- as a dispatcher ---
 
-    def require_room(self, tenant: str, most: int) -> None:
-        """Raises BusyError when too much waits, of all or of this tenant, as of half a second ago and counting what came here since."""
-        waiting = self._backlog.waiting + self._posted.total()
-        mine = self._backlog.waiting_of(tenant) + self._posted[tenant]
-        if waiting < self._settings.max_queue and mine < most:
-            return
-        whose = "the queue" if waiting >= self._settings.max_queue else "your part of the queue"
-        raise BusyError(f"{whose} is full; try again later", retry_after=max(1.0, min(60.0, self.backlog_seconds())))
+    def _rows_waiting(self, tenant: str) -> tuple[int, int]:
+        """Returns the rows as of half a second ago, and what came here since."""
+        seen, posted = self._backlog, self._posted
+        return seen.waiting + posted.total(), seen.waiting_of(tenant) + posted[tenant]
 
     def backlog_seconds(self) -> float:
         return self._backlog.seconds(self._settings.synchronous_seconds)
@@ -104,7 +128,7 @@ class Front:
         posting.add_done_callback(lambda _: self._posting.pop(work.id, None))
 
     def abandon(self, identity: str, never_begun: Callable[[], None]) -> None:
-        """Abandons a call whose client is gone; `never_begun` is called when the database says that no worker had it."""
+        """Abandons a call: the database says whether a worker had it."""
         if self._works.pop(identity, None) is not None:
             self._background(self._withdraw(identity, never_begun))
 
@@ -116,10 +140,6 @@ class Front:
     @property
     def waiting(self) -> int:
         return self._backlog.waiting
-
-    @property
-    def members(self) -> Sequence[Member]:
-        return self._backlog.members
 
     # --- inside ---
 
@@ -138,7 +158,7 @@ class Front:
             model=work.subject.model,
             version=work.subject.version,
             program_digest=self._digest_of(work.subject.model, work.subject.version),
-            evaluation_key=work.message["key"]["name"],
+            evaluation_key=work.key.name,
             samples=work.subject.samples,
             seconds=work.seconds,
             input=work.body if len(work.body) <= ROW_BYTES else None,
@@ -170,8 +190,7 @@ class Front:
     def _fail(self, identity: str, text: str) -> None:
         work = self._works.pop(identity, None)
         if work is not None:
-            failed = {"event": "failed", "id": identity, "code": UnavailableError.code, "message": text}
-            work.listen({**failed, "http_status": UnavailableError.http_status}, b"")
+            work.listen(Failed(identity, UnavailableError.code, UnavailableError.http_status, text))
 
     async def _collecting(self) -> None:
         failed = False
@@ -187,8 +206,8 @@ class Front:
             if not identities:
                 continue
             try:
-                for identity, message, output in await self._queue.collect(identities):
-                    self._background(self._answer(identity, message, output))
+                for end in await self._queue.collect(identities):
+                    self._background(self._answer(end))
                 if not heard:
                     await self._vanished(identities)
                 failed = False
@@ -208,27 +227,27 @@ class Front:
         for identity in set(old) - await self._queue.existing(old) if old else ():
             self._fail(identity, "the database lost the request; send it again")
 
-    async def _answer(self, identity: str, message: Message, output: bytes | None) -> None:
-        work = self._works.get(identity)
+    async def _answer(self, end: End) -> None:
+        work = self._works.get(end.id)
         if work is None:
             return
-        body = output or b""
         try:
-            if message["event"] == "done" and output is None:
-                name = result_name(identity, message["worker"])
+            if isinstance(end, Done) and not end.body:
+                name = result_name(end.id, end.worker)
                 body = await asyncio.to_thread((await self._storage.local(name)).read_bytes)
-                digest = hashlib.sha256(body).hexdigest()
-                if message.get("sha256", digest) != digest:  # a worker of an earlier release says none
+                # A worker of an earlier release says no digest.
+                if end.sha256 not in (None, hashlib.sha256(body).hexdigest()):
                     raise OSError("the object is not the one that the worker wrote")
                 await self._storage.delete(name)
+                end = replace(end, body=body)
             if len(work.body) > ROW_BYTES:
-                await self._storage.delete(f"inputs/{identity}")
+                await self._storage.delete(f"inputs/{end.id}")
         except Exception as error:
             _log.warning("an answer could not be read from the storage (%s)", type(error).__name__)
-            self._fail(identity, "the answer could not be read from the storage; send the request again")
+            self._fail(end.id, "the answer could not be read from the storage; send the request again")
             return
-        if self._works.pop(identity, None) is not None:
-            work.listen({**message, "id": identity}, body)
+        if self._works.pop(end.id, None) is not None:
+            work.listen(end)
 
     async def _looking(self) -> None:
         while True:

@@ -6,7 +6,6 @@ a worker that was taken for dead cannot write over another.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,14 +15,14 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cloakwork.api.database.connection import Database
-from cloakwork.api.engine.messages import Message
-from cloakwork.api.service.fleet.backlog import Line, Out
-from cloakwork.api.service.fleet.calls import Call
-from cloakwork.api.service.fleet.choice import NO_LONG_RUNS, Head, LongRuns, Pick, choose
+from cloakwork.api.engine.messages import Done, End, Failed
+from cloakwork.api.errors import EngineLostError
+from cloakwork.api.service.fleet.backlog import Out
 from cloakwork.api.service.fleet.members import BEATS, NOW
-from cloakwork.api.service.fleet.notices import DROPPED, WORK, answers, notify
-from cloakwork.api.service.fleet.turns import TIME_OF_CALLS, Turns, correct
+from cloakwork.api.service.fleet.notices import DROPPED, WORK, Call, answers, end_of_row, notify, outcome_text
+from cloakwork.api.service.fleet.turns import NO_LONG_RUNS, TIME_OF_CALLS, Head, LongRuns, Pick, Turns, choose, correct
 from cloakwork.api.service.jobs.store import Job
+from cloakwork.api.service.scoring.waiting import Line
 from cloakwork.api.service.scoring.work import level_of
 
 HEADS: Final = 3  # first rows of each tenant that a worker chooses among
@@ -170,12 +169,12 @@ class WorkQueue:
             await notify(connection, DROPPED, identity)
         return row is None or row.state == "queued"
 
-    async def collect(self, identities: list[str]) -> list[tuple[str, Message, bytes | None]]:
-        """Calls of these that have ended, which are rows no more."""
+    async def collect(self, identities: list[str]) -> list[End]:
+        """Returns the ends of calls among these, which are rows no more."""
         query = "DELETE FROM calls WHERE id = ANY(:ids) AND state IN ('done', 'failed') RETURNING id, outcome, output, worker"
         async with self._database.write() as connection:
             rows = (await connection.execute(text(query), {"ids": identities})).all()
-        return [(row.id, {**json.loads(row.outcome), "worker": row.worker}, row.output) for row in rows]
+        return [end_of_row(row) for row in rows]
 
     async def existing(self, identities: list[str]) -> set[str]:
         async with self._database.read() as connection:
@@ -250,30 +249,15 @@ class WorkQueue:
             "heads": HEADS,
         }
         rows = (await connection.execute(text(HEADS_QUERY), values)).all()
-        return [
-            Head(
-                row.id,
-                row.is_job,
-                row.tenant,
-                row.evaluation_key,
-                row.program_digest,
-                row.seconds,
-                row.attempts,
-                level_of(row.priority),
-                row.priority,
-                row.created_at,
-                row.turn_time,
-            )
-            for row in rows
-        ]
+        return [Head(**row._mapping) for row in rows]
 
     async def _rows(self, connection: AsyncConnection, pick: Pick) -> list[Any]:
         head = pick.head
         values: dict[str, Any] = {
             "me": self._node,
             "tenant": head.tenant,
-            "key": head.key,
-            "digest": head.digest,
+            "key": head.evaluation_key,
+            "digest": head.program_digest,
             "id": head.id,
             "count": pick.count,
         }
@@ -295,14 +279,14 @@ class WorkQueue:
         async with self._database.read() as connection:
             return bool((await connection.execute(text(query))).scalar())
 
-    async def end(self, call: Call, outcome: Message, output: bytes | None) -> bool:
+    async def end(self, call: Call, end: End) -> bool:
         """Ends a call. False when it is this worker's no more."""
         query = """UPDATE calls SET state = :state, outcome = :outcome, output = :output, input = NULL
             WHERE id = :id AND worker = :me AND attempts = :attempts AND state = 'leased'"""
         values = {
-            "state": outcome["event"],
-            "outcome": json.dumps(outcome),
-            "output": output,
+            "state": "done" if isinstance(end, Done) else "failed",
+            "outcome": outcome_text(end),
+            "output": (end.body or None) if isinstance(end, Done) else None,
             "id": call.id,
             "me": self._node,
             "attempts": call.attempts,
@@ -311,7 +295,8 @@ class WorkQueue:
             ended = bool((await connection.execute(text(query), values)).rowcount)
             if ended:
                 await notify(connection, answers(call.web), call.id)
-            await correct(connection, {(0, call.tenant): outcome.get("busy_seconds", 0.0) - call.seconds})
+            busy = (end.busy_seconds if isinstance(end, Done) else None) or 0.0
+            await correct(connection, {(0, call.tenant): busy - call.seconds})
         return ended
 
     async def charge(self, priority: int, tenant: str, seconds: float) -> None:
@@ -391,13 +376,14 @@ class WorkQueue:
     async def _lose(self, connection: AsyncConnection, gone: str, values: dict[str, Any]) -> tuple[list[Job], int]:
         """Lets work of workers that are `gone` wait again, or fail after too many attempts: those jobs, and the number of rows."""
         most = {**values, "most": self._max_attempts}
-        failure = _lost(self._max_attempts)
+        lost = f"the processes that ran this request died, {self._max_attempts} times; tell the operator"
+        failed_end = Failed("", EngineLostError.code, EngineLostError.http_status, lost)
         failed = await connection.execute(
             text(
                 f"UPDATE calls SET state = 'failed', outcome = :outcome, input = NULL WHERE state = 'leased' AND worker {gone} "
                 "AND attempts >= :most RETURNING id, web"
             ),
-            {**most, "outcome": failure["outcome"]},
+            {**most, "outcome": outcome_text(failed_end)},
         )
         ended = failed.all()
         for row in ended:
@@ -413,7 +399,7 @@ class WorkQueue:
                     "error_message = CASE WHEN attempts >= :most THEN CAST(:text AS text) END "
                     f"WHERE state = 'running' AND node {gone} RETURNING *"
                 ),
-                {**most, "text": failure["text"]},
+                {**most, "text": lost},
             )
         ).all()
         return [Job(**row._mapping) for row in jobs if row.state == "failed"], len(ended) + again + len(jobs)
@@ -424,9 +410,3 @@ class WorkQueue:
             AND turns.clock < time.clock - 3600"""
         async with self._database.write(chore=True) as connection:
             await connection.execute(text(query))
-
-
-def _lost(attempts: int) -> dict[str, str]:
-    message = f"the processes that ran this request died, {attempts} times; tell the operator"
-    outcome = {"event": "failed", "code": "engine_lost", "http_status": 503, "message": message}
-    return {"outcome": json.dumps(outcome), "text": message}

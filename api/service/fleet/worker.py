@@ -8,27 +8,28 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from cloakwork.api.engine.messages import Message
+from cloakwork.api.engine.messages import Done, End, Event, Failed
 from cloakwork.api.errors import AWAY, GoneError, UnavailableError
-from cloakwork.api.service.fleet.calls import Call
-from cloakwork.api.service.fleet.choice import Head, LongRuns
 from cloakwork.api.service.fleet.front import ROW_BYTES
 from cloakwork.api.service.fleet.members import Members
+from cloakwork.api.service.fleet.notices import Call
 from cloakwork.api.service.fleet.queue import WorkQueue
-from cloakwork.api.service.jobs.jobs import Jobs
+from cloakwork.api.service.fleet.turns import Head, LongRuns
+from cloakwork.api.service.jobs.runs import JobRuns
 from cloakwork.api.service.jobs.store import Job
 from cloakwork.api.service.keys.keys import Keys
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.scoring import Scoring, ScoringRequest
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY
-from cloakwork.api.service.storage.away import is_away
+from cloakwork.api.service.storage.data_folder import write_file
+from cloakwork.api.service.storage.disk import is_away
 from cloakwork.api.service.storage.objects import Storage
-from cloakwork.api.service.storage.write import write_file
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.settings import Settings
 from cloakwork.fhe_core.errors import FheError
@@ -53,13 +54,13 @@ class Worker:
         members: Members,
         dispatcher: Dispatcher,
         scoring: Scoring,
-        jobs: Jobs,
         models: Models,
         keys: Keys,
         storage: Storage,
+        runs: JobRuns,
     ) -> None:
         self._settings, self._queue, self._members = settings, queue, members
-        self._dispatcher, self._scoring, self._jobs = dispatcher, scoring, jobs
+        self._dispatcher, self._scoring, self._runs = dispatcher, scoring, runs
         self._models, self._keys, self._storage = models, keys, storage
         self._calls: dict[str, Call] = {}
         self._starting: dict[str, Job] = {}  # taken and not yet at the dispatcher
@@ -86,10 +87,6 @@ class Worker:
         if self._dispatcher.cancel(identity) and call is not None:
             self._calls.pop(identity, None)
         self.wake()
-
-    @property
-    def running(self) -> int:
-        return self._dispatcher.running
 
     # --- taking ---
 
@@ -174,7 +171,7 @@ class Worker:
         """Not, for a moment after something could not be had, what needs an object that is not here."""
         if time.monotonic() >= self._short_until:
             return True
-        return not head.is_job and self._storage.place(f"keys/{head.key}").is_file()
+        return not head.is_job and self._storage.place(f"keys/{head.evaluation_key}").is_file()
 
     def starts(self, job: str) -> bool:
         """Whether it is taken and on its way to the dispatcher."""
@@ -187,7 +184,7 @@ class Worker:
 
     async def _start_job(self, job: Job) -> None:
         try:
-            await self._jobs.resume(job)
+            await self._runs.resume(job)
         except Exception as error:
             if is_away(error):
                 _log.warning("job %s could not be begun; it goes back (%s: %s)", job.id, type(error).__name__, error)
@@ -211,18 +208,19 @@ class Worker:
             work.alone = call.attempts > 1
             work.body = call.input if call.input is not None else await self._read(call.input_name)
         except FheError as error:
-            await self._record(call, _failed(error.code, error.http_status, str(error)), None)
+            await self._record(call, Failed(call.id, error.code, error.http_status, str(error)))
         except FileNotFoundError:
-            await self._record(call, _failed("input_lost", 503, "the input is not in the storage any more"), None)
+            await self._record(call, Failed(call.id, "input_lost", 503, "the input is not in the storage any more"))
         except (OSError, SQLAlchemyError) as error:
             _log.warning("call %s could not be begun (%s: %s)", call.id, type(error).__name__, error)
             self._short_until = time.monotonic() + _PAUSE_SECONDS
             if not await self._left_to_another(call):
-                await self._record(call, _failed(UnavailableError.code, UnavailableError.http_status, AWAY), None)
+                away = Failed(call.id, UnavailableError.code, UnavailableError.http_status, AWAY)
+                await self._record(call, away)
         except Exception as error:
             _log.exception("call %s could not be begun", call.id)
             text = f"a worker failed with {type(error).__name__}; the operator's log has the rest"
-            await self._record(call, _failed("internal_error", 500, text), None)
+            await self._record(call, Failed(call.id, "internal_error", 500, text))
         else:
             if call.id in self._calls and not self.draining:
                 self._dispatcher.submit(work)
@@ -246,41 +244,39 @@ class Worker:
 
     # --- ending ---
 
-    def _listener(self, call: Call, request: ScoringRequest) -> Callable[[Message, bytes], None]:
-        def listen(message: Message, body: bytes) -> None:
-            if message["event"] in ("done", "failed"):
+    def _listener(self, call: Call, request: ScoringRequest) -> Callable[[Event], None]:
+        def listen(event: Event) -> None:
+            if isinstance(event, Done | Failed):
                 self._ended_calls.add(call.id)
-                self._background(self._ended(call, request, message, body))
+                self._background(self._ended(call, request, event))
                 self.wake()
 
         return listen
 
-    async def _ended(self, call: Call, request: ScoringRequest, message: Message, body: bytes) -> None:
-        outcome = {name: value for name, value in message.items() if name != "id"}
-        with contextlib.suppress(Exception):
-            await self._scoring.look_after(request.key, message)
-        outcome.pop("key_damaged", None)  # looked after here, where the damaged copy is
-        if message["event"] == "done":
-            self._scoring.learn(request, message)
-        await self._record(call, outcome, body if message["event"] == "done" else None)
+    async def _ended(self, call: Call, request: ScoringRequest, end: End) -> None:
+        if isinstance(end, Done):
+            self._scoring.learn(request, end)
+        else:
+            with contextlib.suppress(Exception):
+                await self._scoring.look_after(request.key, end)
+        await self._record(call, end)
 
-    async def _record(self, call: Call, outcome: Message, output: bytes | None) -> None:
+    async def _record(self, call: Call, end: End) -> None:
         """Tried again while the database is away: the client waits for it."""
-        end, failures = time.monotonic() + _RECORD_SECONDS, 0
+        until, failures = time.monotonic() + _RECORD_SECONDS, 0
         try:
-            if output is not None and len(output) > ROW_BYTES:
+            if isinstance(end, Done) and len(end.body) > ROW_BYTES:
                 name = call.result_name(self._members.node)
-                outcome = {**outcome, "sha256": hashlib.sha256(output).hexdigest()}
-                await asyncio.to_thread(write_file, self._storage.place(name), output)
+                await asyncio.to_thread(write_file, self._storage.place(name), end.body)
                 await self._storage.keep(name)
                 await self._storage.drop_copy(name)
-                output = None
+                end = replace(end, sha256=hashlib.sha256(end.body).hexdigest(), body=b"")
             while True:
                 try:
-                    await self._queue.end(call, outcome, output)
+                    await self._queue.end(call, end)
                     return
                 except Exception:
-                    if time.monotonic() > end:
+                    if time.monotonic() > until:
                         raise
                     await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
                     failures += 1
@@ -331,9 +327,9 @@ class Worker:
         for identity in [*(call.id for call in calls), *jobs]:
             self._dispatcher.cancel(identity)
             self._calls.pop(identity, None)
-        self._jobs.let_go(jobs)
+        self._runs.let_go(jobs)
         for job in failed:
-            await self._jobs.gave_up(job)
+            await self._runs.gave_up(job)
         _log.warning("the engine hung, and others take its work", extra={"calls": len(calls), "jobs": len(jobs)})
 
     def stop_taking(self) -> None:
@@ -361,7 +357,3 @@ class Worker:
             self._calls.pop(call.id, None)
         with contextlib.suppress(Exception):  # others take it over when this one is silent
             await self._queue.give_back(calls, [*jobs, *self._starting])
-
-
-def _failed(code: str, http_status: int, text: str) -> Message:
-    return {"event": "failed", "code": code, "http_status": http_status, "message": text}

@@ -10,15 +10,15 @@ from typing import BinaryIO, Final
 
 from cloakwork.api.errors import ChecksumError, MalformedError, StructuredKeysError, WrongParametersError
 from cloakwork.api.service.keys.keys import KeyRecord
-from cloakwork.api.service.models.key_parameters import KeyParameters
-from cloakwork.api.service.models.models import TenantModels
-from cloakwork.api.service.object_headers import (
+from cloakwork.api.service.models.model import (
     PREFIX_BYTES,
+    KeyParameters,
     is_levelled,
     read_header,
     read_levelled_header,
     refuse_secret_key,
 )
+from cloakwork.api.service.models.models import TenantModels
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.levelled import wire as levelled
 from cloakwork.fhe_core.levelled.neighbours.expansion_keys import ExpansionKeyShape

@@ -15,7 +15,7 @@ from cloakwork.api.database.tables import evaluation_keys as table
 from cloakwork.api.database.tables import jobs
 from cloakwork.api.errors import KeyRequiredError, NotReadyError, UnknownKeyError, WrongParametersError
 from cloakwork.api.service.clock import new_id, now, retention
-from cloakwork.api.service.models.key_parameters import KeyParameters
+from cloakwork.api.service.models.model import KeyParameters
 from cloakwork.api.service.tenants.usage import Admission
 
 OPEN, READY = "open", "ready"

@@ -23,9 +23,8 @@ from cloakwork.api.service.keys.checks import known_parameters, verify
 from cloakwork.api.service.keys.keys import READY, KeyRecord, Keys
 from cloakwork.api.service.keys.parts import REFUSED, Parts, deleted
 from cloakwork.api.service.models.models import Models
-from cloakwork.api.service.storage.damage import Damage
 from cloakwork.api.service.storage.disk import Disk
-from cloakwork.api.service.storage.objects import Storage
+from cloakwork.api.service.storage.objects import Damage, Storage
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.fhe_core.errors import FheError

@@ -12,14 +12,28 @@ from typing import Final
 from cloakwork.api.errors import MalformedError, UnknownModelError
 from cloakwork.api.service.children import run_module
 from cloakwork.api.service.clock import now, retention
-from cloakwork.api.service.models.batch_model import BatchModel
-from cloakwork.api.service.models.catalogue import Catalogue, no_model
-from cloakwork.api.service.models.folder import Fault, Place, artefact_of, mark_retired, read_faults, read_folder
-from cloakwork.api.service.models.incoming import Incoming
-from cloakwork.api.service.models.index_model import IndexModel
-from cloakwork.api.service.models.key_parameters import KeyParameters
-from cloakwork.api.service.models.model import Model
-from cloakwork.api.service.models.records import ENDED, LOADED, REMOVED, RETIRED, UNLOADED, ModelRecord, ModelRecords
+from cloakwork.api.service.models.folder import (
+    Fault,
+    Incoming,
+    Place,
+    artefact_of,
+    mark_retired,
+    read_faults,
+    read_folder,
+)
+from cloakwork.api.service.models.kinds import BatchModel, IndexModel
+from cloakwork.api.service.models.model import KeyParameters, Model
+from cloakwork.api.service.models.records import (
+    ENDED,
+    LOADED,
+    REMOVED,
+    RETIRED,
+    UNLOADED,
+    Catalogue,
+    ModelRecord,
+    ModelRecords,
+    no_model,
+)
 from cloakwork.api.service.models.shared import SharedModels, held, remove_files
 from cloakwork.api.service.storage.object_store import ObjectStore
 from cloakwork.api.service.tenants.tenants import Tenant

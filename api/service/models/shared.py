@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Final
 
 from cloakwork.api.errors import MalformedError
-from cloakwork.api.service.models.folder import Place, artefact_of, mark_retired, sha256_of
-from cloakwork.api.service.models.incoming import Incoming
+from cloakwork.api.service.models.folder import Incoming, Place, artefact_of, mark_retired, sha256_of
 from cloakwork.api.service.models.model import Model
 from cloakwork.api.service.models.records import ENDED, LOADED, REMOVED, ModelRecord, ModelRecords
-from cloakwork.api.service.names import NAME_PATTERN
 from cloakwork.api.service.storage.object_store import ObjectStore
-from cloakwork.api.service.storage.sweeping import Folder
+from cloakwork.api.service.storage.pairing import Folder
+from cloakwork.api.service.tenants.tenants import NAME_PATTERN
 from cloakwork.fhe_core.wire.files import atomic_writer
 from cloakwork.models.repository_files import FACTS, FAULT, KINDS, ZOO, own_facts
 

@@ -21,11 +21,10 @@ from cloakwork.api.errors import (
     TooLargeError,
 )
 from cloakwork.api.service.models.folder import Place, artefact_of, read_version, sha256_of
-from cloakwork.api.service.models.model import Model
+from cloakwork.api.service.models.model import Model, refuse_secret_key
 from cloakwork.api.service.models.models import Models, record_of
 from cloakwork.api.service.models.records import ENDED, LOADED, UNLOADED, ModelRecord
-from cloakwork.api.service.object_headers import refuse_secret_key
-from cloakwork.api.service.storage.blocks import blocks, write_all
+from cloakwork.api.service.storage.data_folder import blocks, write_all
 from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.fhe_core.wire.files import SECRET_MODE

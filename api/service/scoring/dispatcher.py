@@ -7,24 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable
 
-from cloakwork.api.engine.messages import Message
-from cloakwork.api.engine.options import EngineOptions
-from cloakwork.api.errors import BusyError, EngineLostError
+from cloakwork.api.engine.messages import Cancel, Done, EngineOptions, Event, Failed, Lost, Progressed
+from cloakwork.api.errors import EngineLostError
+from cloakwork.api.service.scoring.engine_link import Patience
 from cloakwork.api.service.scoring.engines import Engine, Engines, Events, Run
-from cloakwork.api.service.scoring.queue import FairQueue
-from cloakwork.api.service.scoring.waiting import Seconds, ahead_of, wait_seconds
-from cloakwork.api.service.scoring.watch import Patience
-from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Work, together
+from cloakwork.api.service.scoring.waiting import RequestLine, ahead_of, wait_seconds
+from cloakwork.api.service.scoring.work import FairQueue, Work, together
 from cloakwork.api.settings import Settings
 from cloakwork.models.audit.audit_key import AuditKey
 
 _log = logging.getLogger("cloakwork.dispatcher")
 
 
-class Dispatcher:
+class Dispatcher(RequestLine):
     def __init__(self, settings: Settings, options: EngineOptions, audit_key: AuditKey) -> None:
         self._settings = settings
         self._queue: FairQueue[Work] = FairQueue()
@@ -36,13 +33,8 @@ class Dispatcher:
 
     # --- from the services ---
 
-    def require_room(self, tenant: str, most: int) -> None:
-        """Raises BusyError when the queue is full, for all or for this tenant, which may have `most` waiting."""
-        waiting, mine = len(self._queue), self._queue.waiting_of(tenant)
-        if waiting < self._settings.max_queue and mine < most:
-            return
-        whose = "the queue" if waiting >= self._settings.max_queue else "your part of the queue"
-        raise BusyError(f"{whose} is full; try again later", retry_after=max(1.0, min(60.0, self.backlog_seconds())))
+    def _rows_waiting(self, tenant: str) -> tuple[int, int]:
+        return len(self._queue), self._queue.waiting_of(tenant)
 
     def submit(self, work: Work) -> None:
         self._queue.push(work)
@@ -54,33 +46,20 @@ class Dispatcher:
             return True
         _, run = self._in_flight.get(identity, (None, None))
         if run is not None and run.engine.link.up:
-            run.engine.link.send({"op": "cancel", "id": identity})
+            run.engine.link.send(Cancel(identity))
         return False
 
     def abandon(self, identity: str, never_begun: Callable[[], None]) -> None:
-        """Abandons a request whose client is gone; `never_begun` is called where no engine had it."""
         if self.cancel(identity):
             never_begun()
 
     def backlog_seconds(self) -> float:
-        """Estimates the seconds until the engines are free, about."""
         left = sum(place.seconds for place in self.engines.each_place) + sum(work.seconds for work in self._queue)
         return left / self.workers
 
     def wait_seconds(self, tenant: str, seconds: float) -> float:
-        """Forecasts the seconds until a request of this tenant can begin: others that wait take their turns, and no more, before it."""
-        others: dict[str, Seconds] = defaultdict(Seconds)
-        first, mine = Seconds(), 0.0
-        for work in self._queue:
-            if work.level:
-                first.add(work.seconds, work.long)
-            elif work.tenant != tenant:
-                others[work.tenant].add(work.seconds, work.long)
-            elif work.priority >= SYNCHRONOUS_PRIORITY:  # its jobs wait for its requests
-                mine += work.seconds
-        ahead = ahead_of(mine, seconds, others.values(), first)
         long = seconds > self._settings.synchronous_seconds
-        return wait_seconds(self.workers, self.engines.each_place, ahead, long)
+        return wait_seconds(self.workers, self.engines.each_place, ahead_of(tenant, seconds, self._queue), long)
 
     def knows(self, identity: str) -> bool:
         return identity in self._in_flight or any(work.id == identity for work in self._queue)
@@ -142,7 +121,7 @@ class Dispatcher:
                 self._queue.take(work)
             run = Run({work.id: work for work in works}, engine)
             engine.add(run)
-            engine.keys.add(first.key)
+            engine.keys.add(first.key.name)
             self._in_flight |= {work.id: (work, run) for work in works}
             if all(work.claim is None for work in works):
                 run.send()
@@ -202,17 +181,18 @@ class Dispatcher:
         if not run.works:
             run.engine.remove(run)
 
-    def _heard(self, engine: Engine, message: Message, body: bytes) -> None:
-        work, run = self._in_flight.get(message["id"], (None, None))
+    def _heard(self, engine: Engine, event: Event) -> None:
+        work, run = self._in_flight.get(event.id, (None, None))
         if work is None or run is None or run.engine is not engine:
             return  # cancelled before it was sent
-        if message["event"] == "progress" and message["total"]:
-            run.progress = message["done"] / message["total"]
-        if message["event"] in ("done", "failed"):
-            self._release(work, run)
-            self._queue.charge(work, message.get("busy_seconds", work.seconds) - work.seconds)
-            self._pump()
-        work.listen(message, body)
+        match event:
+            case Progressed(done=done, total=total) if total:
+                run.progress = done / total
+            case Done() | Failed():
+                self._release(work, run)
+                self._queue.charge(work, event.beyond(work.seconds))
+                self._pump()
+        work.listen(event)
 
     def _lost(self, engine: Engine) -> None:
         """It died: what it had goes to another or the next one, before everything else of its priority. Works of one run go there one after
@@ -227,18 +207,12 @@ class Dispatcher:
             work.alone, work.lost_with = True, run
             self._queue.charge(work, -work.seconds)
             if work.losses < self._settings.max_attempts:
-                work.listen({"event": "lost", "id": work.id}, b"")
+                work.listen(Lost(work.id))
                 self._queue.push(work, first=True)
                 again.add(work.id)
                 continue
-            message = {
-                "event": "failed",
-                "id": work.id,
-                "code": EngineLostError.code,
-                "http_status": EngineLostError.http_status,
-                "message": f"the engine process died {work.losses} times while it ran this request; tell the operator",
-            }
-            work.listen(message, b"")
+            text = f"the engine process died {work.losses} times while it ran this request; tell the operator"
+            work.listen(Failed(work.id, EngineLostError.code, EngineLostError.http_status, text))
         self._pump()
         if engine.hung and not self.engines.up:
             self.hung(again)

@@ -1,4 +1,4 @@
-"""The engine process as the web process sees it: started, watched, started again when it dies."""
+"""The engine process as the web process sees it: started, watched, killed when it hangs, started again when it dies."""
 
 from __future__ import annotations
 
@@ -10,13 +10,27 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
 
-from cloakwork.api.engine.messages import Message, pack, receive
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import (
+    AuditKeySecret,
+    Done,
+    EngineOptions,
+    Event,
+    Failed,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Progressed,
+    Started,
+    receive,
+)
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.clock import new_id
+from cloakwork.api.settings import Settings
 from cloakwork.fhe_core.machine import memory_kills
 from cloakwork.models.audit.audit_key import AuditKey
 
@@ -24,17 +38,20 @@ RESTART_SECONDS: Final = (0.0, 0.2, 1.0, 5.0)
 _STOP_SECONDS: Final = 5.0
 
 _log = logging.getLogger("cloakwork.engine")
+START_SECONDS: Final = 300.0  # from the start of the process to its first word
+_SILENT_PINGS: Final = 2  # after which it gets nothing new
+_ESTIMATES: Final = 3  # times that for which a run may be still before its first report; some have none
 
 
 class EngineLink:
-    """`on_message(message, body)` for what the engine says of runs, `on_up(hello)` when one is ready, `on_lost()` when it has died."""
+    """`on_message(event)` for what the engine says of runs, `on_up(hello)` when one is ready, `on_lost()` when it has died."""
 
     def __init__(
         self,
         options: EngineOptions,
         audit_key: AuditKey,
-        on_message: Callable[[Message, bytes], None],
-        on_up: Callable[[Message], None],
+        on_message: Callable[[Event], None],
+        on_up: Callable[[Hello], None],
         on_lost: Callable[[], None],
     ) -> None:
         self._options, self._audit_key = options, audit_key
@@ -42,11 +59,11 @@ class EngineLink:
         self._writer: asyncio.StreamWriter | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._transport: asyncio.WriteTransport | None = None
-        self._pings: dict[str, asyncio.Future[Message]] = {}
+        self._pings: dict[str, asyncio.Future[Pong]] = {}
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._began = 0.0  # the process, by the monotonic clock
-        self.facts: Message = {}
+        self.facts: Pong | None = None  # as it last answered
         self.restarts = 0
         self.memory_kills = 0  # processes that the kernel ended for want of memory
         self._killed = False  # this process, by us
@@ -88,19 +105,20 @@ class EngineLink:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def send(self, message: Message, body: bytes = b"") -> None:
+    def send(self, message: Message) -> None:
         if self._writer is None:
             raise UnavailableError("the engine is starting; try again", retry_after=1)
-        self._writer.write(pack(message, body))
+        self._writer.write(message.to_bytes())
 
-    async def ping(self, timeout: float) -> Message:
+    async def ping(self, timeout: float) -> Pong:
         """Returns what the engine holds resident. UnavailableError when it does not answer in time."""
         identity, future = new_id(), asyncio.get_running_loop().create_future()
         self._pings[identity] = future
         try:
-            self.send({"op": "ping", "id": identity})
-            self.facts = await asyncio.wait_for(future, timeout)
-            return self.facts
+            self.send(Ping(identity))
+            pong: Pong = await asyncio.wait_for(future, timeout)
+            self.facts = pong
+            return pong
         except TimeoutError:
             raise UnavailableError("the engine does not answer", retry_after=5) from None
         finally:
@@ -157,17 +175,15 @@ class EngineLink:
                 )
             reader, writer = await asyncio.open_connection(sock=ours)
             opened, self._transport = writer, writer.transport
-            writer.write(
-                pack({"op": "audit_key"}, self._audit_key.secret)
-            )  # no argument: the list of processes shows them
+            writer.write(AuditKeySecret(self._audit_key.secret).to_bytes())  # the list of processes shows arguments
             while True:
-                message, body = await receive(reader)
+                message = await receive(reader)
                 answered = True
-                self._take(message, body, writer)
+                self._take(message, writer)
         except (asyncio.IncompleteReadError, OSError):
             return answered
         finally:
-            was_up, self._writer, self._transport, self.facts = self.up, None, None, {}
+            was_up, self._writer, self._transport, self.facts = self.up, None, None, None
             if opened is None:
                 ours.close()
             else:
@@ -176,19 +192,19 @@ class EngineLink:
                 self._on_lost()
             await _end(self._process)
 
-    def _take(self, message: Message, body: bytes, writer: asyncio.StreamWriter) -> None:
+    def _take(self, message: Message, writer: asyncio.StreamWriter) -> None:
         self.words += 1
-        match message["event"]:
-            case "hello":
+        match message:
+            case Hello():
                 self._writer = writer
-                _log.info("engine ready", extra={"pid": message["pid"], "device": message["device"]})
+                _log.info("engine ready", extra={"pid": message.pid, "device": message.device})
                 self._on_up(message)
-            case "pong":
-                future = self._pings.get(message["id"])
+            case Pong():
+                future = self._pings.get(message.id)
                 if future is not None and not future.done():
                     future.set_result(message)
-            case _:
-                self._on_message(message, body)
+            case Started() | Progressed() | Done() | Failed():
+                self._on_message(message)
 
 
 async def _end(process: asyncio.subprocess.Process | None) -> None:
@@ -208,3 +224,114 @@ def _one_thread_each() -> dict[str, str]:
     """The engine has threads of its own; numpy's BLAS must not add one per core to each."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return {name: os.environ.get(name, "1") for name in names}
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Limits of an engine's silence and of a run's standstill. Without a number of pings it is not watched."""
+
+    ping_seconds: float = 1.0
+    missed_pings: int = 0
+    stall_seconds: float = 600.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> Patience:
+        """Returns the patience of the settings: in a fleet an engine has no longer than a process, whose work others take then."""
+        seconds, missed = settings.engine_ping_seconds, settings.engine_missed_pings
+        if settings.shared:
+            seconds = min(seconds, settings.takeover_seconds / (missed + 1))
+        return cls(seconds, missed, settings.engine_stall_seconds)
+
+
+class WatchedRun(Protocol):
+    """The protocol of a run of a watched engine (`engines.Run`)."""
+
+    @property
+    def works(self) -> Mapping[str, object]: ...
+    @property
+    def estimated(self) -> float:
+        """Seconds."""
+
+    @property
+    def progress(self) -> float:
+        """Returns the part of its whole that it has reported."""
+
+
+class WatchedEngine(Protocol):
+    """The protocol of a watched engine (`engines.Engine`)."""
+
+    name: str
+    silent: bool
+    hangs: int
+    hung: bool
+
+    @property
+    def link(self) -> EngineLink: ...
+    @property
+    def runs(self) -> Sequence[WatchedRun]: ...
+    async def ping(self, timeout: float) -> Pong: ...
+
+
+class Watch:
+    """The watch over one engine. It counts missed pings and not seconds: if this process itself was stopped, at most one is."""
+
+    def __init__(self, engine: WatchedEngine, patience: Patience, changed: Callable[[], None]) -> None:
+        """`changed`: an engine that was silent answers again."""
+        self._engine, self._patience, self._changed = engine, patience, changed
+        self._missed = 0
+
+    async def keep(self) -> None:
+        while True:
+            began = time.monotonic()
+            try:
+                await self.look()
+            except Exception:
+                _log.exception("an engine could not be looked at")
+            await asyncio.sleep(max(0.0, self._patience.ping_seconds - (time.monotonic() - began)))
+
+    async def look(self) -> None:
+        """Sends one ping, or a look at an engine that starts."""
+        link, seconds = self._engine.link, self._patience.ping_seconds
+        if not link.up:
+            self._missed, self._engine.silent = 0, False
+            if link.starting_seconds > START_SECONDS:
+                self._kill("it does not start")
+            return
+        words = link.words
+        try:
+            facts = await self._engine.ping(seconds)
+            self._answers()
+            self._look_for_still(facts.quiet)
+        except UnavailableError:
+            if link.words != words:
+                self._answers()
+            elif link.up:
+                self._misses()
+
+    def _answers(self) -> None:
+        was_silent, self._missed, self._engine.silent = self._engine.silent, 0, False
+        if was_silent:
+            self._changed()
+
+    def _misses(self) -> None:
+        self._missed += 1
+        self._engine.silent = self._missed >= min(_SILENT_PINGS, self._patience.missed_pings)
+        if self._missed >= self._patience.missed_pings:
+            self._kill("it does not answer")
+
+    def _look_for_still(self, quiet: dict[str, float]) -> None:
+        for run in self._engine.runs:
+            estimates = 0.0 if run.progress else _ESTIMATES * run.estimated
+            limit = max(self._patience.stall_seconds, estimates)
+            if any(quiet.get(identity, 0.0) > limit for identity in run.works):
+                self._kill("a run stands still")
+                return
+
+    def _kill(self, reason: str) -> None:
+        self._engine.hangs += 1
+        self._engine.hung, self._missed = True, 0
+        _log.error(
+            "the engine process hangs and is killed",
+            extra={"engine": self._engine.name, "reason": reason, "runs": len(self._engine.runs)},
+        )
+        self._engine.link.kill()

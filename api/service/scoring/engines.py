@@ -14,12 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from cloakwork.api.engine.messages import Message
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import EngineOptions, Event, ForgetKey, Hello, Pong
 from cloakwork.api.errors import UnavailableError
-from cloakwork.api.service.scoring.engine_link import RESTART_SECONDS, EngineLink
+from cloakwork.api.service.scoring.engine_link import RESTART_SECONDS, EngineLink, Patience, Watch
 from cloakwork.api.service.scoring.waiting import WorkerPlace
-from cloakwork.api.service.scoring.watch import Patience, Watch
 from cloakwork.api.service.scoring.work import Work, run_message
 from cloakwork.fhe_core.engine import has_cuda
 from cloakwork.models.audit.audit_key import AuditKey
@@ -66,7 +64,7 @@ class Run:
         return any(work.long for work in self.works.values())
 
     def send(self) -> None:
-        self.engine.link.send(*run_message(list(self.works.values()), self.beside))
+        self.engine.link.send(run_message(list(self.works.values()), self.beside))
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Events:
     """Callbacks for an engine that is ready, reports on a run, or has died."""
 
     up: Callable[[], None]
-    heard: Callable[[Engine, Message, bytes], None]
+    heard: Callable[[Engine, Event], None]
     lost: Callable[[Engine], None]
 
 
@@ -127,8 +125,8 @@ class Engine:
         for run in self.runs[: self.workers + self.beside_long]:
             run.began = run.began or time.monotonic()
 
-    def greeted(self, hello: Message) -> None:
-        self.workers, self.spread, self.build, self.hung = hello["workers"], hello["spread"], hello["build"], False
+    def greeted(self, hello: Hello) -> None:
+        self.workers, self.spread, self.build, self.hung = hello.workers, hello.spread, hello.build, False
         self._events.up()
 
     def died(self) -> None:
@@ -141,9 +139,9 @@ class Engine:
             return True
         return all(other.lost_with is not work.lost_with for run in self.runs for other in run.works.values())
 
-    async def ping(self, timeout: float) -> Message:
+    async def ping(self, timeout: float) -> Pong:
         facts = await self.link.ping(timeout)
-        self.keys = set(facts["keys"]) | {work.key for run in self.runs for work in run.works.values()}
+        self.keys = set(facts.keys) | {work.key.name for run in self.runs for work in run.works.values()}
         return facts
 
 
@@ -267,9 +265,9 @@ class Engines:
     @property
     def resident_keys(self) -> frozenset[str]:
         """Keys that engines had when they were last asked."""
-        return frozenset(key for engine in self.all for key in engine.link.facts.get("keys", ()))
+        return frozenset(key for engine in self.all if engine.link.facts for key in engine.link.facts.keys)
 
-    async def ping(self, timeout: float) -> dict[str, Message]:
+    async def ping(self, timeout: float) -> dict[str, Pong]:
         """Returns what they hold resident, of each that answers in time.
 
         Raises:
@@ -277,7 +275,7 @@ class Engines:
         """
         ready = self.ready
         replies = await asyncio.gather(*(engine.ping(timeout) for engine in ready), return_exceptions=True)
-        answers = {engine.name: each for engine, each in zip(ready, replies, strict=True) if isinstance(each, dict)}
+        answers = {engine.name: each for engine, each in zip(ready, replies, strict=True) if isinstance(each, Pong)}
         if answers:
             return answers
         for each in replies:
@@ -290,7 +288,7 @@ class Engines:
     def forget(self, key: str) -> None:
         for engine in (each for each in self.all if each.link.up):
             engine.keys.discard(key)
-            engine.link.send({"op": "forget", "key": key})
+            engine.link.send(ForgetKey(key))
 
     # --- which of them ---
 
@@ -308,7 +306,7 @@ class Engines:
 
         def rank(engine: Engine) -> tuple[float, bool]:
             before = len(engine.runs) + (0 if engine.has_place else waiting)
-            return (2.0 ** slow[engine] * (1 + before / engine.workers), work.key not in engine.keys)
+            return (2.0 ** slow[engine] * (1 + before / engine.workers), work.key.name not in engine.keys)
 
         best = min(able, key=rank)
         return best if best.has_place else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cloakwork.api.engine.messages import Message
+from cloakwork.api.engine.messages import Done, End, Event, Failed, KeyPlace, ModelPlace
 from cloakwork.api.errors import (
     AWAY_SECONDS,
     BusyError,
@@ -25,8 +25,7 @@ from cloakwork.api.service.clock import new_id
 from cloakwork.api.service.keys.keys import KeyRecord, Keys
 from cloakwork.api.service.keys.uploads import Uploads
 from cloakwork.api.service.models.model import Model, RequestHeader
-from cloakwork.api.service.scoring.dispatcher import Dispatcher
-from cloakwork.api.service.scoring.estimates import Estimates
+from cloakwork.api.service.scoring.waiting import Estimates, RequestLine
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Subject, Work
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.tenants.tenants import Tenant
@@ -64,33 +63,37 @@ class Answer:
 class RemoteError(FheError):
     """An error that the engine reported; `code` and `http_status` are those of its class."""
 
-    def __init__(self, message: Message) -> None:
-        super().__init__(message["message"])
-        self.code = message["code"]  # type: ignore[misc]
-        self.http_status = message["http_status"]  # type: ignore[misc]
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.message)
+        self.code = failed.code  # type: ignore[misc]
+        self.http_status = failed.http_status  # type: ignore[misc]
         self.retry_after = AWAY_SECONDS if self.code == UnavailableError.code else None
 
 
 class Scoring:
+    """`damaged`: called when a run says that its model's file is damaged."""
+
     def __init__(
         self,
         settings: Settings,
-        dispatcher: Dispatcher,
+        line: RequestLine,
         keys: Keys,
         uploads: Uploads,
         storage: Storage,
         usage: Usage,
         metrics: Metrics,
+        estimates: Estimates,
+        damaged: Callable[[], Awaitable[None]],
     ) -> None:
         self._settings = settings
-        self._dispatcher = dispatcher
+        self._line = line
         self._keys = keys
         self._uploads = uploads
         self._storage = storage
         self._usage = usage
         self._metrics = metrics
-        self.estimates = Estimates()
-        self.look_at_models: Callable[[], Awaitable[None]] | None = None  # when a run says that its model is damaged
+        self.estimates = estimates
+        self._damaged = damaged
 
     # --- checks, before the body is read and after its first bytes ---
 
@@ -117,13 +120,13 @@ class Scoring:
                 "they come from different secret keys"
             )
         request = ScoringRequest(tenant, model, key, header.samples)
-        self._dispatcher.require_room(tenant.name, self._usage.max_queue(tenant))
+        self._line.require_room(tenant.name, self._usage.max_queue(tenant))
         await self._usage.require(tenant, request.charged)
         return request
 
     def is_short(self, request: ScoringRequest) -> bool:
         estimate = self.estimates.seconds(request.model, request.samples)
-        wait = self._dispatcher.wait_seconds(request.tenant.name, estimate)
+        wait = self._line.wait_seconds(request.tenant.name, estimate)
         return estimate + wait <= self._settings.synchronous_seconds
 
     def require_soon(self, request: ScoringRequest) -> None:
@@ -139,7 +142,7 @@ class Scoring:
                 f"this takes about {estimate:.0f} seconds, and a request that waits for its answer may take {most:g}; send the same body to "
                 f"POST /v2/models/{request.model.name}/jobs, or fewer samples"
             )
-        wait = self._dispatcher.wait_seconds(request.tenant.name, estimate)
+        wait = self._line.wait_seconds(request.tenant.name, estimate)
         if math.isinf(wait):
             raise UnavailableError("nothing is there to run the request; try again, or send a job", retry_after=5)
         if estimate + wait > most:
@@ -150,52 +153,44 @@ class Scoring:
 
     async def run_now(self, request: ScoringRequest, body: bytes) -> Answer:
         """Waits for the engine. Nothing is stored; a caller that goes away takes its request with it."""
-        future: asyncio.Future[tuple[Message, bytes]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[End] = asyncio.get_running_loop().create_future()
 
-        def listen(message: Message, result: bytes) -> None:
-            if message["event"] in ("done", "failed") and not future.done():
-                future.set_result((message, result))
+        def listen(event: Event) -> None:
+            if isinstance(event, Done | Failed) and not future.done():
+                future.set_result(event)
 
         work = await self.work(request, new_id(), SYNCHRONOUS_PRIORITY, listen)
         work.body = body
         day = await self._usage.charge(request.tenant, request.charged)
         refund = partial(self._usage.refund, request.tenant.name, day, request.charged)
-        self._dispatcher.submit(work)
+        self._line.submit(work)
         try:
-            message, result = await future
+            end = await future
         except asyncio.CancelledError:
-            self._dispatcher.abandon(work.id, refund)
+            self._line.abandon(work.id, refund)
             raise
-        took = float(message.get("took_seconds") or message.get("busy_seconds", 0.0))
-        queue_seconds = max(0.0, time.monotonic() - work.queued_at - took)
-        if message["event"] == "failed":
+        if isinstance(end, Failed):
             refund()
-            await self.look_after(request.key, message)
-            raise RemoteError(message)
-        self.account(request, message, queue_seconds)
-        return Answer(result, message["seconds"], queue_seconds)
+            await self.look_after(request.key, end)
+            raise RemoteError(end)
+        queue_seconds = max(0.0, time.monotonic() - work.queued_at - (end.took_seconds or end.busy_seconds or 0.0))
+        self.account(request, end, queue_seconds)
+        return Answer(end.body, end.seconds, queue_seconds)
 
     async def work(
-        self, request: ScoringRequest, identity: str, priority: int, listen: Callable[[Message, bytes], None]
+        self, request: ScoringRequest, identity: str, priority: int, listen: Callable[[Event], None]
     ) -> Work:
         seconds = self.estimates.seconds(request.model, request.samples)
-        message: Message = {
-            "model": {
-                "kind": request.model.kind,
-                "digest": request.model.artefact_sha256,
-                "path": str(request.model.artefact),
-            },
-            "key": {"name": request.key.id, "path": str(await self._key_file(request.key))},
-        }
         long = seconds > self._settings.synchronous_seconds
-        model = request.model
+        model, key = request.model, KeyPlace(request.key.id, await self._key_file(request.key))
         subject = Subject(model.name, model.version, model.parameter_set, request.samples)
         largest = min(self._settings.max_samples, model.largest_run)
         return Work(
             identity,
             request.tenant.name,
             priority,
-            message,
+            ModelPlace(model.kind, model.artefact_sha256, model.artefact),
+            key,
             listen,
             seconds,
             long,
@@ -215,31 +210,26 @@ class Scoring:
         await self._uploads.lost(key)
         raise KeyRequiredError(f"the file of key '{key.id}' is lost; upload the key again: POST /v2/keys")
 
-    async def look_after(self, key: KeyRecord, message: Message) -> None:
+    async def look_after(self, key: KeyRecord, failed: Failed) -> None:
         """Handles a failed run; when that is because of what the storage has made of its key, the key has to come again, and when it is because of
         the model's file, the model is out of service."""
-        if message.get("key_damaged"):
+        if failed.key_damaged:
             await self._uploads.lost(key)
-        if message.get("model_damaged") and self.look_at_models is not None:
-            await self.look_at_models()
+        if failed.model_damaged:
+            await self._damaged()
 
-    def account(self, request: ScoringRequest, message: Message, queue_seconds: float) -> None:
+    def account(self, request: ScoringRequest, done: Done, queue_seconds: float) -> None:
         """Accounts for one run that succeeded; its bootstraps were counted when it was accepted."""
         name = request.model.parameter_set
-        self.learn(request, message)
+        self.learn(request, done)
         self._usage.count(request.tenant.name, requests=1, samples=request.samples)
         self._metrics.answers.inc(request.samples)
-        self._metrics.activity.ran(request.model.name, request.model.version, request.samples, message["seconds"])
-        self._metrics.ran(name, message["device"], request.bootstraps, queue_seconds, message["seconds"])
-        if _together(message) > 1:
+        self._metrics.activity.ran(request.model.name, request.model.version, request.samples, done.seconds)
+        self._metrics.ran(name, done.device, request.bootstraps, queue_seconds, done.seconds)
+        if done.together > 1:
             self._metrics.joined.inc()
 
-    def learn(self, request: ScoringRequest, message: Message) -> None:
+    def learn(self, request: ScoringRequest, done: Done) -> None:
         """Learns how long it took, from the message of an engine here, or of another process's."""
-        device = None if "worker" in message else message["device"]
-        self.estimates.learn(request.model, request.samples, message["seconds"], _together(message), device)
-
-
-def _together(message: Message) -> int:
-    """Requests of its run; workers of an earlier release do not say it, and run each alone."""
-    return int(message.get("together", 1))
+        device = None if done.worker else done.device
+        self.estimates.learn(request.model, request.samples, done.seconds, done.together, device)

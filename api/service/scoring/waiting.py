@@ -1,14 +1,55 @@
-"""Estimates of a request's waiting time: from the rest of current runs, and from the work before it."""
+"""Estimates of a run's duration, from earlier runs, and of the time until it begins, from the work before it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from cloakwork.api.errors import BusyError
+from cloakwork.api.service.models.model import Model
+from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Work, level_of
+from cloakwork.api.settings import Settings
+
+_WEIGHT: Final = 0.2  # of the newest run
+_LEAST_SECONDS: Final = 0.001
 _OVERDUE: Final = (
     0.1  # of the time that a run has had beyond its estimate and before it: what it is taken to need still
 )
+
+
+class Estimates:
+    """Seconds for each unit of work (`Model.work`) of a parameter set on this machine, key loading left out."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._on_devices: dict[tuple[str, str], float] = {}  # by set and device of this machine
+
+    def seconds(self, model: Model, samples: int) -> float:
+        measured = self.measured(model)
+        return max(_LEAST_SECONDS, samples * (model.foreseen_seconds if measured is None else measured))
+
+    def measured(self, model: Model) -> float | None:
+        """Returns the measured seconds of one sample, when a model of the same set has run."""
+        each = self._seconds.get(model.parameter_set)
+        return None if each is None else each * model.work
+
+    def on(self, model: Model, device: str) -> float | None:
+        """Returns `measured` on one of this machine's devices."""
+        each = self._on_devices.get((model.parameter_set, device))
+        return None if each is None else each * model.work
+
+    def learn(self, model: Model, samples: int, seconds: float, together: int = 1, device: str | None = None) -> None:
+        """Learns from `seconds`, its share of a run of several requests, which all together have the weight of one run."""
+        if model.work:
+            each, name = seconds / (model.work * samples), model.parameter_set
+            kept = (1 - _WEIGHT) ** (1 / together)
+            self._seconds[name] = each + kept * (self._seconds.get(name, each) - each)
+            if device is not None:
+                before = self._on_devices.get((name, device), each)
+                self._on_devices[name, device] = each + kept * (before - each)
 
 
 class WorkerPlace(NamedTuple):
@@ -46,9 +87,70 @@ class Seconds:
         return Seconds(short, min(seconds - short, self.long))
 
 
-def ahead_of(mine: float, seconds: float, others: Iterable[Seconds], first: Seconds) -> Seconds:
+@dataclass(frozen=True)
+class Line:
+    """Rows that wait: those of a tenant, of one priority, long or not."""
+
+    tenant: str
+    priority: int
+    long: bool
+    count: int
+    seconds: float
+
+    @property
+    def level(self) -> int:
+        return level_of(self.priority)
+
+
+class RequestLine(ABC):
+    """The line of requests whose clients wait: the dispatcher of this process, or the table of a fleet."""
+
+    _settings: Settings
+
+    @property
+    @abstractmethod
+    def waiting(self) -> int: ...
+
+    @abstractmethod
+    def _rows_waiting(self, tenant: str) -> tuple[int, int]:
+        """Returns how many wait, of all and of this tenant."""
+
+    @abstractmethod
+    def backlog_seconds(self) -> float:
+        """Estimates the seconds until what waits is done, about."""
+
+    @abstractmethod
+    def wait_seconds(self, tenant: str, seconds: float) -> float:
+        """Estimates the seconds until a request of this tenant can begin: others that wait take their turns, and no more, before it."""
+
+    @abstractmethod
+    def submit(self, work: Work) -> None: ...
+
+    @abstractmethod
+    def abandon(self, identity: str, never_begun: Callable[[], None]) -> None:
+        """Abandons a request whose client is gone; `never_begun` is called if nobody had it."""
+
+    def require_room(self, tenant: str, most: int) -> None:
+        """Raises BusyError when the queue is full, for all or for this tenant, which may have `most` waiting."""
+        waiting, mine = self._rows_waiting(tenant)
+        if waiting < self._settings.max_queue and mine < most:
+            return
+        whose = "the queue" if waiting >= self._settings.max_queue else "your part of the queue"
+        raise BusyError(f"{whose} is full; try again later", retry_after=max(1.0, min(60.0, self.backlog_seconds())))
+
+
+def ahead_of(tenant: str, seconds: float, waiting: Iterable[Work | Line]) -> Seconds:
     """Sums what goes before a request: what its tenant sent before, what has a priority, and one turn of every other tenant."""
-    turns = [other.first(mine + seconds) for other in others]
+    others: dict[str, Seconds] = defaultdict(Seconds)
+    first, mine = Seconds(), 0.0
+    for each in waiting:
+        if each.level:
+            first.add(each.seconds, each.long)
+        elif each.tenant != tenant:
+            others[each.tenant].add(each.seconds, each.long)
+        elif each.priority >= SYNCHRONOUS_PRIORITY:  # a tenant's jobs wait for its requests
+            mine += each.seconds
+    turns = [other.first(mine + seconds) for other in others.values()]
     return Seconds(
         first.short + mine + sum(each.short for each in turns), first.long + sum(each.long for each in turns)
     )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from cloakwork.api.errors import NO_ROOM, StorageFullError
 
@@ -160,3 +160,9 @@ def is_full(error: BaseException) -> bool:
             return bool(code == sqlite3.SQLITE_IOERR_SHMSIZE or code & 0xFF == sqlite3.SQLITE_FULL)
         return bool(getattr(error.orig, "sqlstate", None) == _POSTGRESQL_FULL)
     return isinstance(error, StorageFullError)
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether the storage is away. A file that is missing, and a disk that is full, have their own answers."""
+    outage = isinstance(error, (OSError, SQLAlchemyError)) and not isinstance(error, FileNotFoundError)
+    return outage and not is_full(error)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from cloakwork.api.service.clock import retention
-from cloakwork.api.service.storage.blocks import write_all
+from cloakwork.api.service.storage.data_folder import write_all
 from cloakwork.fhe_core.errors import ParameterError, how_to_install
 from cloakwork.fhe_core.wire.files import SECRET_MODE, atomic_writer
 

@@ -18,8 +18,11 @@ from cloakwork.api.database.connection import Database
 from cloakwork.api.database.tables import answers, api_keys, evaluation_keys, jobs, tenants, usage
 from cloakwork.api.errors import ForbiddenError, SuspendedError, UnauthorisedError
 from cloakwork.api.service.clock import now, retention
-from cloakwork.api.service.names import NAME_PATTERN
 from cloakwork.fhe_core.errors import ParameterError
+
+NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+VERSION_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$"
+
 
 SCOPES: Final = ("score", "models", "metrics", "priority", "admin")
 """`score`: keys, inference, jobs, usage. `models`: upload, load, unload and retire. `metrics`: /metrics, and nothing about models.

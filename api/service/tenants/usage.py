@@ -7,32 +7,106 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from sqlalchemy import Column, and_, func, insert, select, update
+from sqlalchemy import Column, ColumnElement, and_, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cloakwork.api.database.connection import Database
-from cloakwork.api.database.tables import answers as answers_table
-from cloakwork.api.database.tables import evaluation_keys, jobs, tenants, usage
+from cloakwork.api.database.tables import answers, evaluation_keys, jobs, tenants, usage
 from cloakwork.api.errors import QuotaError, UnauthorisedError
 from cloakwork.api.service.clock import day_of, retention, seconds_to_midnight, today
 from cloakwork.api.service.storage.disk import is_full
-from cloakwork.api.service.tenants import answers
-from cloakwork.api.service.tenants.answers import AnswersGiven, CountedModel
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.settings import Settings
 
 COUNTERS = ("requests", "samples", "bootstraps", "uploaded_bytes")
 _BYTES_RETRY_SECONDS = 3600.0
 _DAYS_KEPT = 31  # of answers by model, and in a report
-
 Admission: TypeAlias = Callable[[AsyncConnection], Awaitable[None]]
 """Raises in the transaction that would store something, when it must not."""
-
 Day: TypeAlias = tuple[str, str]
 """A tenant and a day."""
+
+
+class CountedModel(NamedTuple):
+    """The model whose answers are counted, all versions together."""
+
+    tenant: str
+    day: str
+    model: str
+
+
+class AnswersGiven:
+    """Counted as bootstraps are (`Usage`): in memory, added to the database by `Usage.flush`."""
+
+    def __init__(self, database: Database, flushing: asyncio.Lock, alone: bool) -> None:
+        """Args: alone: this process's memory is all there is; flushing: held while something is between memory and database."""
+        self._database = database
+        self._flushing = flushing
+        self._alone = alone
+        self._pending: dict[CountedModel, int] = defaultdict(int)
+        self._known: dict[CountedModel, int] = {}  # of today, complete: what is stored and what is pending
+
+    def add(self, place: CountedModel, count: int) -> None:
+        self._pending[place] += count
+        if place in self._known:
+            self._known[place] += count
+
+    def take_pending(self) -> dict[CountedModel, int]:
+        pending, self._pending = dict(self._pending), defaultdict(int)
+        return pending
+
+    def put_back(self, pending: dict[CountedModel, int]) -> None:
+        for place, count in pending.items():
+            self._pending[place] += count
+
+    async def used(self, place: CountedModel) -> int:
+        """Returns at once, without another task between, when the place is known."""
+        if not self._alone:
+            return await self._stored(place)
+        if place not in self._known:
+            self._known = {known: count for known, count in self._known.items() if known.day == place.day}
+            async with self._flushing:  # nothing is on its way between memory and database
+                stored = await self._stored(place)
+                self._known.setdefault(place, stored + self._pending.get(place, 0))
+        return self._known[place]
+
+    async def of_day(self, tenant: str, day: str) -> dict[str, int]:
+        """Returns the counts of a day by model, as it is stored."""
+        query = select(answers.c.model, answers.c.answers).where(answers.c.tenant == tenant, answers.c.day == day)
+        async with self._database.read() as connection:
+            rows = (await connection.execute(query.order_by(answers.c.model))).all()
+        return {str(row.model): int(row.answers) for row in rows if row.answers}
+
+    async def _stored(self, place: CountedModel) -> int:
+        async with self._database.read() as connection:
+            return int((await connection.execute(select(answers.c.answers).where(_is(place)))).scalar() or 0)
+
+
+async def _store_answers(connection: AsyncConnection, place: CountedModel, count: int) -> None:
+    added = update(answers).where(_is(place)).values(answers=answers.c.answers + count)
+    if not (await connection.execute(added)).rowcount:
+        await connection.execute(insert(answers).values(**place._asdict(), answers=count))
+
+
+async def _forget_answers(connection: AsyncConnection, day: str) -> None:
+    """Forgets older counts: they hold nobody back any more; samples stay in the usage of the day."""
+    await connection.execute(delete(answers).where(answers.c.day < day))
+
+
+async def most_answers(connection: AsyncConnection, names: list[str], day: str) -> dict[str, int]:
+    """Returns the answers of the model that each tenant got the most of."""
+    query = select(answers.c.tenant, func.max(answers.c.answers)).where(
+        answers.c.tenant.in_(names), answers.c.day == day
+    )
+    rows = (await connection.execute(query.group_by(answers.c.tenant))).all()
+    return {str(tenant): int(most) for tenant, most in rows}
+
+
+def _is(place: CountedModel) -> ColumnElement[bool]:
+    return and_(*(answers.c[name] == value for name, value in place._asdict().items()))
 
 
 @dataclass(frozen=True)
@@ -81,7 +155,7 @@ class Usage:
                     for (tenant, day), amounts in pending.items():
                         await _store(connection, tenant, day, amounts)
                     for place, count in given.items():
-                        await answers.store(connection, place, count)
+                        await _store_answers(connection, place, count)
             except BaseException:
                 self._answers.put_back(given)
                 for each, amounts in pending.items():
@@ -92,7 +166,7 @@ class Usage:
     async def forget_old(self) -> None:
         """Answers by model of days that nobody asks about; samples of a day stay."""
         async with self._database.write(chore=True) as connection:
-            await answers.forget_before(connection, day_of(retention.now() - _DAYS_KEPT * 86400))
+            await _forget_answers(connection, day_of(retention.now() - _DAYS_KEPT * 86400))
 
     # --- limits ---
 
@@ -148,7 +222,7 @@ class Usage:
             if used is not None:
                 self._check(tenant, used, work.bootstraps)
             row["model"] = work.model
-            given = await _added(connection, answers_table.c.answers, row, work.answers, self.max_answers(tenant))
+            given = await _added(connection, answers.c.answers, row, work.answers, self.max_answers(tenant))
             if given is not None:
                 self._check_answers(tenant, work, given)
 

@@ -58,12 +58,12 @@ def _with_service(
     """begins: whether it may be the first that uses the folder or database; other commands find nothing in a new one."""
     if importlib.util.find_spec("sqlalchemy") is None or importlib.util.find_spec("pydantic_settings") is None:
         raise FailureError(f"the service is not installed; {how_to_install('service')}")
-    from cloakwork.api.database.connection import Database
-    from cloakwork.api.service.services import DATABASE_FILE, migrate
-    from cloakwork.api.service.services import database_url as url_of
-    from cloakwork.api.service.storage.private import own_folder
+    from cloakwork.api.database.connection import DATABASE_FILE, Database
+    from cloakwork.api.database.connection import database_url as url_of
+    from cloakwork.api.service.storage.data_folder import own_folder
     from cloakwork.api.service.tenants.tenants import Tenants
     from cloakwork.api.settings import load_settings
+    from cloakwork.api.start_checks import migrate
 
     settings = load_settings(data_folder=data, database_url=database_url)
     if data is not None:
@@ -75,10 +75,10 @@ def _with_service(
     own_folder(settings.data_folder)
 
     async def run() -> T:
-        database = Database(url_of(settings))
+        database = Database(url_of(settings.database_url, settings.data_folder))
         try:
             try:
-                await migrate(database, url_of(settings))
+                await migrate(database, url_of(settings.database_url, settings.data_folder))
             except OSError as error:
                 if settings.database_url is None:
                     raise

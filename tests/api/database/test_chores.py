@@ -16,10 +16,10 @@ from cloakwork.api.service.fleet.members import Members
 from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.jobs.store import JobStore
 from cloakwork.api.service.keys.keys import Keys
-from cloakwork.api.service.keys.part_rows import PartRows
-from cloakwork.api.service.services import migrate
+from cloakwork.api.service.keys.shared_parts import PartRows
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.api.settings import load_settings
+from cloakwork.api.start_checks import migrate
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 

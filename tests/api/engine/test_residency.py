@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from scoring_server import toy_model
 
-from cloakwork.api.engine.residency import KeyPlace, LeastRecentlyUsed, Residency
+from cloakwork.api.engine.messages import KeyPlace
+from cloakwork.api.engine.residency import LeastRecentlyUsed, Residency
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys

@@ -15,8 +15,18 @@ from in_process import LocalLink
 from neighbour_user import small_index
 from scoring_server import toy_model
 
-from cloakwork.api.engine.messages import Message
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import (
+    Cancel,
+    Done,
+    End,
+    EngineOptions,
+    Event,
+    Failed,
+    KeyPlace,
+    ModelPlace,
+    Progressed,
+    Started,
+)
 from cloakwork.api.service.scoring.work import Work, run_message
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
@@ -29,16 +39,17 @@ SECONDS = 60.0
 
 @dataclass
 class Engine:
-    """`ends`: the last message of each part, with its body; `seen`: all events of each."""
+    """`ends`: the last event of each part; `seen`: all events of each."""
 
     link: LocalLink
     up: asyncio.Event
     told: asyncio.Event
-    ends: dict[str, tuple[Message, bytes]] = field(default_factory=dict)
-    seen: dict[str, list[Message]] = field(default_factory=dict)
+    ends: dict[str, Any] = field(default_factory=dict)
+    seen: dict[str, list[Event]] = field(default_factory=dict)
 
-    async def run(self, works: list[Work], early: Callable[[], None] = lambda: None) -> list[tuple[Message, bytes]]:
-        self.link.send(*run_message(works))
+    async def run(self, works: list[Work], early: Callable[[], None] = lambda: None) -> list[Any]:
+        """Returns the ends."""
+        self.link.send(run_message(works))
         early()
         while any(work.id not in self.ends for work in works):
             await self.told.wait()
@@ -48,10 +59,10 @@ class Engine:
 
 @asynccontextmanager
 async def engine() -> Any:
-    def heard(message: Message, body: bytes) -> None:
-        made.seen.setdefault(message["id"], []).append(message)
-        if message["event"] in ("done", "failed"):
-            made.ends[message["id"]] = message, body
+    def heard(event: Event) -> None:
+        made.seen.setdefault(event.id, []).append(event)
+        if isinstance(event, End):
+            made.ends[event.id] = event
         made.told.set()
 
     options = EngineOptions("cpu", 2)
@@ -84,12 +95,8 @@ class Place:
 
     def work(self, name: str, body: bytes, samples: int = 1, **own: Any) -> Work:
         digest = hashlib.sha256(self.model.read_bytes()).hexdigest()
-        message = {
-            "model": {"kind": self.kind, "digest": digest, "path": str(self.model)},
-            "key": {"name": self.key.name, "path": str(self.key)},
-            **own,
-        }
-        return Work(name, "tenant", 5, message, lambda *_: None, 0.1, body=body, samples=samples)
+        places = ModelPlace(self.kind, digest, self.model), KeyPlace(self.key.name, self.key)
+        return Work(name, "tenant", 5, *places, lambda *_: None, 0.1, body=body, samples=samples, **own)
 
 
 @pytest.fixture(scope="module")
@@ -133,22 +140,21 @@ def test_answers_are_those_of_each_alone(which: str, request: pytest.FixtureRequ
     async def body(made: Engine) -> None:
         works = [where.work(str(i), each, sizes[i]) for i, each in enumerate(bodies)]
         alone = [(await made.run([work]))[0] for work in works]
-        assert all(message["together"] == 1 for message, _ in alone)
+        assert all(end.together == 1 for end in alone)
         files = {"input": str(tmp_path / "input"), "output": str(tmp_path / "output")}
         works[1] = where.work("1", b"", sizes[1], **files)
-        found = await made.run(works)
-        answers = [answer for _, answer in found]
-        assert answers[1] == b"" and found[1][0]["sha256"] == hashlib.sha256(alone[1][1]).hexdigest()
+        ends = await made.run(works)
+        answers = [end.body for end in ends]
+        assert answers[1] == b"" and ends[1].sha256 == hashlib.sha256(alone[1].body).hexdigest()
         answers[1] = (tmp_path / "output").read_bytes()
-        assert answers == [answer for _, answer in alone]
-        messages = [message for message, _ in found]
-        assert {message["together"] for message in messages} == {len(works)}
+        assert answers == [end.body for end in alone]
+        assert {end.together for end in ends} == {len(works)}
         # Each has the share of its samples, of one time.
         for name in ("seconds", "busy_seconds"):
-            assert {round(message[name] / size, 9) for message, size in zip(messages, sizes, strict=True)} == {
-                round(messages[0][name], 9)
+            assert {round(getattr(end, name) / size, 9) for end, size in zip(ends, sizes, strict=True)} == {
+                round(getattr(ends[0], name), 9)
             }
-        assert sum(message["busy_seconds"] for message in messages) == pytest.approx(messages[0]["took_seconds"])
+        assert sum(end.busy_seconds for end in ends) == pytest.approx(ends[0].took_seconds)
 
     in_engine(body)
 
@@ -173,12 +179,9 @@ def test_what_is_wrong_with_a_part_is_its_own(place: Place, compiled: CompiledMo
         ]
         alone = [(await made.run([work]))[0] for work in works]
         together = await made.run(works)
-        assert [answer for _, answer in together] == [answer for _, answer in alone]
-        for (one, _), (other, _) in zip(alone, together, strict=True):
-            told = ("event", "code", "http_status", "message")
-            assert [one.get(name) for name in told] == [other.get(name) for name in told]
-        ends = {work.id: message["event"] for work, (message, _) in zip(works, together, strict=True)}
-        assert [name for name, event in ends.items() if event == "done"] == ["first", "last"]
+        assert [getattr(end, "body", b"") for end in together] == [getattr(end, "body", b"") for end in alone]
+        assert [end for end in together if isinstance(end, Failed)] == [end for end in alone if isinstance(end, Failed)]
+        assert [end.id for end in together if isinstance(end, Done)] == ["first", "last"]
 
     in_engine(body)
 
@@ -186,8 +189,7 @@ def test_what_is_wrong_with_a_part_is_its_own(place: Place, compiled: CompiledMo
 def test_parts_without_what_is_wrong_are_one_evaluation(place: Place) -> None:
     async def body(made: Engine) -> None:
         works = [place.work("a", place.encrypt(1, 1)), place.work("b", b"junk"), place.work("c", place.encrypt(1, 2))]
-        messages = [message for message, _ in await made.run(works)]
-        assert [message.get("together") for message in messages] == [2, None, 2]
+        assert [getattr(end, "together", None) for end in await made.run(works)] == [2, None, 2]
 
     in_engine(body)
 
@@ -201,18 +203,18 @@ def test_one_is_cancelled_and_then_all(place: Place, tmp_path: Path) -> None:
 
     async def body(made: Engine) -> None:
         first, second = works("one"), works("all")
-        first[1].message["output"] = str(tmp_path / "never")
-        ends = await made.run(first, lambda: made.link.send({"op": "cancel", "id": "one1"}))
-        assert [message["event"] for message, _ in ends] == ["done", "failed", "done"]
-        assert ends[1][0]["code"] == "cancelled" and not (tmp_path / "never").exists()
+        first[1].output = str(tmp_path / "never")
+        ends = await made.run(first, lambda: made.link.send(Cancel("one1")))
+        assert [type(end) for end in ends] == [Done, Failed, Done]
+        assert ends[1].code == "cancelled" and not (tmp_path / "never").exists()
 
         def cancel() -> None:
             for work in second:
-                made.link.send({"op": "cancel", "id": work.id})
+                made.link.send(Cancel(work.id))
 
         ends = await made.run(second, cancel)
-        assert {message["code"] for message, _ in ends} == {"cancelled"}
-        assert (await made.run([place.work("after", inputs[0], samples)]))[0][0]["event"] == "done"
+        assert {end.code for end in ends} == {"cancelled"}
+        assert isinstance((await made.run([place.work("after", inputs[0], samples)]))[0], Done)
 
     in_engine(body)
 
@@ -224,10 +226,11 @@ def test_each_hears_of_its_own_progress(place: Place, compiled: CompiledModel) -
         works = [place.work(str(i), place.encrypt(size, i), size, progress=i < 2) for i, size in enumerate(sizes)]
         await made.run(works)
         for work in works[:2]:
-            names = [message["event"] for message in made.seen[work.id]]
-            assert names[0] == "started" and names[-1] == "done" and set(names[1:-1]) == {"progress"}
-            for message in made.seen[work.id][1:-1]:
-                assert 0 <= message["done"] <= message["total"] == work.samples * compiled.program.bootstraps
-        assert [message["event"] for message in made.seen["2"]] == ["done"]
+            first, *reports, last = made.seen[work.id]
+            assert isinstance(first, Started) and isinstance(last, Done) and reports
+            for report in reports:
+                assert isinstance(report, Progressed)
+                assert 0 <= report.done <= report.total == work.samples * compiled.program.bootstraps
+        assert [type(event) for event in made.seen["2"]] == [Done]
 
     in_engine(body)

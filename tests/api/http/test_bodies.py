@@ -17,7 +17,7 @@ from cloakwork.api.application import create_app
 from cloakwork.api.errors import SlowBodyError
 from cloakwork.api.http import bodies
 from cloakwork.api.http.gate import SMALL_BODY_BYTES, STREAMED
-from cloakwork.api.service.services import Services
+from cloakwork.api.service.services import wire
 from cloakwork.api.settings import load_settings
 
 LIMITS = {"BODY_IDLE_SECONDS": "600", "BODY_MEMORY_BYTES": "2000000", "TENANT_BODY_MEMORY_BYTES": "500000"}
@@ -116,7 +116,7 @@ def test_a_small_body_reaches_its_route(server: Server, token: str):
 
 def test_streamed_routes_are_those_with_binary_bodies(tmp_path: Path):
     """The gate reads the body of every other route."""
-    services = Services(load_settings(data_folder=tmp_path / "data", zoo=False))
+    services = wire(load_settings(data_folder=tmp_path / "data", zoo=False))
     for path, methods in create_app(services).openapi()["paths"].items():
         for method, operation in methods.items():
             content = operation.get("requestBody", {}).get("content", {})

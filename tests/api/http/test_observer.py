@@ -1,4 +1,4 @@
-"""What is kept of a request: one line of the log with its facts and no secret, and metrics with few labels whatever is asked."""
+"""Records of requests: what the log, the metrics and the load say of each, and whose address it was."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 from in_process import serving
 from scoring_server import Server, User, becomes, new_tenant
 from sockets import ask, connect, head, read_reply
+
+from cloakwork.api.http.observer import ClientAddresses
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +155,45 @@ def test_the_duration_of_each_route(http: httpx.Client):
     (count,) = re.findall(r'fhe_http_request_seconds_count\{method="GET",route="/v2/usage"\} ([\d.]+)', text)
     assert float(count) >= 1
     assert 'fhe_http_request_seconds_bucket{le="0.1",method="GET",route="/v2/usage"}' in text
+
+
+def found(peer: str | None, *forwarded: str, proxies: str = "10.0.0.0/8 fd00::/8") -> str | None:
+    headers = [(b"x-forwarded-for", each.encode()) for each in forwarded]
+    client = None if peer is None else (peer, 40_000)
+    return ClientAddresses(proxies.split()).of({"client": client, "headers": headers})
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "client"),
+    [
+        ("203.0.113.9", (), "203.0.113.9"),
+        ("203.0.113.9", ("192.0.2.1",), "203.0.113.9"),
+        ("10.0.0.1", (), "10.0.0.1"),
+        ("10.0.0.1", ("192.0.2.1",), "192.0.2.1"),
+        ("10.0.0.1", ("198.51.100.7, 192.0.2.1",), "192.0.2.1"),
+        ("10.0.0.1", ("192.0.2.1, 10.0.0.2",), "192.0.2.1"),
+        ("10.0.0.1", ("198.51.100.7", "192.0.2.1"), "192.0.2.1"),
+        ("10.0.0.1", ("10.9.9.9, 10.0.0.2",), "10.9.9.9"),
+        ("10.0.0.1", ("192.0.2.1:1234",), "192.0.2.1"),
+        ("10.0.0.1", ("[2001:db8::1]:1234",), "2001:db8::1"),
+        ("10.0.0.1", ("2001:db8::1",), "2001:db8::1"),
+        ("::ffff:10.0.0.1", ("192.0.2.1",), "192.0.2.1"),
+        ("fd00::1", ("2001:DB8::0:1",), "2001:db8::1"),
+        ("10.0.0.1", ('192.0.2.1, "} made up {',), "10.0.0.1"),
+        ("10.0.0.1", ("unknown",), "10.0.0.1"),
+        ("10.0.0.1", ("192.0.2.1, unknown, 10.0.0.2",), "10.0.0.2"),
+        ("10.0.0.1", ("",), "10.0.0.1"),
+        ("10.0.0.1", ("," * 5000,), "10.0.0.1"),
+        ("10.0.0.1", ("192.0.2.1," + "10.0.0.2," * 14 + "10.0.0.2",), "192.0.2.1"),
+        ("10.0.0.1", ("192.0.2.1," + "10.0.0.3," * 3000 + "10.0.0.2",), "10.0.0.3"),
+        ("fe80::1%eth0", (), "fe80::1"),
+        (None, ("192.0.2.1",), None),
+        ("", ("192.0.2.1",), None),
+    ],
+)
+def test_addresses(peer: str | None, forwarded: tuple[str, ...], client: str | None):
+    assert found(peer, *forwarded) == client
+
+
+def test_without_trusted_proxies_nobody_is_believed():
+    assert found("10.0.0.1", "192.0.2.1", proxies="") == "10.0.0.1"

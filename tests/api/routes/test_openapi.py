@@ -16,8 +16,7 @@ from in_process import serving
 from scoring_server import User, becomes, new_tenant
 
 from cloakwork.api.routes import administration_schemas, schemas
-from cloakwork.api.routes.examples import EXAMPLES
-from cloakwork.api.routes.links import GIVES
+from cloakwork.api.routes.examples import EXAMPLES, GIVES
 
 CASES = int(os.environ.get("CLOAKWORK_TEST_CASES", "10"))  # for each operation and phase
 

@@ -16,10 +16,10 @@ from scoring_server import toy_model
 from cloakwork.api.database.connection import Database
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service import children
-from cloakwork.api.service.models.incoming import Incoming
+from cloakwork.api.service.models.folder import Incoming
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.models.records import ModelRecords
-from cloakwork.api.service.services import migrate
+from cloakwork.api.start_checks import migrate
 from cloakwork.fhe_core.errors import ParameterError
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]

@@ -11,7 +11,7 @@ import pytest
 from in_process import serving
 from scoring_server import User, becomes
 
-from cloakwork.api.service.storage import sweeping
+from cloakwork.api.service.storage import pairing
 
 OLD_SECONDS = 7200
 
@@ -23,7 +23,7 @@ def make_old(path: Path) -> Path:
 
 
 def test_orphaned_files_are_deleted(tmp_path: Path, fill: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sweeping, "ANNOUNCED_SECONDS", 0.0)
+    monkeypatch.setattr(pairing, "ANNOUNCED_SECONDS", 0.0)
     with (
         serving(fill(tmp_path / "data"), environment={"RETENTION_CHECK_SECONDS": "0.1"}) as server,
         server.client() as http,

@@ -22,9 +22,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from cloakwork.api.service.fleet.choice import Head, choose
 from cloakwork.api.service.fleet.queue import HEADS, PATIENCE_SECONDS
-from cloakwork.api.service.fleet.turns import Time, Turns
+from cloakwork.api.service.fleet.turns import Head, Time, Turns, choose
 
 _RUNS_PER_CARD: Final = 2
 _POLL_SECONDS: Final = 0.1  # of a worker that is left without work while something waits
@@ -166,7 +165,7 @@ class Simulation:
         tenant = f"t{user % self.assumed.tenants}"
         time = self._turns.times.get(0, Time()).clock
         number, seconds = str(next(self._numbers)), self.workload.seconds
-        head = Head(number, False, tenant, f"k{user}", "m", seconds, 0, 0, 10, self.now, time)
+        head = Head(number, False, tenant, f"k{user}", "m", seconds, 0, 10, self.now, time)
         self._waiting[tenant].append(head)
         self.counts["requests"] += 1
         self.counts["database_seconds"] += self.measured.call_seconds
@@ -198,7 +197,7 @@ class Simulation:
             for row in rows:
                 self._waiting[row.tenant].remove(row)
             self._turns.charge(pick, sum(row.seconds for row in rows))
-            card = host.place(pick.head.key)
+            card = host.place(pick.head.evaluation_key)
             card.running += 1
             self._at(self.now + held, partial(self._begin, host, card, rows))
 
@@ -218,7 +217,7 @@ class Simulation:
     def _allowed(self, line: deque[Head], host: Host) -> Iterator[Head]:
         for head in line:
             old = self.now - head.created_at > self._patience
-            if old or host.holds[head.key] or not self._held[head.key]:
+            if old or host.holds[head.evaluation_key] or not self._held[head.evaluation_key]:
                 yield head
 
     # --- cards ---

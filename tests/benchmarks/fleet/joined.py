@@ -23,8 +23,7 @@ from typing import Any, Final
 import numpy as np
 from fleet.customers import ZOO, zoo_rows
 
-from cloakwork.api.engine.messages import Message
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import Done, End, EngineOptions, Event, Failed, KeyPlace, ModelPlace
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Work
 from cloakwork.api.settings import load_settings
@@ -49,10 +48,8 @@ class Bench:
             compiled.client.encrypt(key, rows[np.arange(options.samples) + number]).to_bytes() for number in range(8)
         ]
         path = ZOO / f"{options.model}.clkm"
-        self._message = {
-            "model": {"kind": "program", "digest": hashlib.sha256(path.read_bytes()).hexdigest(), "path": str(path)},
-            "key": {"name": "key", "path": str(folder / "key")},
-        }
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        self._places = ModelPlace("program", digest, path), KeyPlace("key", folder / "key")
         self._samples, self._largest = options.samples, samples_at_once(compiled.program)
         settings, engine = load_settings(devices=options.device), EngineOptions(threads=options.threads)
         self._dispatcher = Dispatcher(settings, engine, AuditKey(bytes(32)))
@@ -71,14 +68,14 @@ class Bench:
 
     async def ask(self, requests: int, alone: bool) -> tuple[dict[str, Any], list[bytes]]:
         """How long it took, and the answers in their order."""
-        answers: dict[int, tuple[Message, bytes, float]] = {}
+        answers: dict[int, tuple[End, float]] = {}
         over = asyncio.Event()
 
         def listener(number: int) -> Any:
-            def listen(message: Message, body: bytes) -> None:
-                if message["event"] not in ("done", "failed"):
+            def listen(event: Event) -> None:
+                if not isinstance(event, Done | Failed):
                     return
-                answers[number] = message, body, time.perf_counter() - began
+                answers[number] = event, time.perf_counter() - began
                 if len(answers) == requests:
                     over.set()
 
@@ -89,22 +86,22 @@ class Bench:
             self._dispatcher.submit(self._work(number, listener(number), alone))
         await over.wait()
         took = time.perf_counter() - began
-        failed = [message for message, _, _ in answers.values() if message["event"] == "failed"]
+        failed = [end for end, _ in answers.values() if isinstance(end, Failed)]
         if failed:
-            raise SystemExit(f"a request failed: {failed[0]['message']}")
-        found = [answers[number] for number in range(requests)]
-        self._seconds = statistics.median(message["seconds"] for message, _, _ in found)
-        waits = sorted(wait for _, _, wait in found)
+            raise SystemExit(f"a request failed: {failed[0].message}")
+        ends = [end for end, _ in map(answers.__getitem__, range(requests)) if isinstance(end, Done)]
+        self._seconds = statistics.median(end.seconds for end in ends)
+        waits = sorted(wait for _, wait in answers.values())
         return {
             "way": "alone" if alone else "joined",
             "requests": requests,
             "seconds": took,
             "per_second": requests / took,
             "processor_ms_per_request": (self._processor_seconds() - before) * 1e3 / requests,
-            "runs_by_parts": Counter(message["together"] for message, _, _ in found),
+            "runs_by_parts": Counter(end.together for end in ends),
             "wait_median_seconds": waits[len(waits) // 2],
             "wait_most_seconds": waits[-1],
-        }, [body for _, body, _ in found]
+        }, [end.body for end in ends]
 
     def _processor_seconds(self) -> float:
         """Of the engines: what else runs on the machine disturbs it less than the clock."""
@@ -119,7 +116,7 @@ class Bench:
             str(number),
             "tenant",
             SYNCHRONOUS_PRIORITY,
-            self._message,
+            *self._places,
             listen,
             self._seconds,
             body=self._bodies[number % len(self._bodies)],

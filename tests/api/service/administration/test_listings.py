@@ -16,17 +16,16 @@ from postgresql import needs_postgresql, postgresql
 from scoring_server import with_tables
 from sqlalchemy import event, insert, text
 
-from cloakwork.api.activity import Activity
-from cloakwork.api.database.connection import Database
+from cloakwork.api.database.connection import DATABASE_FILE, Database
 from cloakwork.api.database.tables import answers, api_keys, evaluation_keys, jobs, tenants
-from cloakwork.api.service.administration.listings import Listings
-from cloakwork.api.service.administration.pages import Page
+from cloakwork.api.metrics import Activity
+from cloakwork.api.service.administration.listings import Listings, Page
 from cloakwork.api.service.clock import today
-from cloakwork.api.service.jobs.events import JobEvents, JobProgress
+from cloakwork.api.service.jobs.store import JobEvents, JobProgress
 from cloakwork.api.service.models.folder import Fault
-from cloakwork.api.service.services import DATABASE_FILE, migrate
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.api.settings import Settings, load_settings
+from cloakwork.api.start_checks import migrate
 
 JOBS, TENANTS = 5000, 450
 STATES = ("queued", "running", "done", "failed", "cancelled")
@@ -51,7 +50,7 @@ def listings_of(database: Database, settings: Settings, models: Any = None) -> L
     engines = SimpleNamespace(resident_keys=frozenset(["k" * 32]))
     dispatcher: Any = SimpleNamespace(engines=engines, waiting_of=lambda tenant: 3 if tenant == "tenant-7" else 0)
     events = JobEvents()
-    events.report(f"{1:032x}", JobProgress(5, 10, None))
+    events.heard(f"{1:032x}", JobProgress(5, 10, None))
     return Listings(settings, database, models, Usage(database, settings), dispatcher, events, Activity())
 
 
@@ -256,7 +255,7 @@ def test_places_that_nobody_was_given_end_nothing(url: str, tmp_path: Path):
 
 
 def test_the_indices_are_those_of_the_tables(url: str, tmp_path: Path):
-    """The migrations make what `tables` says."""
+    """The steps make what `tables` says."""
 
     async def run() -> None:
         async with opened(url, tmp_path) as (_, database):

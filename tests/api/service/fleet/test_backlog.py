@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from cloakwork.api.service.fleet import backlog as module
-from cloakwork.api.service.fleet.backlog import Backlog, Line, Out
+from cloakwork.api.service.fleet.backlog import Backlog, Out
 from cloakwork.api.service.fleet.members import Member
+from cloakwork.api.service.scoring.waiting import Line
 
 LONG = 5.0  # from which runs are long
 JOB = 1800.0

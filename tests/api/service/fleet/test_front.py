@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cloakwork.api.engine.messages import KeyPlace, ModelPlace
 from cloakwork.api.service.fleet import front as module
 from cloakwork.api.service.fleet.front import ROW_BYTES, Front
 from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Subject, Work
@@ -44,7 +46,14 @@ class Objects:
 def work(body: bytes) -> Work:
     subject = Subject("toy", "1", "toy_two_limb", 1)
     made = Work(
-        "a" * 32, "alice", SYNCHRONOUS_PRIORITY, {"key": {"name": "k"}}, lambda *_: None, 0.1, False, subject=subject
+        "a" * 32,
+        "alice",
+        SYNCHRONOUS_PRIORITY,
+        ModelPlace("program", "d", Path("m")),
+        KeyPlace("k", Path("k")),
+        lambda _: None,
+        0.1,
+        subject=subject,
     )
     made.body = body
     return made

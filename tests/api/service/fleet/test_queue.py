@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,19 +15,20 @@ import pytest
 from sqlalchemy import text
 
 from cloakwork.api.database.connection import Database
+from cloakwork.api.engine.messages import Done, Failed
 from cloakwork.api.service.clock import new_id
 from cloakwork.api.service.fleet import members as members_module
 from cloakwork.api.service.fleet.backlog import Out
-from cloakwork.api.service.fleet.calls import Call
-from cloakwork.api.service.fleet.choice import LongRuns
 from cloakwork.api.service.fleet.members import MemberFacts, Members
+from cloakwork.api.service.fleet.notices import Call
 from cloakwork.api.service.fleet.queue import WorkQueue
-from cloakwork.api.service.services import migrate
+from cloakwork.api.service.fleet.turns import LongRuns
+from cloakwork.api.start_checks import migrate
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
 DIGEST = "d" * 64
-DONE: dict[str, Any] = {"event": "done", "seconds": 0.1, "busy_seconds": 0.1, "device": "cpu"}
+DONE = Done("", 0.1, "cpu", 6, busy_seconds=0.1)
 
 
 class Room:
@@ -81,12 +83,12 @@ def test_two_workers_take_each_row_once(database: str):
             while await queue.anything_waits():
                 for each in (await queue.take([DIGEST], 3, True)).calls:
                     taken[each.id] += 1
-                    assert await queue.end(each, DONE, b"answer")
+                    assert await queue.end(each, replace(DONE, body=b"answer"))
 
         await asyncio.gather(*(work(queue) for queue in queues))
         assert taken == Counter(each.id for each in posted)
         ended = await web.collect([each.id for each in posted])
-        assert len(ended) == len(posted) and {output for _, _, output in ended} == {b"answer"}
+        assert len(ended) == len(posted) and {getattr(end, "body", b"") for end in ended} == {b"answer"}
 
     in_room(database, test)
 
@@ -112,10 +114,9 @@ def test_a_worker_that_comes_back_cannot_write_over_another(database: str):
         assert await other.recover() == (1, [])
         (second,) = (await other.take([DIGEST], 1, True)).calls
         assert (first.attempts, second.attempts) == (1, 2)
-        assert not await lost.end(first, DONE, b"late")
-        assert await other.end(second, DONE, b"right")
-        ((_, _, output),) = await web.collect([first.id])
-        assert output == b"right"
+        assert not await lost.end(first, replace(DONE, body=b"late"))
+        assert await other.end(second, replace(DONE, body=b"right"))
+        assert await web.collect([first.id]) == [replace(DONE, id=first.id, worker="other", body=b"right")]
 
     in_room(database, test)
 
@@ -129,8 +130,8 @@ def test_after_the_last_attempt_a_call_fails(database: str):
             (taken,) = (await queue.take([DIGEST], 1, True)).calls
             await here.sql(f"DELETE FROM nodes WHERE id = 'worker-{attempt}'")
             await web.recover()
-        ((_, message, _),) = await web.collect([taken.id])
-        assert (message["code"], message["http_status"]) == ("engine_lost", 503)
+        (end,) = await web.collect([taken.id])
+        assert isinstance(end, Failed) and (end.code, end.http_status) == ("engine_lost", 503)
 
     in_room(database, test)
 
@@ -165,7 +166,7 @@ def test_two_tenants_through_two_web_processes_take_turns(database: str):
         for _ in range(10):
             (taken,) = (await queue.take([DIGEST], 1, True)).calls
             order.append(taken.tenant)
-            await queue.end(taken, {**DONE, "busy_seconds": 1.0}, b"")
+            await queue.end(taken, replace(DONE, busy_seconds=1.0))
         assert Counter(order) == {"many": 5, "few": 5}
 
     in_room(database, test)
@@ -229,7 +230,7 @@ def test_turns_in_the_database_are_those_of_one_process(database: str):
                     await web.post(call("late", seconds=1.0))
             (taken,) = (await workers[turn % 2].take([DIGEST], 1, True)).calls
             took.append(taken.tenant)
-            await workers[turn % 2].end(taken, {**DONE, "busy_seconds": 1.0}, b"")
+            await workers[turn % 2].end(taken, replace(DONE, busy_seconds=1.0))
         assert Counter(took[:4]) == {"a": 2, "b": 2}
         assert [Counter(took[first : first + 3]) for first in (4, 7)] == [Counter(("a", "b", "late"))] * 2
         query = "SELECT tenant, clock FROM turns WHERE level = 0 AND tenant <> '' ORDER BY tenant"
@@ -303,8 +304,8 @@ def test_what_a_hung_engine_had_waits_again_or_has_failed_and_the_rest_is_left(d
         assert [tuple(row) for row in await here.sql(query)] == [(second.id, "leased", 1), (first.id, "queued", 1)]
         (again,) = (await queue.take([DIGEST], 1, False)).calls or (await queue.take([DIGEST], 1, True)).calls
         await queue.lose({again.id})
-        ((_, message, _),) = await web.collect([first.id, second.id])
-        assert (message["code"], message["http_status"]) == ("engine_lost", 503)
+        (end,) = await web.collect([first.id, second.id])
+        assert isinstance(end, Failed) and (end.code, end.http_status) == ("engine_lost", 503)
 
     in_room(database, test)
 

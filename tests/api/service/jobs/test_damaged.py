@@ -12,8 +12,7 @@ import pytest
 from in_process import LocalServer
 from scoring_server import User, becomes, metric
 
-from cloakwork.api.service.storage.damage import Damage, has_digest
-from cloakwork.api.service.storage.objects import ObjectStorage
+from cloakwork.api.service.storage.objects import Damage, ObjectStorage, has_digest
 
 Change = Callable[[Path], object]
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from cloakwork.api.service.keys.part_rows import UploadPart
-from cloakwork.api.service.keys.shared_parts import PART_BYTES, joinable
+from cloakwork.api.service.keys.shared_parts import PART_BYTES, UploadPart, joinable
 
 MIB = 1 << 20
 

@@ -11,7 +11,7 @@ import pytest
 
 from cloakwork.api.service.keys.checks import verify
 from cloakwork.api.service.keys.keys import KeyRecord
-from cloakwork.api.service.models.key_parameters import KeyParameters
+from cloakwork.api.service.models.model import KeyParameters
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.levelled import wire
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys

@@ -88,11 +88,11 @@ def test_a_key_does_not_expire_under_a_waiting_job(tmp_path: Path, fill: Callabl
         with server.engine_held():
             jobs = [http.post("/v2/models/toy/jobs", content=user.encrypt()[1]).json()["id"] for _ in range(3)]
             clock.pass_seconds(2e4)
-            server.do(server.services._housekeeping._retention())
+            server.do(server.services.housekeeping._retention())
         for job in jobs:
             assert becomes(lambda job=job: http.get(f"/v2/jobs/{job}").json()["state"], "done")
         clock.pass_seconds(2e4)
-        server.do(server.services._housekeeping._retention())
+        server.do(server.services.housekeeping._retention())
         assert http.get("/v2/keys").json() == {"keys": []}
 
 

@@ -12,8 +12,7 @@ from in_process import LocalServer, serving
 from scoring_server import User
 from sqlalchemy import event
 
-from cloakwork.api.service.keys.part_rows import PartRows
-from cloakwork.api.service.keys.shared_parts import SharedParts
+from cloakwork.api.service.keys.shared_parts import PartRows, SharedParts
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from batch_user import BatchUser, models, table
 from in_process import serving
-from scoring_server import Server, User, becomes, resident
+from scoring_server import Server, User, becomes, job_result, resident
 
 from cloakwork.app.client import Client
 from cloakwork.app.client.keyring import Keyring, TemporaryKeyring
@@ -64,8 +64,7 @@ def test_scores_at_once_and_as_a_job(http: httpx.Client, batches: dict[str, Batc
     assert user.infer(body, headers={"Fhe-Key-Id": key}).content == answer.content
     headers = {"Idempotency-Key": hashlib.sha256(body).hexdigest()}
     job = http.post(f"/v2/models/{name}/jobs", content=body, headers=headers).json()["id"]
-    assert becomes(lambda: http.get(f"/v2/jobs/{job}").json()["state"], "done")
-    assert http.get(f"/v2/jobs/{job}/result").content == answer.content
+    assert job_result(http, job) == answer.content
 
 
 @pytest.mark.parametrize("name", ["sums", "queries", "powers", "program"])

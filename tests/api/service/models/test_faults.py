@@ -83,7 +83,7 @@ def test_a_damaged_model_is_unavailable_and_its_job_waits(server: LocalServer, c
 async def resume_all(server: LocalServer) -> None:
     """As housekeeping does it after half a minute."""
     for job in await server.services.store.own_unfinished():
-        await server.services.jobs.resume(job)
+        await server.services.runs.resume(job)
 
 
 def test_a_version_never_changes_when_it_is_repaired(server: LocalServer, tmp_path: Path):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from in_process import Restarts, serving
 from neighbour_user import NeighbourUser, small_index
-from scoring_server import Server, User, becomes, new_tenant, resident, toy_model
+from scoring_server import Server, User, becomes, job_result, new_tenant, resident, toy_model
 from tensors import described, object_in, send_tensor
 
 from cloakwork.fhe_core.levelled import wire
@@ -71,8 +71,7 @@ def test_scores_at_once_and_as_a_job(http: httpx.Client, user: NeighbourUser, in
     headers = {"Idempotency-Key": hashlib.sha256(body).hexdigest()}
     jobs = [http.post("/v2/models/near/jobs", content=body, headers=headers).json()["id"] for _ in range(2)]
     assert jobs[0] == jobs[1]
-    assert becomes(lambda: http.get(f"/v2/jobs/{jobs[0]}").json()["state"], "done")
-    assert http.get(f"/v2/jobs/{jobs[0]}/result").content == answer.content
+    assert job_result(http, jobs[0]) == answer.content
     after = http.get("/v2/usage").json()
     assert after["bootstraps_today"] == before["bootstraps_today"]
     days = [sum(day["samples"] for day in each["days"]) for each in (before, after)]

@@ -12,14 +12,14 @@ from in_process import describe
 from scoring_server import with_tables
 from sqlalchemy import insert, update
 
-from cloakwork.api.database.connection import Database
+from cloakwork.api.database.connection import DATABASE_FILE, Database
 from cloakwork.api.database.tables import jobs
 from cloakwork.api.errors import GoneError, UnknownModelError
 from cloakwork.api.service.clock import now
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.models.records import ModelRecords
-from cloakwork.api.service.services import DATABASE_FILE, migrate
 from cloakwork.api.service.storage.object_store import ObjectStore
+from cloakwork.api.start_checks import migrate
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.repository_files import next_version
 

@@ -98,7 +98,7 @@ def test_finished_jobs_and_keys_expire(tmp_path: Path, fill: Callable[[Path], Pa
         user.upload()
         job = http.post("/v2/models/toy/jobs", content=user.encrypt()[1]).json()["id"]
         assert becomes(lambda: http.get(f"/v2/jobs/{job}").json()["state"], "done")
-        server.do(server.services._housekeeping._retention())
+        server.do(server.services.housekeeping._retention())
         assert http.get(f"/v2/jobs/{job}").status_code == 200
         clock.pass_seconds(2e4)
         assert becomes(lambda: http.get(f"/v2/jobs/{job}").status_code, 404)

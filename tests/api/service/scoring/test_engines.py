@@ -15,7 +15,7 @@ import pytest
 from fake_engines import FakeEngines
 from scoring_server import Server, User, becomes, resident, running
 
-from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.messages import EngineOptions, Pong
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.scoring import engines as module
 from cloakwork.api.service.scoring.engines import Engines, Events
@@ -161,15 +161,17 @@ def test_one_that_does_not_answer_does_not_hide_the_others():
     async def run() -> None:
         engines = cards()
 
-        async def fine(timeout: float) -> dict[str, Any]:
-            return {"keys": ["a"], "hits": 1}
+        pong = Pong("", "cuda:0", 0, 0, 1, 0, ["a"], {}, {})
 
-        async def silent(timeout: float) -> dict[str, Any]:
+        async def fine(timeout: float) -> Pong:
+            return pong
+
+        async def silent(timeout: float) -> Pong:
             raise UnavailableError("the engine does not answer")
 
         for link, ping in zip(engines.links, (fine, silent), strict=True):
             link.ping = ping  # type: ignore[attr-defined]
-        assert await engines.dispatcher.engines.ping(1.0) == {"cuda:0": {"keys": ["a"], "hits": 1}}
+        assert await engines.dispatcher.engines.ping(1.0) == {"cuda:0": pong}
         engines.links[0].die()
         with pytest.raises(UnavailableError, match="does not answer"):
             await engines.dispatcher.engines.ping(1.0)
@@ -239,7 +241,7 @@ def test_keys_are_where_their_runs_were(tmp_path: Path, fill: Callable[[Path], P
         assert memory > 0 < device
         many = user.encrypt(samples=300)[1]
         with ThreadPoolExecutor(6) as pool:
-            assert {answer.status_code for answer in pool.map(user.infer, [many] * 12)} == {200}
+            assert all(pool.map(user.answer, [many] * 12))
         assert resident(http) == [2 * memory, 2 * device]
         text = http.get("/metrics").text
         (misses,) = [line.split()[1] for line in text.splitlines() if line.startswith("fhe_key_cache_misses_total ")]
@@ -280,8 +282,8 @@ def test_the_service_is_ready_while_any_is_up(tmp_path: Path, fill: Callable[[Pa
         expected = user.infer(body).content
         first, second = (each["process"] for each in http.get("/v2/admin/load").json()["engine"]["processes"])
         with ThreadPoolExecutor(4) as pool:
-            answers = [pool.submit(user.infer, body) for _ in range(20)]
+            answers = [pool.submit(user.answer, body) for _ in range(20)]
             os.kill(first, signal.SIGKILL)
             assert http.get("/v2/health/ready").status_code == 200
-            assert {answer.result().content for answer in answers} == {expected}
+            assert {answer.result() for answer in answers} == {expected}
         assert second in [each["process"] for each in http.get("/v2/admin/load").json()["engine"]["processes"]]

@@ -17,8 +17,7 @@ from in_process import serving
 from scoring_server import Server, User, becomes, eventually, new_tenant, running
 
 from cloakwork.api.service.scoring import engines as engines_module
-from cloakwork.api.service.scoring.queue import FairQueue
-from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY, SYNCHRONOUS_PRIORITY
+from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY, SYNCHRONOUS_PRIORITY, FairQueue
 
 
 @dataclass(frozen=True)

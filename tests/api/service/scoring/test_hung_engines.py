@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +17,10 @@ import pytest
 from fake_engines import FakeEngines
 from scoring_server import User, becomes, eventually, metric, new_tenant, resident, running
 
+from cloakwork.api.engine.messages import Pong
 from cloakwork.api.errors import UnavailableError
-from cloakwork.api.service.scoring import watch as module
-from cloakwork.api.service.scoring.watch import Patience, Watch
+from cloakwork.api.service.scoring import engine_link as module
+from cloakwork.api.service.scoring.engine_link import Patience, Watch
 from cloakwork.api.settings import load_settings
 
 # Python loads it before the engine: its next run hangs as a file says.
@@ -60,9 +62,9 @@ def test_a_hung_engine_is_killed_and_its_runs_go_on(tmp_path: Path, fill: Callab
                     server.kill_engine(signal.SIGSTOP)
                 else:
                     hangs.write_text(kind)
-                asked = pool.submit(user.infer, body)
+                asked = pool.submit(user.answer, body)
                 job = http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"]
-                assert asked.result().raise_for_status().content == expected
+                assert asked.result() == expected
                 assert becomes(lambda job=job: http.get(f"/v2/jobs/{job}").json()["state"], "done")
                 assert becomes(lambda: metric(http, "fhe_engine_hangs"), count)
         assert metric(http, "fhe_engine_restarts") == 3 and metric(http, "fhe_engines_silent") == 0
@@ -125,10 +127,13 @@ def test_the_keys_of_a_hung_engine_are_not_resident_any_more(tmp_path: Path, fil
         assert sum(resident(admin)) > 0 and becomes(listed, [True])
 
 
+PONG = Pong("", "cpu", 0, 0, 0, 0, [], {}, {})
+
+
 class Link:
     """Of an engine that a test watches; `pongs`: what it answers, None: nothing."""
 
-    def __init__(self, *pongs: dict[str, Any] | None) -> None:
+    def __init__(self, *pongs: Pong | None) -> None:
         self.up, self.words, self.starting_seconds, self.killed = True, 0, 0.0, 0
         self.pongs = list(pongs)
 
@@ -142,7 +147,7 @@ def watched(link: Link, missed: int = 3, late: bool = False) -> tuple[Any, list[
     engine.link = link  # type: ignore[assignment]
     back: list[bool] = []
 
-    async def ping(timeout: float) -> dict[str, Any]:
+    async def ping(timeout: float) -> Pong:
         pong = link.pongs.pop(0)
         link.words += late
         if pong is None:
@@ -161,9 +166,9 @@ def watched(link: Link, missed: int = 3, late: bool = False) -> tuple[Any, list[
 
 
 def test_only_pings_missed_in_a_row_count_and_a_late_answer_is_one():
-    engine, _ = watched(Link(None, None, {}, None, None))
+    engine, _ = watched(Link(None, None, PONG, None, None))
     assert (engine.link.killed, engine.silent) == (0, True)
-    engine, back = watched(Link(None, None, {}))
+    engine, back = watched(Link(None, None, PONG))
     assert (engine.silent, back) == (False, [False]), "what waits goes on"
     engine, _ = watched(Link(None, None, None))
     assert (engine.link.killed, engine.hangs, engine.hung) == (1, 1, True)
@@ -194,13 +199,13 @@ def test_a_silent_engine_gets_nothing_and_the_others_everything():
 def test_a_run_may_be_still_for_some_time_and_three_times_its_estimate_before_it_reports(
     estimate: float, progress: float, quiet: float, killed: int
 ):
-    link = Link({"quiet": {"one": quiet, "gone": 1e9}})
+    link = Link(replace(PONG, quiet={"one": quiet, "gone": 1e9}))
     (engine,) = FakeEngines().dispatcher.engines.all
     engine.runs.append(SimpleNamespace(works={"one": None}, estimated=estimate, progress=progress))  # type: ignore[arg-type]
     engine.link = link  # type: ignore[assignment]
 
-    async def ping(timeout: float) -> dict[str, Any]:
-        return link.pongs.pop() or {}
+    async def ping(timeout: float) -> Pong:
+        return link.pongs.pop() or PONG
 
     engine.ping = ping  # type: ignore[method-assign]
     asyncio.run(Watch(engine, Patience(0.0, 3, 5.0), lambda: None).look())
@@ -208,10 +213,10 @@ def test_a_run_may_be_still_for_some_time_and_three_times_its_estimate_before_it
 
 
 def test_an_engine_that_does_not_start_is_killed_too():
-    link = Link({})
+    link = Link(PONG)
     link.up = False
     for seconds, killed in ((module.START_SECONDS - 1, 0), (module.START_SECONDS + 1, 1)):
-        link.starting_seconds, link.pongs = seconds, [{}]
+        link.starting_seconds, link.pongs = seconds, [PONG]
         watched(link)
         assert link.killed == killed
 

@@ -13,10 +13,9 @@ from typing import TypeAlias
 
 import pytest
 
-from cloakwork.api.service.fleet.choice import Head, choose
 from cloakwork.api.service.fleet.queue import HEADS
-from cloakwork.api.service.fleet.turns import Time, Turns
-from cloakwork.api.service.scoring.queue import FairQueue
+from cloakwork.api.service.fleet.turns import Head, Time, Turns, choose
+from cloakwork.api.service.scoring.work import FairQueue
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class LeasedQueue:
     def push(self, item: Item) -> None:
         self._count += 1
         name, time = str(self._count), self._turns.times.get(0, Time()).clock
-        head = Head(name, True, item.tenant, name, "program", item.seconds, 0, 0, item.priority, self._count, time)
+        head = Head(name, True, item.tenant, name, "program", item.seconds, 0, item.priority, self._count, time)
         self._lines[item.tenant].append((item, head))
 
     def pop(self) -> Item | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from in_process import serving
-from scoring_server import Server, User, becomes, metric
+from scoring_server import Server, User, becomes, job_result, metric
 
 from cloakwork.models.audit.audit_key import load_audit_key
 from cloakwork.models.compiled import CompiledModel
@@ -57,8 +57,7 @@ def test_answers_and_jobs_have_their_own_bytes(tmp_path: Path, fill: Callable[[P
             jobs = [http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"] for body in bodies]
             assert http.delete(f"/v2/jobs/{jobs.pop()}").status_code == 204
         for job, answer in zip(jobs, expected[:-1], strict=True):
-            assert becomes(lambda job=job: http.get(f"/v2/jobs/{job}").json()["state"], "done")
-            assert http.get(f"/v2/jobs/{job}/result").content == answer
+            assert job_result(http, job) == answer
         assert becomes(lambda: http.get(f"/v2/jobs/{first}").json()["state"], "done")
         assert metric(http, JOINED) - at_once >= REQUESTS // 2
         assert becomes(lambda: http.get("/v2/usage").json()["days"][0]["requests"], 2 * REQUESTS - 1 + 2)

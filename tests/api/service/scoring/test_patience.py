@@ -10,6 +10,7 @@ import pytest
 
 from cloakwork.api.errors import BusyError, TooLongError, UnavailableError
 from cloakwork.api.service.scoring.scoring import Scoring
+from cloakwork.api.service.scoring.waiting import Estimates
 from cloakwork.api.settings import load_settings
 
 
@@ -17,7 +18,9 @@ def scoring(run: float, wait: float) -> tuple[Scoring, Any]:
     """One that expects this run and this wait, and a request."""
     dispatcher: Any = SimpleNamespace(wait_seconds=lambda _tenant, _seconds: wait)
     unused: Any = None
-    found = Scoring(load_settings(tensor_seconds=50), dispatcher, unused, unused, unused, unused, unused)
+    found = Scoring(
+        load_settings(tensor_seconds=50), dispatcher, unused, unused, unused, unused, unused, Estimates(), unused
+    )
     found.estimates.seconds = lambda *_: run  # type: ignore[method-assign]
     request = SimpleNamespace(model=SimpleNamespace(name="toy"), samples=1, tenant=SimpleNamespace(name="alice"))
     return found, request

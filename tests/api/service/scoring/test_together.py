@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fake_engines import FakeEngines
 
-from cloakwork.api.service.scoring.estimates import Estimates
+from cloakwork.api.service.scoring.waiting import Estimates
 from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY, MOST_TOGETHER
 
 

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 from fake_engines import FakeEngines
 
+from cloakwork.api.engine.messages import Progressed
 from cloakwork.api.service.scoring import engines as engines_module
-from cloakwork.api.service.scoring.waiting import Seconds, WorkerPlace, ahead_of, wait_seconds
-from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY
+from cloakwork.api.service.scoring.waiting import Line, Seconds, WorkerPlace, ahead_of, wait_seconds
+from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY, SYNCHRONOUS_PRIORITY
 
 LONG = 1800.0
 
@@ -49,8 +50,15 @@ def test_a_run_beyond_its_estimate_needs_a_little_more():
 
 
 def test_of_others_one_turn_goes_before_it():
-    others = [Seconds(short=3.0, long=LONG), Seconds(short=0.1)]
-    assert ahead_of(1.0, 0.5, others, Seconds(short=2.0)) == Seconds(short=2.0 + 1.0 + 1.5 + 0.1, long=0.0)
+    waiting = [
+        Line("mine", SYNCHRONOUS_PRIORITY, False, 1, 1.0),
+        Line("mine", DEFAULT_PRIORITY, False, 9, 90.0),  # a job, which waits for it
+        Line("other", DEFAULT_PRIORITY, False, 3, 3.0),
+        Line("other", DEFAULT_PRIORITY, True, 1, LONG),
+        Line("third", SYNCHRONOUS_PRIORITY, False, 1, 0.1),
+        Line("granted", DEFAULT_PRIORITY + 1, False, 1, 2.0),
+    ]
+    assert ahead_of("mine", 0.5, waiting) == Seconds(short=2.0 + 1.0 + 1.5 + 0.1, long=0.0)
 
 
 def test_time_and_progress_shorten_what_is_left(monkeypatch: pytest.MonkeyPatch):
@@ -62,7 +70,7 @@ def test_time_and_progress_shorten_what_is_left(monkeypatch: pytest.MonkeyPatch)
     assert dispatcher.wait_seconds("calm", 0.01) == 4.0
     clock.now = 3.0
     assert dispatcher.wait_seconds("calm", 0.01) == dispatcher.backlog_seconds() == 2.0
-    dispatcher._heard(engines.only.engine, {"event": "progress", "id": job, "done": 1, "total": 10}, b"")
+    dispatcher._heard(engines.only.engine, Progressed(job, 1, 10))
     assert dispatcher.wait_seconds("calm", 0.01) == 18.0
     engines.end(job)
     assert dispatcher.wait_seconds("calm", 0.01) == 0.0

@@ -13,7 +13,7 @@ import pytest
 from faulty_proxy import HANGS, PASS, REFUSED, FaultyProxy, faulty_proxy
 from in_process import serving
 from postgresql import needs_postgresql, postgresql
-from scoring_server import User, becomes, eventually
+from scoring_server import User, becomes, eventually, job_result
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from two_services import pair, shared
@@ -21,7 +21,7 @@ from two_services import pair, shared
 from cloakwork.api.database import connection
 from cloakwork.api.database.connection import Database
 from cloakwork.api.service.storage import object_store, objects
-from cloakwork.api.service.storage.away import is_away
+from cloakwork.api.service.storage.disk import is_away
 from cloakwork.api.service.storage.object_store import ObjectStore
 from cloakwork.api.service.storage.objects import FileStorage, ObjectStorage
 
@@ -222,5 +222,4 @@ def test_two_services_without_their_storage(tmp_path: Path, fill: Callable[[Path
                     lambda: far.post("/v2/models/toy/infer", content=other.encrypt()[1]).status_code == 200
                 )
                 job = http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"]
-                assert becomes(lambda: far.get(f"/v2/jobs/{job}").json()["state"], "done")
-                assert user.same_answer(far.get(f"/v2/jobs/{job}/result").content, expected)
+                assert user.same_answer(job_result(far, job), expected)

@@ -16,8 +16,8 @@ from in_process import LocalServer, serving
 from postgresql import needs_postgresql, postgresql
 from scoring_server import User, becomes, with_tables
 
-from cloakwork.api.service.services import DATABASE_FILE
-from cloakwork.api.service.storage import sweeping
+from cloakwork.api.database.connection import DATABASE_FILE
+from cloakwork.api.service.storage import pairing
 from cloakwork.api.service.storage.objects import MARK
 from cloakwork.fhe_core.errors import ParameterError
 
@@ -63,7 +63,7 @@ def make_old(path: Path) -> Path:
 
 @contextmanager
 def swept_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(sweeping, "ANNOUNCED_SECONDS", 0.0)
+    monkeypatch.setattr(pairing, "ANNOUNCED_SECONDS", 0.0)
     yield
 
 

@@ -132,8 +132,7 @@ def test_bootstraps_at_once(servers: list[Server], route: str):
         user.upload()
         bodies = [user.encrypt(seed=seed)[1] for seed in range(AT_ONCE)]
     statuses = at_once(servers, headers, lambda http, i: http.post(f"/v2/models/toy/{route}", content=bodies[i]))
-    taken = 200 if route == "infer" else 202
-    assert sorted(statuses) == [taken] * BOOTSTRAPS_ALLOWED + [429] * (AT_ONCE - BOOTSTRAPS_ALLOWED)
+    assert statuses.count(429) == AT_ONCE - BOOTSTRAPS_ALLOWED and set(statuses) <= {200, 202, 429}
     with servers[-1].client(headers=headers) as http:
         assert http.get("/v2/usage").json()["bootstraps_today"] == BOOTSTRAPS_ALLOWED * bootstraps
 
@@ -146,8 +145,7 @@ def test_answers_at_once(servers: list[Server], route: str):
         user.upload()
         bodies = [user.encrypt(seed=seed)[1] for seed in range(AT_ONCE)]
     statuses = at_once(servers, headers, lambda http, i: http.post(f"/v2/models/toy/{route}", content=bodies[i]))
-    taken = 200 if route == "infer" else 202
-    assert sorted(statuses) == [taken] * ANSWERS_ALLOWED + [429] * (AT_ONCE - ANSWERS_ALLOWED)
+    assert statuses.count(429) == AT_ONCE - ANSWERS_ALLOWED and set(statuses) <= {200, 202, 429}
     with servers[-1].client(headers=headers) as http:
         used = http.get("/v2/usage").json()
         assert used["answers_today"] == {"toy": ANSWERS_ALLOWED}

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import alembic.command as alembic
 import httpx
 import pytest
-from alembic.config import Config
 from in_process import serving
 from scoring_server import Server, User, becomes, new_tenant, resident, toy_model, with_tenants
 from sqlalchemy import Connection, create_engine, text
@@ -184,10 +182,7 @@ def test_who_was_there_before_keeps_every_model(tmp_path: Path, fill: Callable[[
     token = f"cw_{'0' * 16}_{'A' * 43}"
 
     def first_release(connection: Connection) -> None:
-        config = Config()
-        config.set_main_option("script_location", str(Path(migrations.__file__).parent / "migrations"))
-        config.attributes["connection"] = connection
-        alembic.upgrade(config, "0001")
+        migrations.migrate(connection, steps=1)
         connection.execute(text("INSERT INTO tenants (id, created_at) VALUES ('old', 0)"))
         columns = {"id": "0" * 16, "tenant": "old", "scopes": "score", "created_at": 0.0}
         columns["token_sha256"] = hashlib.sha256(token.encode()).hexdigest()
