@@ -50,6 +50,7 @@ def build_environment(variant: Variant, python: str, tools: Path, cuda_architect
     """Variables of one build. Args: python: such as "3.12"; tools: where toolchain files go."""
     tag = python.replace(".", "")
     defines = {"CLOAKWORK_KERNELS": "all", "CLOAKWORK_CUDA": "ON" if variant.cuda else "OFF"}
+    defines["CLOAKWORK_KERNEL_SETS"] = "shipped"
     if variant.compiler == "zig":
         defines["CMAKE_TOOLCHAIN_FILE"] = str(zig_toolchain(tools, variant.machine))
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

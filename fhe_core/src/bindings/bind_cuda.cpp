@@ -188,7 +188,7 @@ class CudaCall final : public ArrayCall {
     py::object out_object_ = py::none();
 };
 
-using Weights = std::shared_ptr<const cuda::ResidentWeights>;
+using Weights = std::shared_ptr<const cuda::CachedWeights>;
 
 // Weights on the device: made once, used by any session of that device.
 struct CudaWeights {

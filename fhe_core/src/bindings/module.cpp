@@ -64,7 +64,13 @@ PYBIND11_MODULE(_engine, m) {
     fhe_core::bind_cuda_large_ntt(m);
     fhe_core::bind_cuda_levelled(m);
     m.attr("without_cuda") = "";
+#ifdef CLOAKWORK_SHIPPED_KERNELS
+    m.attr("kernel_sets") = "shipped";
 #else
+    m.attr("kernel_sets") = "all";
+#endif
+#else
+    m.attr("kernel_sets") = "all";
     m.attr("without_cuda") = CLOAKWORK_WITHOUT_CUDA;
 #endif
 }

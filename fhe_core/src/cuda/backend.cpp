@@ -291,10 +291,10 @@ void CudaBackend::linear(const std::int32_t* weights, std::size_t rows, std::siz
     linear(layer);
 }
 
-std::shared_ptr<const ResidentWeights> CudaBackend::upload_weights(const std::int32_t* weights, std::size_t rows,
-                                                                   std::size_t columns) {
-    std::shared_ptr<const ResidentWeights> resident;
-    state_->guarded([&] { resident = std::make_shared<ResidentWeights>(weights, rows, columns, key_->device(), state_->compute); });
+std::shared_ptr<const CachedWeights> CudaBackend::upload_weights(const std::int32_t* weights, std::size_t rows,
+                                                                 std::size_t columns) {
+    std::shared_ptr<const CachedWeights> resident;
+    state_->guarded([&] { resident = std::make_shared<CachedWeights>(weights, rows, columns, key_->device(), state_->compute); });
     return resident;
 }
 

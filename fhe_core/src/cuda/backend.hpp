@@ -66,12 +66,12 @@ struct StageSeconds {
 };
 
 // A matrix of weights on a device, in the form of the linear layer.
-class ResidentWeights;
+class CachedWeights;
 
 // A linear layer that gathers: row r of position p of sample s, out[s][out_rows[p] + r] = bias[r] + sum over c of
 // weights[r][c] * lwe[s][gather[p][c]], modulo Q.
 struct GatheredLinear {
-    std::shared_ptr<const ResidentWeights> weights;
+    std::shared_ptr<const CachedWeights> weights;
     const void* lwe;  // [samples][sample_rows][kN + r]
     std::size_t samples, sample_rows;
     const std::int32_t* gather;  // host, [positions][columns] below sample_rows, -1 for zero; nullptr: rows 0 .. columns - 1
@@ -119,7 +119,7 @@ class CudaBackend final : public Backend {
     void combine(const void* x, std::int64_t scale_x, const void* y, std::int64_t scale_y, std::uint64_t constant,
                  std::size_t batch, void* out) override;
 
-    std::shared_ptr<const ResidentWeights> upload_weights(const std::int32_t* weights, std::size_t rows, std::size_t columns);
+    std::shared_ptr<const CachedWeights> upload_weights(const std::int32_t* weights, std::size_t rows, std::size_t columns);
     void linear(const GatheredLinear& layer);
     // out[s][e] = x[s][rows[e]], rows of zeros for -1.
     void take(const void* x, std::size_t samples, std::size_t sample_rows, const std::int32_t* rows, std::size_t count, void* out);
@@ -131,8 +131,8 @@ class CudaBackend final : public Backend {
     std::unique_ptr<State> state_;
 };
 
-std::size_t weight_rows(const ResidentWeights& weights);
-std::size_t weight_columns(const ResidentWeights& weights);
-int weight_device(const ResidentWeights& weights);
+std::size_t weight_rows(const CachedWeights& weights);
+std::size_t weight_columns(const CachedWeights& weights);
+int weight_device(const CachedWeights& weights);
 
 }  // namespace fhe_core::cuda

@@ -158,6 +158,10 @@ ExpandedKey::ExpandedKey(const SeededEvaluationKeysView& keys, int device, Kerne
     const bool has_no_plain_kernel = state.params.has_rounded_products() || state.params.is_ntru();
     const bool wants_shaped = choice == KernelChoice::shaped || has_no_plain_kernel;
     state.shaped = wants_shaped ? find_shaped_kernel(state.params.shape) : nullptr;
+    if (state.shaped == nullptr && has_no_plain_kernel)
+        throw UnsupportedError("parameter set '" + std::string(state.params.name) +
+                               "': this build has no CUDA kernel for it; build from source with CLOAKWORK_KERNEL_SETS=all, or use "
+                               "device='cpu'");
     if (state.shaped != nullptr && state.shaped->shared_bytes > state.shared_bytes) state.shaped = nullptr;
     state.at_once = state.multiprocessors;
     if (state.shaped != nullptr && state.shaped->at_once != nullptr) {

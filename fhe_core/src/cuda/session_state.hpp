@@ -10,9 +10,9 @@
 #include "core/errors.hpp"
 #include "cuda/device/device_memory.hpp"
 #include "cuda/device/host_copies.hpp"
+#include "cuda/device_cache.hpp"
 #include "cuda/expanded_key.hpp"
 #include "cuda/linear/int8_gemm.hpp"
-#include "cuda/resident.hpp"
 #include "cuda/stages/rows.hpp"
 
 namespace fhe_core::cuda {
@@ -55,7 +55,7 @@ struct CudaBackend::State {
     std::string failure;  // of the device, for good
     Stream compute, upload, download;
     Int8Gemm gemm;
-    ResidentCache resident;
+    DeviceCache resident;
 
     // Pieces in flight: one on each way, one at work, one that the host copies.
     static constexpr std::size_t kSlots = 4;
@@ -229,14 +229,14 @@ struct CudaBackend::State {
         const bool reports = static_cast<bool>(call.progress);
         const std::size_t most = job.preferred == kMostItems ? kCopiedBytes : kPieceBytes;
         const std::size_t by_bytes = largest == 0 ? kMostItems : std::max<std::size_t>(1, most / largest);
-        const std::size_t by_waves = buffers == 0 && !reports ? kResidentPieces * job.preferred : job.preferred;
+        const std::size_t by_waves = buffers == 0 && !reports ? kCachedPieces * job.preferred : job.preferred;
         return std::min({fitting, by_bytes, std::max<std::size_t>(by_waves, 1), kMostItems, job.batch});
     }
 
     static std::string mebibytes(std::size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
    public:
-    static constexpr std::size_t kResidentPieces = 4;  // pieces become so much larger when nothing is copied or reported
+    static constexpr std::size_t kCachedPieces = 4;  // pieces become so much larger when nothing is copied or reported
 
     std::size_t available_bytes() const {
         std::size_t free = 0, total = 0;

@@ -1,4 +1,5 @@
-// Words of the wire format: byte planes and bit fields (docs/reference/wire_format.md). fhe_core/wire/__init__.py does the same with numpy.
+// Words of the wire format: byte planes and bit fields (docs/reference/wire_format.md). fhe_core/wire/__init__.py does the same
+// with numpy.
 #include <algorithm>
 #include <cstring>
 #include <string>

@@ -36,7 +36,7 @@ struct Bench {
     static constexpr bool one_limb = shape.limb_count == 1;
     static constexpr int N = shape.polynomial_size, k = shape.glwe_dimension;
     using Word = std::conditional_t<one_limb, std::uint32_t, std::uint64_t>;
-    using One = PairConfig<ShapeOf, PairLayout<1, 1, 1, 1, 1>>;
+    using One = OneLimbConfig<ShapeOf, OneLimbLayout<1, 1, 1, 1, 1>>;
     using Two = TwoLimbConfig<ShapeOf, 1, 1>;
 
     template <class T>
@@ -209,7 +209,7 @@ int main(int count, char** arguments) {
         return cudaFree(nullptr) == cudaSuccess ? EXIT_SUCCESS : EXIT_FAILURE;
     const std::vector<int> batches{1, 8, 16, 22, 30, 39, 44, 66, 79};
 #define LAYOUT(Shape, ...) bench.run<ClusterConfig<Shape, ClusterLayout<__VA_ARGS__>>>("clusters " #__VA_ARGS__, batches);
-#define ONE_LIMB(Shape) bench.run<LatencyConfig<PairConfig<Shape, PairLayout<1, 1, 1, 1, 1>>>>("latency", batches);
+#define ONE_LIMB(Shape) bench.run<LatencyConfig<OneLimbConfig<Shape, OneLimbLayout<1, 1, 1, 1, 1>>>>("latency", batches);
 #define TWO_LIMBS(Shape, warps) bench.run<TwoLimbConfig<Shape, 1, warps>>("latency", batches);
 #if !defined(PART) || PART == 0
     {

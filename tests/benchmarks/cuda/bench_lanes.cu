@@ -13,7 +13,7 @@ using Gate = KernelShape<512, 2, 1, 8, 2, 7, 2, kind, 1, Raising::none, lanes>;
 
 // Groups, buffers, rows of the key ahead, ciphertexts of a group; teams, ciphertexts of one, rows ahead, keys at once.
 template <int groups, int buffers, int depth, int per_warp = 1>
-using Groups = PairLayout<groups, per_warp, buffers, 2, depth, true>;
+using Groups = OneLimbLayout<groups, per_warp, buffers, 2, depth, true>;
 template <int teams, int per_team, int depth, int keys, bool prefetched = false>
 using Teams = TeamLayout<teams, per_team, 2, depth, keys, false, true, prefetched>;
 

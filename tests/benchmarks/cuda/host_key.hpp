@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/modular.hpp"
-#include "cuda/rotation/blind_rotate_pair.cuh"
+#include "cuda/rotation/blind_rotate_one_limb.cuh"
 #include "cuda/transform/transform_tables.hpp"
 
 namespace fhe_core::cuda {

@@ -49,7 +49,7 @@ struct ShapeTables {
             if constexpr (kTwoLimbs)
                 return std::vector<Vec4>{};
             else
-                return kernel_key<PairConfig<ShapeOf, PairLayout<1, 1, 1, 1, 1>>>(coefficients);
+                return kernel_key<OneLimbConfig<ShapeOf, OneLimbLayout<1, 1, 1, 1, 1>>>(coefficients);
         }();
         std::vector<std::int32_t> words(4 * vectors.size());
         std::memcpy(words.data(), vectors.data(), 4 * words.size());
@@ -155,7 +155,7 @@ template <class Layout>
 constexpr bool is_team = requires { Layout::per_team; };
 
 template <class ShapeOf, class Layout>
-using ConfigOf = std::conditional_t<is_team<Layout>, TeamConfig<ShapeOf, Layout>, PairConfig<ShapeOf, Layout>>;
+using ConfigOf = std::conditional_t<is_team<Layout>, TeamConfig<ShapeOf, Layout>, OneLimbConfig<ShapeOf, Layout>>;
 
 template <class Layout>
 std::string name_of() {

@@ -137,7 +137,7 @@ bool layout_agrees(const ParameterSet& params, std::vector<std::uint64_t> key, c
 
 template <CmuxKind cmux, int... numbers>
 bool check(int lwe_dimension, std::uint64_t seed) {
-    using Config = PairConfig<KernelShape<numbers..., cmux>, PairLayout<1, 1, 1, 1, 1>>;
+    using Config = OneLimbConfig<KernelShape<numbers..., cmux>, OneLimbLayout<1, 1, 1, 1, 1>>;
     constexpr Shape shape = Config::shape;
     using Ntt = typename Config::Ntt;
     using M = typename Ntt::M;

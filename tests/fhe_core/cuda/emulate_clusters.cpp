@@ -22,7 +22,7 @@ void require(cudaError_t status) {
 template <class Shape>
 std::vector<Vec4> device_key(const ParameterSet& params, const std::vector<std::uint64_t>& key) {
     if constexpr (Shape::value.key_limbs().count == 1) {
-        return kernel_key<PairConfig<Shape, PairLayout<1, 1, 1, 1, 1>>>(key);
+        return kernel_key<OneLimbConfig<Shape, OneLimbLayout<1, 1, 1, 1, 1>>>(key);
     } else {
         const std::vector<std::int32_t> words = two_limb_key<TwoLimbConfig<Shape, 1, 1>>(params, key);
         std::vector<Vec4> vectors(words.size() / 4);

@@ -34,7 +34,7 @@ bool check_one_limb(const char* layout, int lwe_dimension, std::uint64_t seed, s
     const std::vector<std::uint32_t> switched(wide.begin(), wide.end()), narrow_tables(tables.begin(), tables.end());
     const std::vector<std::uint32_t> table_index{1, 0, 0, 1, 1}, coefficients{0, 5, N - 1};
 
-    const auto device_key = kernel_key<PairConfig<KernelShapeOf, PairLayout<1, 1, 1, 1, 1>>>(key);
+    const auto device_key = kernel_key<OneLimbConfig<KernelShapeOf, OneLimbLayout<1, 1, 1, 1, 1>>>(key);
     const auto twiddles = twiddle_table<typename Config::Ntt>();
     const auto powers = power_table<typename Config::Ntt>();
     std::vector<std::uint32_t> glwe(batch * kWords, 0xdeadbeef), lwe(batch * coefficients.size() * kLweWords, 0xdeadbeef);
@@ -124,12 +124,12 @@ bool check_two_limbs(int lwe_dimension, std::uint64_t seed) {
 template <class Shape>
 struct OneLimbOf {
     static bool latency(int lwe_dimension, std::uint64_t seed) {
-        return check_one_limb<Shape, LatencyConfig<PairConfig<Shape, PairLayout<1, 1, 1, 1, 1>>>>("latency", lwe_dimension, seed, 2,
-                                                                                                  1);
+        return check_one_limb<Shape, LatencyConfig<OneLimbConfig<Shape, OneLimbLayout<1, 1, 1, 1, 1>>>>("latency", lwe_dimension,
+                                                                                                        seed, 2, 1);
     }
     template <class Layout>
     static bool groups(int lwe_dimension, std::uint64_t seed) {
-        return check_one_limb<Shape, PairConfig<Shape, Layout>>("groups", lwe_dimension, seed);
+        return check_one_limb<Shape, OneLimbConfig<Shape, Layout>>("groups", lwe_dimension, seed);
     }
     template <class Layout>
     static bool teams(int lwe_dimension, std::uint64_t seed) {
@@ -169,8 +169,8 @@ int main() {
     using enum fhe_core::Raising;
     bool good = OneLimb<binary_pair, 512, 2, 1, 8, 2, 7, 2>::latency(6, 1);
     good &= OneLimb<binary_pair, 1024, 1, 1, 5, 4, 5, 3>::latency(4, 6);
-    good &= OneLimb<binary_pair, 512, 2, 1, 8, 2, 7, 2>::groups<PairLayout<2, 1, 1, 2, 2>>(6, 1);
-    good &= OneLimb<binary_pair, 512, 2, 1, 6, 3, 5, 3>::groups<PairLayout<2, 1, 2, 3, 2, true>>(6, 3);
+    good &= OneLimb<binary_pair, 512, 2, 1, 8, 2, 7, 2>::groups<OneLimbLayout<2, 1, 1, 2, 2>>(6, 1);
+    good &= OneLimb<binary_pair, 512, 2, 1, 6, 3, 5, 3>::groups<OneLimbLayout<2, 1, 2, 3, 2, true>>(6, 3);
     good &= OneLimb<block_3, 512, 2, 1, 8, 2, 7, 2>::chosen(6, 11);
     good &= OneLimb<block_8, 512, 2, 1, 6, 3, 7, 2>::chosen(16, 16);
     good &= OneLimb<binary_pair, 1024, 1, 1, 5, 4, 5, 3>::chosen(4, 18);
@@ -202,10 +202,10 @@ int main() {
     good &= OneLimb<binary_pair, 512, 3, 1, 6, 3, 7, 2>::latency(4, 5);
     good &= OneLimb<binary_pair, 1024, 2, 1, 5, 4, 5, 3>::latency(4, 7);
     good &= OneLimb<binary_pair, 256, 1, 1, 7, 3, 7, 3>::latency(6, 8);
-    good &= OneLimb<binary_pair, 512, 2, 1, 8, 2, 7, 2>::groups<PairLayout<2, 1, 1, 2, 2, true>>(6, 2);
-    good &= OneLimb<binary_pair, 512, 2, 1, 6, 3, 7, 2>::groups<PairLayout<2, 1, 1, 1, 2, true>>(6, 4);
-    good &= OneLimb<binary_pair, 512, 2, 1, 6, 3, 7, 2>::groups<PairLayout<2, 1, 2, 3, 2>>(6, 5);
-    good &= OneLimb<binary_pair, 1024, 1, 1, 5, 4, 5, 3>::groups<PairLayout<1, 1, 1, 1, 1, true>>(4, 6);
+    good &= OneLimb<binary_pair, 512, 2, 1, 8, 2, 7, 2>::groups<OneLimbLayout<2, 1, 1, 2, 2, true>>(6, 2);
+    good &= OneLimb<binary_pair, 512, 2, 1, 6, 3, 7, 2>::groups<OneLimbLayout<2, 1, 1, 1, 2, true>>(6, 4);
+    good &= OneLimb<binary_pair, 512, 2, 1, 6, 3, 7, 2>::groups<OneLimbLayout<2, 1, 2, 3, 2>>(6, 5);
+    good &= OneLimb<binary_pair, 1024, 1, 1, 5, 4, 5, 3>::groups<OneLimbLayout<1, 1, 1, 1, 1, true>>(4, 6);
     good &= OneLimb<block_4, 512, 2, 1, 8, 2, 7, 2>::latency(8, 12);
     good &= OneLimb<block_8, 512, 2, 1, 8, 2, 7, 2>::latency(16, 13);
     good &= OneLimb<block_4, 512, 2, 1, 6, 3, 5, 3>::chosen(8, 14);

@@ -5,13 +5,14 @@ Making them takes ten seconds; `test_operators` compares each operator with ONNX
 
 from __future__ import annotations
 
+import random
 import warnings
 
 import numpy as np
 import onnx
 import pytest
 from cases import case
-from onnx import helper, numpy_helper
+from onnx import AttributeProto, ModelProto, helper, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 from sessions import Sessions
 
@@ -19,7 +20,7 @@ import cloakwork as cw
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.client_steps import run_output_steps
 from cloakwork.models.compile.pipeline import restructure
-from cloakwork.models.errors import CompileError
+from cloakwork.models.errors import CompileError, ImportFaultError
 from cloakwork.models.onnx_import.context import OPERATORS, registered_name
 from cloakwork.models.onnx_import.ends import CLIENT_OPERATORS
 from cloakwork.models.onnx_import.importer import import_onnx
@@ -210,3 +211,78 @@ def test_a_sample_of_cases_encrypted(cases: dict[str, TestCase], sessions: Sessi
             allowed = 8 * simulated.std(axis=0).max() + np.abs(simulated.mean(axis=0) - clear).max() + 1e-6
             assert np.abs(result - clear).max() <= allowed
             assert np.abs(result - y).max() < 0.25 * spread
+
+
+# --- mutated node cases -----------------------------------------------------------------------------------------------------------
+
+
+def _attribute(attribute: AttributeProto, rng: random.Random) -> None:
+    if attribute.type == AttributeProto.INT:
+        attribute.i = rng.choice([attribute.i + 1, attribute.i - 1, 0, 1, -1, 2, 7, 2**31])
+    elif attribute.type == AttributeProto.FLOAT:
+        attribute.f = rng.choice([0.0, -1.0, 2 * attribute.f, float("nan"), float("inf")])
+    elif attribute.type == AttributeProto.INTS and attribute.ints:
+        place = rng.randrange(len(attribute.ints))
+        change = rng.randrange(3)
+        if change == 0:
+            attribute.ints[place] = rng.choice([0, 1, 2, -1, 3, attribute.ints[place] + 1])
+        elif change == 1:
+            attribute.ints.append(rng.choice([0, 1, 2]))
+        else:
+            del attribute.ints[place]
+    elif attribute.type == AttributeProto.STRING:
+        attribute.s = rng.choice([b"", b"other", b"SAME_UPPER", b"nearest", b"linear", b"constant"])
+
+
+def _constant(tensor: onnx.TensorProto, rng: random.Random) -> None:
+    array = numpy_helper.to_array(tensor).copy()
+    change = rng.randrange(5)
+    if change == 0 and array.size:
+        array.reshape(-1)[rng.randrange(array.size)] = rng.choice([0, 1, 2, 3])
+    elif change == 1 and array.ndim:
+        array = array[:-1]
+    elif change == 2:
+        array = array[None]
+    elif change == 3 and array.ndim and len(array):
+        array = array[0]
+    else:
+        array = array.astype(rng.choice([np.float32, np.int64, np.int32, np.float64, np.uint8, np.bool_]))
+    tensor.CopyFrom(numpy_helper.from_array(np.asarray(array), tensor.name))
+
+
+def mutate(proto: ModelProto, rng: random.Random) -> None:
+    """Changes an attribute, a constant or the inputs of a case's node (of `wrapped`)."""
+    graph = proto.graph
+    node = graph.node[1] if len(graph.node) == 3 else graph.node[0]
+    constants = [tensor for tensor in graph.initializer if tensor.name not in ("case_shape", "batch_shape")]
+    kind = rng.randrange(5)
+    if kind < 2 and node.attribute:
+        _attribute(rng.choice(list(node.attribute)), rng)
+    elif kind == 2 and node.attribute:
+        node.attribute.remove(rng.choice(list(node.attribute)))
+    elif constants:
+        _constant(rng.choice(constants), rng)
+    elif len(node.input) > 1:
+        del node.input[rng.randrange(len(node.input)) :]
+
+
+@pytest.mark.os_entropy  # ONNX Runtime is asked in a process of its own
+@pytest.mark.tier("release")
+@pytest.mark.parametrize("seed", range(4))
+def test_no_mutated_case_finds_a_fault_of_ours(seed: int) -> None:
+    """ONNX Runtime judges each case at which an importer failed unforeseen: minutes."""
+    rng = random.Random(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        counts = dict.fromkeys(("imported", "refused"), 0)
+        for case in collected().values():
+            proto, _, _ = wrapped(case)
+            mutate(proto, rng)
+            try:
+                import_onnx(proto)
+                counts["imported"] += 1
+            except ImportFaultError as error:
+                raise AssertionError(case.name) from error
+            except CompileError:
+                counts["refused"] += 1
+    assert min(counts.values()) > 100

@@ -18,8 +18,8 @@ from cloakwork.app.cli.bench.methods.room import require_room
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.engine import has_cuda
-from cloakwork.fhe_core.errors import FheError
-from cloakwork.fhe_core.parameters import ParameterSet, measuring_papers, upload_bytes
+from cloakwork.fhe_core.errors import FheError, UnsupportedError
+from cloakwork.fhe_core.parameters import ParameterSet, is_paper_set, measuring_papers, upload_bytes
 from cloakwork.fhe_core.server import Session
 
 GATE = "NAND"
@@ -67,6 +67,7 @@ class KeyHolder:
         if self._held is None or self._held[0].parameters != case.parameters:
             self.drop()
             require_room(case.parameters, self._effort.device)
+            _require_kernel(case.parameters, self._effort.device)
             with measuring_papers():
                 key = ClientKey.generate(case.parameters)
             keys = key.evaluation_keys(progress=lambda done, total: stage(f"{case.name}: keys", done, total))
@@ -76,6 +77,13 @@ class KeyHolder:
     def drop(self) -> None:
         self._held = None
         gc.collect()
+
+
+def _require_kernel(params: ParameterSet, device: str) -> None:
+    if device != "cpu" and _engine.kernel_sets == "shipped" and is_paper_set(params):
+        raise UnsupportedError(
+            f"parameter set '{params.name}': wheels have no CUDA kernel for papers/ sets; build from source with CLOAKWORK_KERNEL_SETS=all"
+        )
 
 
 def measured(case: Case, effort: Effort, holder: KeyHolder, stage: Stage) -> dict[str, Any]:

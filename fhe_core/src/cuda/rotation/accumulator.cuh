@@ -1,9 +1,9 @@
 // The accumulator of a blind rotation: how its words begin, the form they are kept in, how they end, extraction. Kernels differ in
 // which thread owns which coefficient; what a coefficient goes through is here (docs/reference/specification.md, sections 6 and 7).
 //
-// Kept form: x + (p-1)/2 in [0, p) for the centred residue x of a limb. Digits are cut from it with one addition (digits.cuh).
+// Offset form: x + (p-1)/2 in [0, p) for the centred residue x of a limb. Digits are cut from it with one addition (digits.cuh).
 //
-// Source: [CGGI20] blind rotation and sample extraction. Ours: the kept form; extraction within the kernel.
+// Source: [CGGI20] blind rotation and sample extraction. Ours: the offset form; extraction within the kernel.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace fhe_core::cuda {
 
-// x in [0, p) -> kept form, and back.
+// x in [0, p) -> offset form, and back.
 template <class M>
 FHE_HD std::uint32_t with_half(M, std::uint32_t x) {
     return x + M::half < M::p ? x + M::half : x + M::half - M::p;

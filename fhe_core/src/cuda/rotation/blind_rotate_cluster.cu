@@ -1,5 +1,5 @@
 // Instances of the blind rotation over clusters for the shapes of the shipped parameter sets, and up to how many ciphertexts they
-// are chosen. Compiled kShapedKernelParts times, as blind_rotate_pair.cu.
+// are chosen. Compiled kShapedKernelParts times, as blind_rotate_one_limb.cu.
 #include "cuda/rotation/blind_rotate_cluster.cuh"
 
 #include <utility>

@@ -1,6 +1,6 @@
 // Blind rotation, several multiprocessors for a ciphertext: the blocks of a cluster share it (cluster.cuh). Same formula, key and
-// words as blind_rotate_pair.cuh, blind_rotate_two_limbs.cuh and blind_rotate_raised.cuh; for batches that leave multiprocessors
-// idle. One limb with any gadgets, or two limbs with one digit, of the key alone where it is raised.
+// words as blind_rotate_one_limb.cuh, blind_rotate_two_limbs.cuh and blind_rotate_raised.cuh; for batches that leave
+// multiprocessors idle. One limb with any gadgets, or two limbs with one digit, of the key alone where it is raised.
 //
 // Who does what. A block works modulo one limb prime on one component, by T = N / P threads (block_ntt.cuh). Thread t holds the
 // coefficients t + T*j, of both limbs where there are two; it transforms with the others of the block, and in transform order it
@@ -14,17 +14,17 @@
 //               two limbs: the residues of ACC_c, to the block of the other limb and from it; raised: X, and then both add
 //               round(X / P) to words modulo q0
 //
-// or C by warps of the block that do nothing else, a step ahead; or sums over the rows first, as in blind_rotate_pair.cuh: what is
-// faster. Rows and residues have two buffers: who writes one has received what its readers sent after they had read it. The next
+// or C by warps of the block that do nothing else, a step ahead; or sums over the rows first, as in blind_rotate_one_limb.cuh: what
+// is faster. Rows and residues have two buffers: who writes one has received what its readers sent after they had read it. The next
 // step's key is loaded as soon as this one's is used up.
 //
 // Shared memory: powers of the limb's 2N-th root; a tile for each level; rows [buffer][row][unit][T], residues [buffer][unit][T]
 // and C, as rows, of 16 bytes, a unit being four positions; an Arrivals for each buffer and warp.
 //
-// Key: as blind_rotate_pair.cuh (one limb) and blind_rotate_two_limbs.cuh have it; sizes in units of p as there, static_assert
+// Key: as blind_rotate_one_limb.cuh (one limb) and blind_rotate_two_limbs.cuh have it; sizes in units of p as there, static_assert
 // below.
 //
-// Source: [CGGI20], [BMMP18] as blind_rotate_pair.cuh; components, limbs and warps over a cluster are ours.
+// Source: [CGGI20], [BMMP18] as blind_rotate_one_limb.cuh; components, limbs and warps over a cluster are ours.
 #pragma once
 
 #include <cstddef>
@@ -92,7 +92,7 @@ struct ClusterConfig {
     static constexpr std::size_t kSharedBytes = 4 * kArrivalWord + 8 * kArrivals;
     static constexpr int kPerUnit = 1, kCiphertexts = 1;
 
-    // Units of q, as PairConfig and TwoLimbConfig have them.
+    // Units of q, as OneLimbConfig and TwoLimbConfig have them.
     static constexpr std::uint32_t kLargestModulus = kLimbs == 1 ? kLimbPrimes[0] : Modulus<kSecond>::q;
     static constexpr std::int64_t digit_bound(Gadget g) { return (std::int64_t{1} << (g.base_log - 1)) + 1; }
     static constexpr bool is_small(Gadget g) {
@@ -150,7 +150,7 @@ struct ClusterThread {
 
     using Twiddles = typename Ntt::KeptTwiddles;
 
-    // Residues of the thread's coefficients t + T*j in kept form (accumulator.cuh); limbs: this block's, the other one. Raised:
+    // Residues of the thread's coefficients t + T*j in offset form (accumulator.cuh); limbs: this block's, the other one. Raised:
     // words modulo q0 in every block; this block's update of the step.
     struct Accumulator {
         std::uint32_t own[P], other[kLimbs == 1 ? 1 : P];
@@ -183,7 +183,7 @@ struct ClusterThread {
     __device__ __forceinline__ static auto component_barrier() {
         return [] { barrier(1, T); };
     }
-    __device__ __forceinline__ int first_row() const {  // as PairConfig
+    __device__ __forceinline__ int first_row() const {  // as OneLimbConfig
         if constexpr (Config::kLanes == 1) return component * Config::kMaskLevels;
         return is_body() ? k * Config::kMaskLevels + (component - k) * Config::kBodyLevels : component * Config::kMaskLevels;
     }
@@ -482,7 +482,7 @@ __device__ __forceinline__ void combine_in_cluster(const BlindRotateView& view, 
     }
 }
 
-// The rest of all steps. Sixty lines: as blind_rotate_pair_kernel.
+// The rest of all steps. Sixty lines: as blind_rotate_one_limb_kernel.
 template <class Config, int limb>
 __device__ __forceinline__ void transform_in_cluster(const BlindRotateView& view, std::int32_t* shared, int index) {
     using Thread = ClusterThread<Config, limb>;

@@ -1,5 +1,5 @@
 // Instances of the blind rotation of extended tables for the shapes of the shipped parameter sets. Compiled kShapedKernelParts
-// times, as blind_rotate_pair.cu.
+// times, as blind_rotate_one_limb.cu.
 #include "cuda/rotation/blind_rotate_extended.cuh"
 
 #include <utility>

@@ -143,7 +143,7 @@ struct ExtendedWarp {
         return w;
     }
 
-    // --- Coefficients, in kept form (accumulator.cuh) ---
+    // --- Coefficients, in offset form (accumulator.cuh) ---
 
     using Coefficients = std::int32_t[2][32];  // [h][r]
 

@@ -1,5 +1,5 @@
 // Blind rotation with two key bits per step, latency layout: one ciphertext over all warps of a block. Same formula, key, ranges
-// and words as blind_rotate_pair.cuh; for batches that leave multiprocessors with at most kLatencyCiphertexts each.
+// and words as blind_rotate_one_limb.cuh; for batches that leave multiprocessors with at most kLatencyCiphertexts each.
 //
 // Who does what. Warp w < rows owns row w of the product (component, level): it keeps a copy of its component's coefficients
 // (registers, lane l holds l + 32*r), cuts and transforms its digit. All warps share the products: warp w takes output component
@@ -16,22 +16,22 @@
 // that follows, for which the key is loaded ahead.
 //
 // Sums are written again only behind the next step's first barrier, when everyone has read them. Shared memory: powers and
-// twiddles as blind_rotate_pair.cuh, rows [row][vector][lane] and sums [component][vector][lane] of 16 bytes; a row is also
+// twiddles as blind_rotate_one_limb.cuh, rows [row][vector][lane] and sums [component][vector][lane] of 16 bytes; a row is also
 // its warp's exchange tile. The first rows of the next step's key are loaded before the transforms, which hide them.
 //
-// Source: as blind_rotate_pair.cuh, [BMMP18] and [DM15]; the layout is ours.
+// Source: as blind_rotate_one_limb.cuh, [BMMP18] and [DM15]; the layout is ours.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/rotation/blind_rotate_pair.cuh"
+#include "cuda/rotation/blind_rotate_one_limb.cuh"
 
 namespace fhe_core::cuda {
 
-template <class PairConfigOf>
+template <class OneLimbConfigOf>
 struct LatencyConfig {
-    using Pair = PairConfigOf;
+    using Pair = OneLimbConfigOf;
     using Ntt = typename Pair::Ntt;
     using M = typename Pair::M;
     using Step = typename Pair::Step;

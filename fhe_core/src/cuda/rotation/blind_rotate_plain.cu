@@ -1,5 +1,5 @@
 // Blind rotation of any shape: a block per ciphertext, everything in memory, radix-2 transforms with a barrier per stage. Exact and
-// simple; the shapes that matter have kernels of their own (blind_rotate_pair.cuh), and tests compare them with this one.
+// simple; the shapes that matter have kernels of their own (blind_rotate_one_limb.cuh), and tests compare them with this one.
 //
 // Work area (shared memory, or global scratch when that is too small), int32: accumulators [limb][part][component][N] in [0, p),
 // digits [key limb][part][row][N], sums [key limb][part][component][N], for the nu parts of a table of nu*N. Steps of

@@ -1,5 +1,5 @@
 // Blind rotation of one limb, throughput layout whose ciphertexts share the words of the key: same formula, key, ranges and words
-// as blind_rotate_pair.cuh.
+// as blind_rotate_one_limb.cuh.
 //
 // Who does what. A team of C*(k+r) warps owns C ciphertexts. Warp (m, c) owns component c of ciphertext m: its coefficients
 // (registers: lane l holds l + 32*r), the transforms of its digits, and the inverse transform of its sum. The 4-point groups of a
@@ -13,16 +13,16 @@
 //                           inverse transform of sum mc; ACC_mc += it
 //
 // The loop over groups is rolled: a step fits the instruction cache. Exponents wait in one register, lane m*keys + j holding e_j of
-// ciphertext m. Shared memory: powers and twiddles as blind_rotate_pair.cuh; per team rows [ciphertext][row][vector][lane] of 16
-// bytes, and unless in place sums [ciphertext][component][vector][lane]. A warp's first row is its exchange tile.
+// ciphertext m. Shared memory: powers and twiddles as blind_rotate_one_limb.cuh; per team rows [ciphertext][row][vector][lane] of
+// 16 bytes, and unless in place sums [ciphertext][component][vector][lane]. A warp's first row is its exchange tile.
 //
-// Source: as blind_rotate_pair.cuh, and [LMSS23] block-binary steps; the layout is ours.
+// Source: as blind_rotate_one_limb.cuh, and [LMSS23] block-binary steps; the layout is ours.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/rotation/blind_rotate_pair.cuh"
+#include "cuda/rotation/blind_rotate_one_limb.cuh"
 
 namespace fhe_core::cuda {
 
@@ -35,17 +35,17 @@ struct TeamLayout {
     static constexpr int key_depth = key_rows_ahead;       // rows of the key loaded ahead
     static constexpr int keys = keys_at_once;              // whose sums are in registers together
     static constexpr bool in_place = products_in_place;
-    static constexpr bool one_loop = one_digit_loop;         // as PairLayout
+    static constexpr bool one_loop = one_digit_loop;         // as OneLimbLayout
     static constexpr bool prefetched = next_key_prefetched;  // L2 is asked for the key of the next step
 };
 
 template <class TeamOf>
-using PairLayoutOf = PairLayout<TeamOf::teams * TeamOf::per_team, 1, 1, TeamOf::digits, TeamOf::key_depth, TeamOf::one_loop>;
+using OneLimbLayoutOf = OneLimbLayout<TeamOf::teams * TeamOf::per_team, 1, 1, TeamOf::digits, TeamOf::key_depth, TeamOf::one_loop>;
 
 template <class KernelShapeOf, class TeamOf>
-struct TeamConfig : PairConfig<KernelShapeOf, PairLayoutOf<TeamOf>> {
+struct TeamConfig : OneLimbConfig<KernelShapeOf, OneLimbLayoutOf<TeamOf>> {
     using Team = TeamOf;
-    using Pair = PairConfig<KernelShapeOf, PairLayoutOf<TeamOf>>;
+    using Pair = OneLimbConfig<KernelShapeOf, OneLimbLayoutOf<TeamOf>>;
     using Pair::k, Pair::kComponents, Pair::kKeys, Pair::kRows, Pair::kVectors, Pair::N;
     static constexpr int C = Team::per_team;
     static constexpr int kTeamWarps = C * kComponents, kTeamThreads = 32 * kTeamWarps;

@@ -1,5 +1,5 @@
 // Instances of the two-limb blind rotations, many digits among them, for the shapes of the shipped parameter sets, in parts as
-// blind_rotate_pair.cu.
+// blind_rotate_one_limb.cu.
 #include "cuda/rotation/rotation_layouts.cuh"
 
 #include "cuda/rotation/shaped_kernels.hpp"

@@ -26,9 +26,9 @@
 // a run-time value: one code path for both limbs.
 //
 // Key: KeyOrder::warp with 32*H lanes (lane part*32 + l of KeyLayout is lane l of that part), selected keys one after the other,
-// each word K * 2^64 / N modulo its limb's prime, centred. Sizes as in blind_rotate_pair.cuh.
+// each word K * 2^64 / N modulo its limb's prime, centred. Sizes as in blind_rotate_one_limb.cuh.
 //
-// Source: as blind_rotate_pair.cuh, [BMMP18]; two limbs and digits of them are ours.
+// Source: as blind_rotate_one_limb.cuh, [BMMP18]; two limbs and digits of them are ours.
 #pragma once
 
 #include <cstddef>

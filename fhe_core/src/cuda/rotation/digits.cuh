@@ -12,7 +12,7 @@
 
 namespace fhe_core::cuda {
 
-// --- One limb: digits of x from the kept form y = x + (p-1)/2 (accumulator.cuh), least significant first ---
+// --- One limb: digits of x from the offset form y = x + (p-1)/2 (accumulator.cuh), least significant first ---
 
 template <class M, Gadget gadget>
 struct Digits {

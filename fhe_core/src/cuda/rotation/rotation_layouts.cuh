@@ -23,7 +23,7 @@ constexpr int rows_of(const Shape& shape) {
 constexpr int table_bytes(const Shape& shape) { return 4 * (4 * shape.polynomial_size + 4 * shape.polynomial_size); }
 constexpr int kSharedLimit = 220 * 1024;
 
-// --- One limb: warps of components (PairLayout) ---
+// --- One limb: warps of components (OneLimbLayout) ---
 
 constexpr int kWarps = 12;  // of a block, 168 registers; eight at 255 for N = 1024
 constexpr bool is_large(const Shape& shape) { return shape.polynomial_size == 1024; }
@@ -91,7 +91,7 @@ struct OfOneLimb {
     static constexpr Shape s = KernelShapeOf::value;
     template <int buffers>
     using Pair =
-        PairConfig<KernelShapeOf, PairLayout<groups_of(s, buffers), 1, buffers, digits_of(s), depth_of(s), has_one_loop(s)>>;
+        OneLimbConfig<KernelShapeOf, OneLimbLayout<groups_of(s, buffers), 1, buffers, digits_of(s), depth_of(s), has_one_loop(s)>>;
     using Team = TeamConfig<KernelShapeOf, TeamLayout<teams_of(s), team_size(s), team_digits(s), team_depth(s), keys_at_once(s),
                                                       in_place(s), has_one_loop(s), is_prefetched(s)>>;
 

@@ -7,7 +7,7 @@ namespace fhe_core::cuda {
 template <int... part>
 static const ShapedKernel* find_in(const Shape& shape, std::integer_sequence<int, part...>) {
     for (const std::span<const ShapedKernel> kernels :
-         {pair_kernels<part>()..., extended_kernels<part>()..., two_limb_kernels<part>()..., rounded_kernels(), ntru_kernels()})
+         {one_limb_kernels<part>()..., extended_kernels<part>()..., two_limb_kernels<part>()..., rounded_kernels(), ntru_kernels()})
         for (const ShapedKernel& kernel : kernels)
             if (kernel.shape == shape) return &kernel;
     return nullptr;

@@ -14,7 +14,7 @@ namespace fhe_core::cuda {
 
 inline constexpr int kShapedKernelParts = 4;  // translation units that share the instantiations
 
-constexpr bool has_pair_kernel(const Shape& shape) {
+constexpr bool has_one_limb_kernel(const Shape& shape) {
     const Rotation& rotation = rotation_of(shape.cmux);
     return shape.extension_factor == 1 && (rotation.factors_on_products() || rotation.selects_key()) && shape.limb_count == 1 &&
            !shape.is_raised() && !shape.is_ntru() && shape.polynomial_size >= 256 && shape.polynomial_size <= 1024;
@@ -64,19 +64,22 @@ constexpr bool is_toy(const ParameterSet& params) { return params.name.starts_wi
 static_assert(
     std::ranges::all_of(kAllSets,
                         [](const ParameterSet& params) {
-                            return is_toy(params) || has_pair_kernel(params.shape) || has_two_limb_kernel(params.shape) ||
+                            return is_toy(params) || has_one_limb_kernel(params.shape) || has_two_limb_kernel(params.shape) ||
                                    has_extended_kernel(params.shape) || has_rounded_kernel(params.shape) ||
                                    has_many_digits_kernel(params.shape) || has_ntru_kernel(params.shape);
                         }),
     "a row of the parameter table has a shape that no kernel is made for, and would run on the plain one: give it a shape that "
-    "has_pair_kernel, has_two_limb_kernel, has_many_digits_kernel, has_extended_kernel, has_rounded_kernel or has_ntru_kernel "
+    "has_one_limb_kernel, has_two_limb_kernel, has_many_digits_kernel, has_extended_kernel, has_rounded_kernel or has_ntru_kernel "
     "takes, or write a "
     "kernel");
 
-// An emulated build is for tests, which run toy sets; tests/fhe_core/cuda/emulate_kernels.cpp runs other shapes.
+// An emulated build is for tests, which run toy sets; tests/fhe_core/cuda/emulate_kernels.cpp runs other shapes. A wheel has those
+// of shipped sets: others run on the plain kernel there, or are refused.
 constexpr bool is_built(const ParameterSet& params) {
-#ifdef CLOAKWORK_EMULATE_CUDA
+#if defined(CLOAKWORK_EMULATE_CUDA)
     return is_toy(params);
+#elif defined(CLOAKWORK_SHIPPED_KERNELS)
+    return !is_toy(params) && !params.is_published();
 #else
     return !params.name.empty();
 #endif
@@ -103,7 +106,7 @@ constexpr std::size_t count_of_part(const ShapeList& list, int part) {
     return (list.count + kShapedKernelParts - 1 - part) / kShapedKernelParts;
 }
 
-inline constexpr ShapeList kPairShapes = shaped_list(has_pair_kernel);
+inline constexpr ShapeList kOneLimbShapes = shaped_list(has_one_limb_kernel);
 inline constexpr ShapeList kTwoLimbShapes =
     shaped_list([](const Shape& shape) { return has_two_limb_kernel(shape) || has_many_digits_kernel(shape); });
 inline constexpr ShapeList kExtendedShapes = shaped_list(has_extended_kernel);
@@ -119,7 +122,7 @@ struct ClusterKernels {
 inline constexpr ShapeList kClusterShapes = shaped_list(
     [](const Shape& shape) {
         if (rotation_of(shape.cmux).selects_key()) return false;
-        return has_pair_kernel(shape) || (has_two_limb_kernel(shape) && shape.mask_gadget.level_count == 1);
+        return has_one_limb_kernel(shape) || (has_two_limb_kernel(shape) && shape.mask_gadget.level_count == 1);
     },
     kParameterSets);
 
@@ -127,7 +130,7 @@ std::span<const ShapedKernel> rounded_kernels();  // not in parts: they are few
 std::span<const ShapedKernel> ntru_kernels();
 // Of one part: shapes part, part + kShapedKernelParts, .. of each list.
 template <int part>
-std::span<const ShapedKernel> pair_kernels();
+std::span<const ShapedKernel> one_limb_kernels();
 template <int part>
 std::span<const ShapedKernel> two_limb_kernels();
 template <int part>
@@ -136,7 +139,7 @@ template <int part>
 std::span<const ClusterKernels> cluster_kernels();
 #define FHE_CORE_DECLARE_PART(part)                         \
     template <>                                             \
-    std::span<const ShapedKernel> pair_kernels<part>();     \
+    std::span<const ShapedKernel> one_limb_kernels<part>(); \
     template <>                                             \
     std::span<const ShapedKernel> two_limb_kernels<part>(); \
     template <>                                             \

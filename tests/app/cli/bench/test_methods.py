@@ -13,8 +13,9 @@ from cloakwork.api.service.keys.checks import known_set
 from cloakwork.app.cli.bench.methods import catalogue, ceiling, room, run
 from cloakwork.app.cli.bench.methods.plot import rate_text
 from cloakwork.app.cli.bench.methods.published import PAPER_CASES
+from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.errors import OutOfDeviceMemory, ParameterError
+from cloakwork.fhe_core.errors import OutOfDeviceMemory, ParameterError, UnsupportedError
 from cloakwork.fhe_core.noise import share_of_steps_taken
 from cloakwork.fhe_core.parameters import measuring_papers, paper_set, paper_sets, parameter_digest, parameter_set
 from cloakwork.fhe_core.server import Session
@@ -264,3 +265,12 @@ def test_neither_keys_nor_service_know_them(call, error_line):
 
 def test_rates_are_whole_where_they_are_large():
     assert (rate_text(241770.4), rate_text(70.857)) == ("241,770", "70.86")
+
+
+def test_a_build_without_the_papers_kernels_refuses_their_sets_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_engine, "kernel_sets", "shipped", raising=False)
+    paper = paper_sets()[0]
+    with pytest.raises(UnsupportedError, match=f"{paper.name}.*CLOAKWORK_KERNEL_SETS=all"):
+        run._require_kernel(paper, "cuda:0")
+    run._require_kernel(paper, "cpu")
+    run._require_kernel(parameter_set("lut4"), "cuda:0")

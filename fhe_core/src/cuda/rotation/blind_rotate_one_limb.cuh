@@ -48,7 +48,7 @@ namespace fhe_core::cuda {
 
 template <int groups_per_block, int ciphertexts_per_warp, int digit_buffers, int digits_together, int key_rows_ahead,
           bool one_digit_loop = false>
-struct PairLayout {
+struct OneLimbLayout {
     static constexpr int groups = groups_per_block;
     static constexpr int per_warp = ciphertexts_per_warp;  // M
     static constexpr int buffers = digit_buffers;          // 1 or 2
@@ -58,7 +58,7 @@ struct PairLayout {
 };
 
 template <class KernelShapeOf, class LayoutOf>
-struct PairConfig {
+struct OneLimbConfig {
     static constexpr Shape shape = KernelShapeOf::value;
     using Layout = LayoutOf;
     using Ntt = WarpNtt<0, shape.polynomial_size>;
@@ -213,7 +213,7 @@ __device__ __forceinline__ void multiply_rows(const std::int32_t* rows, KeyRows&
 
 // Sixty lines and more: the loop over steps is the algorithm, and everything it keeps in registers is declared around it.
 template <class Config>
-__global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(const BlindRotateView view) {
+__global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_one_limb_kernel(const BlindRotateView view) {
     using Layout = typename Config::Layout;
     using Ntt = typename Config::Ntt;
     using M = typename Config::M;
@@ -298,8 +298,8 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
 }
 
 template <class KernelShapeOf, class LayoutOf>
-RotationKernel kernel_of(PairConfig<KernelShapeOf, LayoutOf>) {
-    return blind_rotate_pair_kernel<PairConfig<KernelShapeOf, LayoutOf>>;
+RotationKernel kernel_of(OneLimbConfig<KernelShapeOf, LayoutOf>) {
+    return blind_rotate_one_limb_kernel<OneLimbConfig<KernelShapeOf, LayoutOf>>;
 }
 
 #endif

@@ -36,15 +36,15 @@ ShapedKernel kernel_for() {
 
 template <std::size_t... index>
 std::vector<ShapedKernel> kernels_of_part(std::index_sequence<index...>) {
-    return {kernel_for<kPairShapes.shapes[index * kShapedKernelParts + kThisPart]>()...};
+    return {kernel_for<kOneLimbShapes.shapes[index * kShapedKernelParts + kThisPart]>()...};
 }
 
 }  // namespace
 
 template <>
-std::span<const ShapedKernel> pair_kernels<kThisPart>() {
+std::span<const ShapedKernel> one_limb_kernels<kThisPart>() {
     static const std::vector<ShapedKernel> kernels =
-        kernels_of_part(std::make_index_sequence<count_of_part(kPairShapes, kThisPart)>{});
+        kernels_of_part(std::make_index_sequence<count_of_part(kOneLimbShapes, kThisPart)>{});
     return kernels;
 }
 

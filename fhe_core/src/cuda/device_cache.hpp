@@ -14,10 +14,10 @@
 
 namespace fhe_core::cuda {
 
-class ResidentWeights {
+class CachedWeights {
    public:
     // Byte slices on the current device, for each of the kernels that it has.
-    ResidentWeights(const std::int32_t* weights, std::size_t rows, std::size_t columns, int device, cudaStream_t stream);
+    CachedWeights(const std::int32_t* weights, std::size_t rows, std::size_t columns, int device, cudaStream_t stream);
     void fill(LinearPiece& piece) const;
     // Work that is enqueued on a stream of the current device reads the weights.
     void wait_in(cudaStream_t stream) const;
@@ -34,7 +34,7 @@ class ResidentWeights {
 };
 
 // Least recently used contents leave when the limit is passed. Of one session, which locks.
-class ResidentCache {
+class DeviceCache {
    public:
     static constexpr std::size_t kMostBytes = std::size_t{1} << 30;
     static constexpr std::size_t kMostEntries = 512;
@@ -42,8 +42,8 @@ class ResidentCache {
 
     // The contents of `host` on the current device, ordered on `stream`.
     const void* find_or_upload(const void* host, std::size_t bytes, int device, cudaStream_t stream, const char* what);
-    std::shared_ptr<const ResidentWeights> find_or_slice(const std::int32_t* weights, std::size_t rows, std::size_t columns,
-                                                         int device, cudaStream_t stream);
+    std::shared_ptr<const CachedWeights> find_or_slice(const std::int32_t* weights, std::size_t rows, std::size_t columns,
+                                                       int device, cudaStream_t stream);
     std::size_t bytes() const { return bytes_; }
     void clear();
 
@@ -52,7 +52,7 @@ class ResidentCache {
         std::vector<char> contents;
         std::size_t rows;  // of weights; 0: plain contents
         DeviceArray plain;
-        std::shared_ptr<const ResidentWeights> weights;
+        std::shared_ptr<const CachedWeights> weights;
         std::size_t bytes() const { return weights == nullptr ? plain.bytes() : weights->bytes(); }
     };
     Entry* find(const void* host, std::size_t bytes, std::size_t rows);

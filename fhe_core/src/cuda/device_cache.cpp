@@ -1,4 +1,4 @@
-#include "cuda/resident.hpp"
+#include "cuda/device_cache.hpp"
 
 #include <cstring>
 
@@ -17,8 +17,7 @@ DeviceArray uploaded(const void* host, std::size_t bytes, int device, cudaStream
 
 }  // namespace
 
-ResidentWeights::ResidentWeights(const std::int32_t* weights, std::size_t rows, std::size_t columns, int device,
-                                 cudaStream_t stream)
+CachedWeights::CachedWeights(const std::int32_t* weights, std::size_t rows, std::size_t columns, int device, cudaStream_t stream)
     : shape_(slice_weights(weights, rows, columns)) {
     memory_ = uploaded(shape_.slices.data(), shape_.slices.size(), device, stream, "weights");
     if (const std::vector<std::int8_t> tiles = has_wgmma(device) ? tile_weights(shape_) : std::vector<std::int8_t>();
@@ -27,17 +26,17 @@ ResidentWeights::ResidentWeights(const std::int32_t* weights, std::size_t rows, 
     shape_.slices = {};
 }
 
-void ResidentWeights::wait_in(cudaStream_t stream) const {
+void CachedWeights::wait_in(cudaStream_t stream) const {
     memory_.wait_in(reinterpret_cast<StreamHandle>(stream));
     if (!tiles_.empty()) tiles_.wait_in(reinterpret_cast<StreamHandle>(stream));
 }
 
-void ResidentWeights::record_read(cudaStream_t stream) const {
+void CachedWeights::record_read(cudaStream_t stream) const {
     memory_.record_read(reinterpret_cast<StreamHandle>(stream));
     if (!tiles_.empty()) tiles_.record_read(reinterpret_cast<StreamHandle>(stream));
 }
 
-void ResidentWeights::fill(LinearPiece& piece) const {
+void CachedWeights::fill(LinearPiece& piece) const {
     piece.weights = static_cast<const std::int8_t*>(memory_.data());
     piece.tiles = tiles_.empty() ? nullptr : static_cast<const std::int8_t*>(tiles_.data());
     piece.slice_count = shape_.slice_count;
@@ -47,32 +46,32 @@ void ResidentWeights::fill(LinearPiece& piece) const {
     piece.padded_columns = shape_.padded_columns;
 }
 
-std::size_t weight_rows(const ResidentWeights& weights) { return weights.rows(); }
-std::size_t weight_columns(const ResidentWeights& weights) { return weights.columns(); }
-int weight_device(const ResidentWeights& weights) { return weights.device(); }
+std::size_t weight_rows(const CachedWeights& weights) { return weights.rows(); }
+std::size_t weight_columns(const CachedWeights& weights) { return weights.columns(); }
+int weight_device(const CachedWeights& weights) { return weights.device(); }
 
-const void* ResidentCache::find_or_upload(const void* host, std::size_t bytes, int device, cudaStream_t stream, const char* what) {
+const void* DeviceCache::find_or_upload(const void* host, std::size_t bytes, int device, cudaStream_t stream, const char* what) {
     if (const Entry* known = find(host, bytes, 0)) return known->plain.data();
     const char* data = static_cast<const char*>(host);
     Entry entry{{data, data + bytes}, 0, uploaded(host, bytes, device, stream, what), nullptr};
     return insert(std::move(entry), stream).plain.data();
 }
 
-std::shared_ptr<const ResidentWeights> ResidentCache::find_or_slice(const std::int32_t* weights, std::size_t rows,
-                                                                    std::size_t columns, int device, cudaStream_t stream) {
+std::shared_ptr<const CachedWeights> DeviceCache::find_or_slice(const std::int32_t* weights, std::size_t rows, std::size_t columns,
+                                                                int device, cudaStream_t stream) {
     const std::size_t bytes = rows * columns * sizeof *weights;
     if (const Entry* known = find(weights, bytes, rows)) return known->weights;
     const char* data = reinterpret_cast<const char*>(weights);
-    Entry entry{{data, data + bytes}, rows, {}, std::make_shared<ResidentWeights>(weights, rows, columns, device, stream)};
+    Entry entry{{data, data + bytes}, rows, {}, std::make_shared<CachedWeights>(weights, rows, columns, device, stream)};
     return insert(std::move(entry), stream).weights;
 }
 
-void ResidentCache::clear() {
+void DeviceCache::clear() {
     entries_.clear();
     bytes_ = 0;
 }
 
-ResidentCache::Entry* ResidentCache::find(const void* host, std::size_t bytes, std::size_t rows) {
+DeviceCache::Entry* DeviceCache::find(const void* host, std::size_t bytes, std::size_t rows) {
     for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
         if (entry->contents.size() != bytes || entry->rows != rows || std::memcmp(entry->contents.data(), host, bytes) != 0)
             continue;
@@ -83,7 +82,7 @@ ResidentCache::Entry* ResidentCache::find(const void* host, std::size_t bytes, s
 }
 
 // What leaves is released behind the work that is enqueued.
-ResidentCache::Entry& ResidentCache::insert(Entry entry, cudaStream_t stream) {
+DeviceCache::Entry& DeviceCache::insert(Entry entry, cudaStream_t stream) {
     bytes_ += entry.bytes();
     entries_.push_front(std::move(entry));
     while ((bytes_ > kMostBytes || entries_.size() > kMostEntries) && entries_.size() > kMostOfOneCall) {
