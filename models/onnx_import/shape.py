@@ -253,9 +253,11 @@ def tile(_context: Context, node: OnnxNode) -> Encrypted:
 
 @operator("GatherElements", cost=FREE, restrictions="indices constant")
 def gather_elements(_context: Context, node: OnnxNode) -> Encrypted:
-    x, index, axis = node.encrypted(0), node.constant(1).astype(np.int64), node.attributes.get("axis", 0)
+    x, index = node.encrypted(0), node.constant(1).astype(np.int64)
     bounded(*(max(pair) for pair in zip(x.shape, index.shape, strict=True)))
-    return Encrypted(np.take_along_axis(x, index, axis=axis))
+    places = list(np.indices(index.shape, sparse=True))  # along the other axes an index may be shorter
+    places[node.attributes.get("axis", 0)] = index
+    return Encrypted(x[tuple(places)])
 
 
 @operator("GatherND", cost=FREE, restrictions="indices constant")

@@ -40,13 +40,14 @@ NO_VALUES = np.zeros(0, np.float32)
     "proto",
     [
         one("Expand", np.array([[1, 1, 2, 2]])),
+        one("GatherElements", np.array([[[[1, 0]]]]), axis=2),
         one("Trilu", np.array([0])),
         one("Resize", NO_VALUES, np.array([[1, 1, 2, 2]], np.float32), mode="nearest"),
         one("Resize", NO_VALUES, NO_VALUES, np.array([[1, 1, 4, 4]]), mode="nearest"),
     ],
-    ids=["Expand", "Trilu", "Resize by scales", "Resize by sizes"],
+    ids=["Expand", "GatherElements, one row", "Trilu", "Resize by scales", "Resize by sizes"],
 )
-def test_vectors_that_are_matrices_of_one_row(proto: ModelProto) -> None:
+def test_shapes_that_only_a_generator_tried(proto: ModelProto) -> None:
     """ONNX Runtime takes them; each ended in an error once."""
     batch = X[:1]
     np.testing.assert_allclose(interpret(import_onnx(proto), batch), runtime(proto, batch), atol=1e-6)
