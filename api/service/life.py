@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -157,27 +158,22 @@ class Life:
             self._fleet.require_worker()
 
 
+@dataclass(frozen=True)
 class Exposition:
     """The metrics, with what is looked up when somebody asks for them."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        metrics: Metrics,
-        engines: Engines,
-        store: JobStore,
-        fleet: Fleet,
-        disk: Disk,
-        housekeeping: Housekeeping,
-        models: Models,
-    ) -> None:
-        self._settings, self._metrics, self._engines = settings, metrics, engines
-        self._store, self._fleet, self._disk = store, fleet, disk
-        self._housekeeping, self._models = housekeeping, models
+    settings: Settings
+    metrics: Metrics
+    engines: Engines
+    store: JobStore
+    fleet: Fleet
+    disk: Disk
+    housekeeping: Housekeeping
+    models: Models
 
     async def text(self, tenant: Tenant | None) -> bytes:
         """Writes the metrics of all models, or of those that a tenant sees."""
-        metrics, engines = self._metrics, self._engines
+        metrics, engines = self.metrics, self.engines
         try:
             metrics.key_cache(await engines.ping(_PING_SECONDS))
         except UnavailableError:
@@ -188,19 +184,19 @@ class Exposition:
         metrics.memory_kills.set(engines.memory_kills)
         metrics.hangs.set(engines.hangs)
         metrics.silent.set(engines.silent)
-        metrics.disk_free.set(self._disk.free_bytes())
-        metrics.disk_total.set(self._disk.total_bytes())
-        metrics.unknown_objects.set(self._housekeeping.unknown_objects)
-        metrics.unavailable_models.set(len(self._models.faults()))
-        metrics.runs_as(release(), self._settings.role, engines.build)
+        metrics.disk_free.set(self.disk.free_bytes())
+        metrics.disk_total.set(self.disk.total_bytes())
+        metrics.unknown_objects.set(self.housekeeping.unknown_objects)
+        metrics.unavailable_models.set(len(self.models.faults()))
+        metrics.runs_as(release(), self.settings.role, engines.build)
         return metrics.text(lambda model: not model or tenant is None or tenant.sees(model))
 
     async def _count_rows(self) -> None:
-        metrics = self._metrics
+        metrics = self.metrics
         try:
             async with asyncio.timeout(_PING_SECONDS):
-                counts = await self._store.counts()
-                waiting = await self._fleet.requests_waiting()
+                counts = await self.store.counts()
+                waiting = await self.fleet.requests_waiting()
         except (OSError, SQLAlchemyError):  # whoever looks wants to see the rest just then
             metrics.database_up.set(0)
             metrics.jobs.clear()

@@ -32,36 +32,36 @@ class Administrator:
     request_id: str
 
 
+@dataclass(frozen=True)
 class Actions:
     """Actions of an administrator. None makes an API key: with one of a tenant's, an administrator could fetch the tenant's results. The command
     line makes them."""
 
-    def __init__(self, models: Models, keys: Keys, uploads: Uploads, jobs: Jobs, tenants: Tenants, disk: Disk) -> None:
-        self._models = models
-        self._keys = keys
-        self._uploads = uploads
-        self._jobs = jobs
-        self._tenants = tenants
-        self._disk = disk
+    models: Models
+    keys: Keys
+    uploads: Uploads
+    jobs: Jobs
+    tenants: Tenants
+    disk: Disk
 
     async def load(self, who: Administrator, model: str) -> list[str]:
         """Loads a model and returns the versions in service afterwards."""
         with _audited(who, "load model", model):
-            await self._models.load(model)
-            return [each.version for each in self._models.versions(model)]
+            await self.models.load(model)
+            return [each.version for each in self.models.versions(model)]
 
     async def unload(self, who: Administrator, model: str) -> None:
         with _audited(who, "unload model", model):
-            await self._models.unload(model)
+            await self.models.unload(model)
 
     async def cancel_job(self, who: Administrator, identity: str) -> None:
         with _audited(who, "cancel job", identity):
-            await self._jobs.cancel(identity)
+            await self.jobs.cancel(identity)
 
     async def delete_key(self, who: Administrator, identity: str) -> None:
         """Deletes a key from the disk, the memory and the devices; its tenant can upload it again."""
         with _audited(who, "delete key", identity):
-            await self._uploads.discard(await self._keys.find(identity))
+            await self.uploads.discard(await self.keys.find(identity))
 
     async def revoke(self, who: Administrator, identity: str) -> None:
         """Revokes an API key.
@@ -76,8 +76,8 @@ class Actions:
                     "this is the API key that asks; revoke it with another one, or with 'cloakwork tenants revoke'"
                 )
             try:
-                with self._disk.relieved():
-                    await self._tenants.revoke(identity)
+                with self.disk.relieved():
+                    await self.tenants.revoke(identity)
             except ParameterError as error:
                 raise UnknownApiKeyError(str(error)) from None
 
@@ -92,7 +92,7 @@ class Actions:
             if terms.get("suspended") and name == who.tenant:
                 raise ConflictError("this is the tenant that asks; suspend it with 'cloakwork tenants suspend'")
             try:
-                await self._tenants.change(name, terms)
+                await self.tenants.change(name, terms)
             except ParameterError as error:
                 raise UnknownTenantError(str(error)) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cloakwork.api.budgets import BodyBudget, Budgets
@@ -19,40 +20,31 @@ from cloakwork.api.settings import Settings
 _PING_SECONDS: Final = 1.0
 
 
+@dataclass(frozen=True)
 class Load:
     """Load of this process and its engine; jobs by state are those of every service on the database."""
 
-    def __init__(
-        self,
-        budgets: Budgets,
-        settings: Settings,
-        dispatcher: Dispatcher,
-        store: JobStore,
-        bodies: BodyBudget,
-        disk: Disk,
-        activity: Activity,
-        fleet: Fleet,
-    ) -> None:
-        self._budgets, self._settings = budgets, settings
-        self._dispatcher = dispatcher
-        self._store = store
-        self._bodies = bodies
-        self._disk = disk
-        self._activity = activity
-        self._fleet = fleet
-        self._began = time.monotonic()
+    budgets: Budgets
+    settings: Settings
+    dispatcher: Dispatcher
+    store: JobStore
+    bodies: BodyBudget
+    disk: Disk
+    activity: Activity
+    fleet: Fleet
+    began: float = field(default_factory=time.monotonic)
 
     async def report(self) -> dict[str, Any]:
         """Reports the load. An engine that does not answer within a second is said to; everything else is told all the same."""
-        engines = self._dispatcher.engines
+        engines = self.dispatcher.engines
         try:
             facts = await engines.ping(_PING_SECONDS)
         except UnavailableError:
             facts = {}
         places = {name: (each.device, seconds) for each in facts.values() for name, seconds in each.runs.items()}
         return {
-            "service": self._store.node,
-            "uptime_seconds": time.monotonic() - self._began,
+            "service": self.store.node,
+            "uptime_seconds": time.monotonic() - self.began,
             "engine": {
                 "answers": bool(facts),
                 "restarts": engines.restarts,
@@ -72,21 +64,21 @@ class Load:
             },
             "queue": self._queue(),
             "nodes": await self._nodes(),
-            "runs": [_run(work, places) for work in self._dispatcher.in_flight() if work.subject],
-            "jobs": await self._store.counts(),
+            "runs": [_run(work, places) for work in self.dispatcher.in_flight() if work.subject],
+            "jobs": await self.store.counts(),
             "keys": self._keys(facts),
-            "bodies": self._bodies.facts(),
+            "bodies": self.bodies.facts(),
             "disk": {
-                "free_bytes": self._disk.free_bytes(),
-                "room_bytes": self._disk.room_bytes(),
-                "reserve_bytes": self._settings.disk_reserve_bytes,
+                "free_bytes": self.disk.free_bytes(),
+                "room_bytes": self.disk.room_bytes(),
+                "reserve_bytes": self.settings.disk_reserve_bytes,
             },
-            "requests": {"step_seconds": STEP_SECONDS, **vars(self._activity.recent())},
+            "requests": {"step_seconds": STEP_SECONDS, **vars(self.activity.recent())},
         }
 
     def _queue(self) -> dict[str, Any]:
-        line = self._fleet.line
-        return {"waiting": line.waiting, "limit": self._settings.max_queue, "seconds": line.backlog_seconds()}
+        line = self.fleet.line
+        return {"waiting": line.waiting, "limit": self.settings.max_queue, "seconds": line.backlog_seconds()}
 
     async def _nodes(self) -> list[dict[str, Any]]:
         return [
@@ -101,18 +93,18 @@ class Load:
                 "heartbeat_seconds": member.age,
                 "uptime_seconds": member.uptime,
             }
-            for member in await self._fleet.members()
+            for member in await self.fleet.members()
         ]
 
     def _keys(self, facts: dict[str, Pong]) -> dict[str, int]:
-        engines = self._dispatcher.engines
+        engines = self.dispatcher.engines
 
         return {
             "resident": len(engines.resident_keys) if facts else 0,
             "memory_bytes": sum(each.memory_bytes for each in facts.values()),
-            "memory_limit_bytes": self._budgets.memory_key_bytes,
+            "memory_limit_bytes": self.budgets.memory_key_bytes,
             "device_bytes": sum(each.device_bytes for each in facts.values()),
-            "device_limit_bytes": engines.device_key_bytes or self._budgets.device_key_bytes,
+            "device_limit_bytes": engines.device_key_bytes or self.budgets.device_key_bytes,
             "hits": sum(each.hits for each in facts.values()),
             "misses": sum(each.misses for each in facts.values()),
         }
