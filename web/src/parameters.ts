@@ -27,6 +27,7 @@ interface Row extends Record<(typeof INTEGERS)[number], number> {
   glweSigma: number;
   /** The row as canonical text. */
   text: string;
+  engine: Engine;
 }
 
 /** A shipped parameter set; read-only. */
@@ -81,10 +82,16 @@ export class ParameterSet {
 
 const known = new WeakMap<Engine, ParameterSet[]>();
 
-/** ParameterError for a name that the engine's table does not have. */
-export function parameterSet(engine: Engine, name: string): ParameterSet {
+/** All of them, by the engine's numbers. */
+export function parameterSets(engine: Engine): readonly ParameterSet[] {
   const sets = known.get(engine) ?? readTable(engine);
   known.set(engine, sets);
+  return sets;
+}
+
+/** ParameterError for a name that the engine's table does not have. */
+export function parameterSet(engine: Engine, name: string): ParameterSet {
+  const sets = parameterSets(engine);
   const found = sets.find((set) => set.name === name);
   if (found !== undefined) return found;
   const secure = sets.filter((set) => set.securityBits >= MINIMUM_SECURITY_BITS).map((set) => set.name);
@@ -107,14 +114,17 @@ function readTable(engine: Engine): ParameterSet[] {
       engine.call("set_row", number, address, out);
       const view = new DataView(engine.copy(address, size).buffer);
       const integers = INTEGERS.map((name, i) => [name, view.getUint32(NAME_BYTES + 16 + 4 * i, true)]);
-      return new ParameterSet({
+      const set = new ParameterSet({
         ...(Object.fromEntries(integers) as Record<(typeof INTEGERS)[number], number>),
         name: engine.text(address),
         number,
         modulus: view.getBigUint64(NAME_BYTES, true),
         glweSigma: view.getFloat64(NAME_BYTES + 8, true),
         text: engine.text(engine.number(out)),
+        engine,
       });
+      engine.call("set_digest", number, arena.put(set.digest));
+      return set;
     });
   });
 }

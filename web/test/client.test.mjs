@@ -29,6 +29,7 @@ test("values out of range are named by position, never shown", async () => {
   assert.throws(() => key.encryptTorus([NaN]), { name: "ParameterError" });
   assert.throws(() => key.encryptMessages([4]), { name: "ParameterError" });
   assert.throws(() => key.encryptMessages([]), { name: "ShapeError" });
+  assert.throws(() => key.encryptMessages([1], { shape: Array(9).fill(1) }), { name: "ShapeError", message: /8 dimensions/ });
   assert.throws(() => JSON.stringify(key), { name: "ParameterError" });
   key.close();
   assert.throws(() => key.encryptMessages([1]), { name: "ParameterError", message: /closed/ });
