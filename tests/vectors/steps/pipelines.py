@@ -189,21 +189,8 @@ def box_cox(_: np.random.Generator) -> Any:
 def function(rng: np.random.Generator) -> Any:
     """Of the whole line, so that every step may come before."""
     names = [
-        "arcsinh",
-        "arctan",
-        "tanh",
-        "cbrt",
-        "cos",
-        "exp2",
-        "square",
-        "floor",
-        "rint",
-        "sign",
-        "absolute",
-        "deg2rad",
-        "trunc",
-        "expm1",
-    ]
+        "arcsinh", "arctan", "tanh", "cbrt", "cos", "exp2", "square", "floor", "rint", "sign", "absolute", "deg2rad", "trunc", "expm1",
+    ]  # fmt: skip
     bounded = preprocessing.StandardScaler() if rng.random() < 0.5 else preprocessing.MaxAbsScaler()
     return make(bounded, preprocessing.FunctionTransformer(getattr(np, str(rng.choice(names)))))
 
