@@ -92,8 +92,8 @@ export function parameterSets(engine: Engine): readonly ParameterSet[] {
 /** ParameterError for a name that the engine's table does not have. */
 export function parameterSet(engine: Engine, name: string): ParameterSet {
   const sets = parameterSets(engine);
-  const found = sets.find((set) => set.name === name);
-  if (found !== undefined) return found;
+  const named = sets.find((set) => set.name === name);
+  if (named !== undefined) return named;
   const secure = sets.filter((set) => set.securityBits >= MINIMUM_SECURITY_BITS).map((set) => set.name);
   throw new ParameterError(`parameter set: there is none called '${String(name).slice(0, 40)}'; expected one of ${secure.join(", ")}`);
 }

@@ -150,8 +150,8 @@ function read(engine: Engine, data: Uint8Array, kinds: number[]): { header: Head
   const sets = parameterSets(engine);
   const block = engine.arena((arena) => {
     const address = arena.allocate(engine.raw("header_block_bytes")());
-    const wanted = kinds.reduce((bits, kind) => bits | (1 << kind), 0);
-    engine.call("header_read", arena.put(data.subarray(0, MOST_HEADER_BYTES)), data.length, wanted, address);
+    const expected = kinds.reduce((bits, kind) => bits | (1 << kind), 0);
+    engine.call("header_read", arena.put(data.subarray(0, MOST_HEADER_BYTES)), data.length, expected, address);
     return engine.copy(address, engine.raw("header_block_bytes")());
   });
   const view = new DataView(block.buffer);

@@ -21,11 +21,11 @@ function kindsOf(value) {
 
 /** The shortest of the stored specifications that has a kind of step, of each kind. */
 function shortest() {
-  const found = new Map();
+  const chosen = new Map();
   const whole = cases.filter(({ error, samples, phases }) => error === undefined && (samples ?? phases)?.length !== 0);
   for (const each of whole.sort((one, other) => one.json.length - other.json.length))
-    for (const kind of kindsOf(each.client)) if (!found.has(kind)) found.set(kind, each);
-  return new Set(found.values());
+    for (const kind of kindsOf(each.client)) if (!chosen.has(kind)) chosen.set(kind, each);
+  return new Set(chosen.values());
 }
 
 /** Encrypts the samples, or decrypts the phases. */

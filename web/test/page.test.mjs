@@ -16,9 +16,9 @@ for (const module of new Set(cases.map((each) => each.module))) {
 
 cases.forEach(({ module, call, given, answer, within }, i) =>
   test(`${call} ${i}`, () => {
-    const found = page[module][call](...given);
-    if (!Array.isArray(answer)) return assert.equal(found, answer);
-    assert.equal(found.length, answer.length);
-    answer.forEach((value, at) => assert.ok(Math.abs(found[at] - value) <= within, `number ${at}: expected ${value}, got ${found[at]}`));
+    const result = page[module][call](...given);
+    if (!Array.isArray(answer)) return assert.equal(result, answer);
+    assert.equal(result.length, answer.length);
+    answer.forEach((value, at) => assert.ok(Math.abs(result[at] - value) <= within, `number ${at}: expected ${value}, got ${result[at]}`));
   }),
 );

@@ -36,9 +36,9 @@ function check({ within = 0 }, answer, expected) {
     expected.data.forEach((value, i) => (largest[i % width] = Math.max(largest[i % width], size(value))));
     expected.data.forEach((value, i) => {
       const near = within * (size(value) + largest[i % width]);
-      const found = answer.data[i];
-      const same = found === value || Math.abs(found - value) <= near || (Number.isNaN(found) && Number.isNaN(value));
-      assert.ok(same, `number ${i}: expected ${value}, got ${found}`);
+      const number = answer.data[i];
+      const same = number === value || Math.abs(number - value) <= near || (Number.isNaN(number) && Number.isNaN(value));
+      assert.ok(same, `number ${i}: expected ${value}, got ${number}`);
     });
   }
 }
@@ -46,8 +46,8 @@ function check({ within = 0 }, answer, expected) {
 function checkInputs(each) {
   const warnings = [];
   const client = new ClientSpecification(each.json, engine);
-  const found = attempt(() => client.inputs(each.samples, { onWarning: ({ message }) => warnings.push(message) }));
-  check(each, found, "error" in each ? each : { shape: each.shape, data: each.numbers });
+  const answer = attempt(() => client.inputs(each.samples, { onWarning: ({ message }) => warnings.push(message) }));
+  check(each, answer, "error" in each ? each : { shape: each.shape, data: each.numbers });
   assert.deepEqual(warnings, each.warnings ?? []);
 }
 

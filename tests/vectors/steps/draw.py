@@ -126,7 +126,7 @@ def input_case(
     name: str, fields: dict[str, Any], samples: Any, numbers: np.ndarray | None = None, oracle: str = "cloakwork"
 ) -> Case:
     client = client_of(fields)
-    result, told = caught(partial(client.inputs, samples))
+    result, lines = caught(partial(client.inputs, samples))
     case = {"name": name, "oracle": oracle, "client": fields, "samples": plain(samples)}
     if isinstance(result, dict):
         return case | result
@@ -135,7 +135,7 @@ def input_case(
     case |= {"shape": list(expected.shape), "numbers": plain(expected.ravel())}
     case |= {"refusal": refused["error"][1]} if isinstance(refused, dict) else {}
     case |= {} if is_exact(client.input_steps) and np.array_equal(expected, result) else {"within": WITHIN}
-    return case | ({"warnings": told} if told else {})
+    return case | ({"warnings": lines} if lines else {})
 
 
 def with_tail(tail: tuple[Any, ...], width: tuple[int, ...]) -> dict[str, Any]:
@@ -216,12 +216,14 @@ def of_pipelines(count: int) -> Iterator[Case]:
             try:
                 with warnings.catch_warnings(), np.errstate(all="ignore"):
                     warnings.simplefilter("ignore")
-                    made = one.transform([row] if one.kind == "texts" else np.array([row], dtype=one.samples.dtype))
+                    transformed = one.transform(
+                        [row] if one.kind == "texts" else np.array([row], dtype=one.samples.dtype)
+                    )
             except ValueError:
-                made = np.array(np.nan)
-            if np.isfinite(made).all():
+                transformed = np.array(np.nan)
+            if np.isfinite(transformed).all():
                 taken.append(row)
-                numbers.append(made)
+                numbers.append(transformed)
             else:
                 refused.append(row)
         sizes = np.abs(np.concatenate(numbers)).max(axis=0) if numbers else np.zeros(1)
