@@ -123,7 +123,8 @@ For other implementations of [docs/reference/specification.md](../../docs/refere
 [docs/reference/wire_format.md](../../docs/reference/wire_format.md),
 and to notice when this one changes. The toy sets are insecure. All of it follows from the entropy 00 01 02 .. 1f; `generate.py`
 writes files and this page, `test_vectors.py` checks them. A ciphertext of `toy_lanes` holds two values:
-m as the table says, and m + 1 modulo 4.
+m as the table says, and m + 1 modulo 4. `steps/` has the client's steps with their answers: `steps/draw.py` writes them, both clients'
+tests read them.
 
 | file | what | bytes | SHA-256 |
 |---|---|---|---|

@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,3 +77,26 @@ def test_they_decrypt(name: str) -> None:
 def test_the_parameter_text_has_the_digest(name: str) -> None:
     text = (FOLDER / f"{name}_parameter_set.txt").read_bytes()
     assert hashlib.sha256(text).digest() == parameter_digest(parameter_set(name))
+
+
+@pytest.mark.os_entropy
+@pytest.mark.tier("release")
+def test_steps_are_drawn_again(tmp_path: Path) -> None:
+    """Fits differ in their last bits from one processor to the next."""
+    for package in ("mpmath", "sklearn"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    subprocess.run([sys.executable, FOLDER / "steps" / "draw.py", tmp_path], check=True)
+    for name in ("drawn.json", "kept.json", "page.json"):
+        before, after = (json.loads((folder / name).read_text()) for folder in (FOLDER / "steps", tmp_path))
+        assert before["common"] == after["common"] and len(before["cases"]) == len(after["cases"])
+        for one, other in zip(before["cases"], after["cases"], strict=True):
+            assert alike(one, other), (name, one)
+
+
+def alike(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+    if isinstance(one, dict | list) and type(one) is type(other) and len(one) == len(other):
+        keys = one if isinstance(one, dict) else range(len(one))
+        return all((key in other or isinstance(one, list)) and alike(one[key], other[key]) for key in keys)
+    return bool(one == other)

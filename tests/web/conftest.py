@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -46,26 +45,6 @@ def party(web: Path) -> Callable[..., None]:
         assert done.returncode == 0, done.stderr
 
     return run
-
-
-@pytest.fixture
-def evaluated(tmp_path: Path) -> Callable[..., Any]:
-    """evaluated("digit_image", "(data) => ..", data): what a function says in Node, that has a module of web/page as `page`."""
-    esbuild = WEB / "node_modules" / ".bin" / "esbuild"
-    needs(NODE and esbuild.exists(), "web/node_modules is not there: run 'make web'")
-
-    def evaluate(module: str, function: str, data: Any) -> Any:
-        bundle = tmp_path / f"{module}.mjs"
-        source = WEB / "page" / f"{module}.ts"
-        subprocess.run(
-            [esbuild, source, "--bundle", "--format=esm", f"--outfile={bundle}", "--log-level=error"], check=True
-        )
-        script = f"import * as page from '{bundle}'; console.log(JSON.stringify(({function})({json.dumps(data)})))"
-        (tmp_path / "script.mjs").write_text(script, encoding="utf-8")
-        done = subprocess.run([str(NODE), str(tmp_path / "script.mjs")], capture_output=True, text=True, check=True)
-        return json.loads(done.stdout)
-
-    return evaluate
 
 
 @pytest.fixture(scope="module")  # while it runs, nothing else of this thread uses asyncio

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from page_visits import BROWSER, TREE, Opened, ask, choose, with_passphrase
 
-from cloakwork.app.client.passphrases import weakness
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 
 pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy, BROWSER]
 
 SPECIFICATION = f"**/v2/models/{TREE}/versions/*/client"
-WORDS = (
-    "", "short", "elevencount", "aaaaaaaaaaaaaaaa", "abcabcabcabcabc", "password1234", "P@ssw0rdP@ssw0rd", "qwertyuiop1234567890", "iloveyouforever!",
-    "correcthorsebatterystaple", "violet tram counts nine owls", "Zürich liegt am See, sagt man", "1q2w3e4r5t6y7u8i", "cloakwork secret key",
-    "tram owls tram owls ", "violet " * 30, "q" * 11 + "wertz" * 40,
-)  # fmt: skip
 
 
 def click(page: Any) -> None:
@@ -87,8 +80,3 @@ def test_large_keys_are_asked_for(opened: Opened):
     dialog(page).get_by_role("button", name="Do not").click()
     page.get_by_role("alert").wait_for()
     assert "you did not agree" in page.get_by_role("alert").inner_text() and uploads == []
-
-
-def test_weak_passphrases_are_those_of_python(evaluated: Any):
-    found = evaluated("passphrases", "(words) => words.map(page.weakness)", list(WORDS))
-    assert found == [weakness(word) for word in WORDS], json.dumps(found)

@@ -1,7 +1,4 @@
-"""Keys of the Python client in the page: files of its keyring's folder, put into the browser's database under their names, are the page's keys.
-
-The other direction is in test_page_agreement.py.
-"""
+"""Keys of the Python client in the page: files of its keyring's folder, put into the browser's database under their names, are the page's keys."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 from cloakwork.app.cli.shared import sample_digits
+from cloakwork.app.client.passphrases import weakness
 from cloakwork.models import zoo
 from cloakwork.models.criteria.feature_ranges import public_ends
 from cloakwork.training.cifar10_data import CLASSES
@@ -120,12 +120,16 @@ def test_ranges_hold_every_sample_of_the_data_set(name: str):
     assert ((low >= 0) == (x.min(axis=0) >= 0)).all()
 
 
-@pytest.mark.os_entropy
-def test_a_drawn_digit_is_the_image_that_python_makes_of_it(evaluated: Callable[..., Any]):
-    images = [sample_digits.draw(strokes).ravel() for strokes in sample_digits.STROKES.values()]
-    drawn = [lines(digit) for digit in sample_digits.STROKES]
-    found = evaluated("digit_image", "(all) => all.map((strokes) => [...page.digitImage(strokes)])", drawn)
-    np.testing.assert_allclose(np.array(found), images, atol=0.03)  # points are rounded to 0.01
+def test_drawings_and_passphrases_are_stored_as_python_has_them():
+    """web/test/page.test.mjs reads the same of the page."""
+    path = WEB.parent / "tests" / "vectors" / "steps" / "page.json"
+    for case in json.loads(path.read_text(encoding="utf-8"))["cases"]:
+        given, answer = case["given"][0], case["answer"]
+        if case["call"] == "weakness":
+            assert weakness(given) == answer
+        if case["call"] == "digitImage" and given:
+            image = sample_digits.image_of([np.array(line) for line in given])
+            np.testing.assert_allclose(image.ravel(), answer, atol=1e-9)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import FheError
-from cloakwork.fhe_core.parameters import parameter_set, parameter_sets, word_dtype
+from cloakwork.fhe_core.parameters import parameter_digest, parameter_set, parameter_sets, word_dtype
 from cloakwork.fhe_core.session.answer_masks import most_zero_words
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 from cloakwork.models.program.answer_grid import grid_step, least_unit
@@ -30,9 +30,10 @@ const { leastUnit, mostZeroWords, settled } = await import(`${process.argv[1]}/d
 const { sets, zeros, keys, answers } = JSON.parse(readFileSync(0, "utf8"));
 const engine = await Engine.load({ environment: { CLOAKWORK_ALLOW_TOY: "1" } });
 const bytes = (text) => Uint8Array.from(Buffer.from(text, "base64"));
-const found = { units: [], steps: [], zeros: zeros.map(([words, bits]) => mostZeroWords(words, bits)), answers: [] };
+const found = { digests: [], units: [], steps: [], zeros: zeros.map(([words, bits]) => mostZeroWords(words, bits)), answers: [] };
 for (const name of sets) {
   const params = parameterSet(engine, name);
+  found.digests.push(Buffer.from(params.digest).toString("hex"));
   found.units.push(leastUnit(params));
   found.steps.push([0, 12].map((bits) => settled(params, Float64Array.of(0.1234567891234567), 0, bits)[0]));
 }
@@ -93,6 +94,7 @@ def test_limits_are_those_of_python(web: Path) -> None:
     sets = [params.name for params in parameter_sets()]
     zeros = [(words, bits) for words in (256, 1024, 4096) for bits in (1, 4, 11, 16, 27, 54)]
     found = in_node(web, {"sets": sets, "zeros": zeros, "keys": {}, "answers": []})
+    assert found["digests"] == [parameter_digest(parameter_set(name)).hex() for name in sets]
     assert found["zeros"] == [most_zero_words(*each) for each in zeros]
     np.testing.assert_allclose(found["units"], [least_unit(parameter_set(name)) for name in sets], rtol=1e-12)
     for name, (full, few) in zip(sets, found["steps"], strict=True):

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from several_tensors import image_and_table, samples
 
+import cloakwork as cw
 from cloakwork.app.cli.shared.sample_digits import sample_digits
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
@@ -32,7 +34,7 @@ Party = Callable[..., None]
 @pytest.mark.parametrize(
     "files",
     [
-        ("vectors", "client", "consent"),
+        ("vectors", "steps", "page", "client", "consent"),
         pytest.param(("audit", "hostile", "upload", "wiped", "worker"), marks=pytest.mark.tier("all")),
     ],
     ids=["known answers", "others"],
@@ -130,3 +132,17 @@ def test_keys_of_python_work_in_node(name: str, party: Party, tmp_path: Path) ->
     evaluate(tmp_path, model)
     party("decrypt", tmp_path)
     check_answers(tmp_path, model, key, x)
+
+
+@pytest.mark.tier("all")
+def test_several_inputs_and_outputs(party: Party, tmp_path: Path) -> None:
+    model = cw.compile(image_and_table(np.random.default_rng(2)), samples(np.random.default_rng(3), 300), accuracy=0.8)
+    x = samples(np.random.default_rng(5), 2)
+    (tmp_path / "client.json").write_text(model.client.to_json())
+    (tmp_path / "samples.json").write_text(json.dumps({name: each.tolist() for name, each in x.items()}))
+    party("keys+encrypt", tmp_path)
+    evaluate(tmp_path, model)
+    party("decrypt", tmp_path)
+    labels = json.loads((tmp_path / "answers.json").read_text())["labels"]
+    for name, clear in model.predict(x).items():
+        np.testing.assert_allclose(values(labels[name]), clear, atol=0.2 * np.abs(clear).max())

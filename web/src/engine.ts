@@ -115,8 +115,8 @@ export class Engine {
       throw new FheError(`engine: it stopped in '${name}' (${this.#lastWords || String(error).slice(0, 200)}); load it again`);
     }
     if (status === 0) return;
-    const message = this.#text(this.raw("error_message")());
-    throw namedError(this.#text(this.raw("error_class")()), message) ?? new FheError(message);
+    const message = this.text(this.raw("error_message")());
+    throw namedError(this.text(this.raw("error_class")()), message) ?? new FheError(message);
   }
 
   arena<T>(work: (arena: Arena) => T): T {
@@ -128,7 +128,8 @@ export class Engine {
     }
   }
 
-  #text(address: number): string {
+  /** A text of C, up to its zero. */
+  text(address: number): string {
     const memory = new Uint8Array(this.#memory.buffer);
     return new TextDecoder().decode(memory.slice(address, memory.indexOf(0, address)));
   }

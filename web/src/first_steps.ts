@@ -38,20 +38,16 @@ export function categories(given: Fields): FirstStep {
   const asNumbers = (rows: unknown[][], i: number, unfit: Unfit): void => {
     const [column, number, other] = [columns[i] as number, numbers[i] as Map<unknown, number | null>, others[i] as Rule];
     const codes = new Float64Array(rows.length);
-    const unseen = new Uint8Array(rows.length);
+    const refused = rows.map(() => false);
     rows.forEach((row, at) => {
       const category = comparable(row[column]);
       if (number.size === 0) return;
       const code = number.has(category) ? number.get(category) : other;
-      unseen[at] = Number(code === "refuse");
-      codes[at] = typeof code === "number" ? code : NaN;
+      refused[at] = code === "refuse" || (typeof category === "object" && category !== null); // or a list or an object, which no category is
+      codes[at] = code === "refuse" ? IGNORED : (code ?? NaN);
     });
     unfit.at(() => [names[column] as string]);
-    const taken = unfit.taken(
-      { shape: [rows.length], data: codes },
-      (_, at) => unseen[at] === 1,
-      () => IGNORED,
-    );
+    const taken = unfit.taken({ shape: [rows.length], data: codes }, (_, at) => refused[at] as boolean, Number);
     rows.forEach((row, at) => (row[column] = taken.data[at]));
   };
   const expected = names.map((name) => ({ name }));

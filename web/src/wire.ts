@@ -1,8 +1,9 @@
-// The wire format: headers, sections and checks in the order of docs/reference/wire_format.md.
+// The wire format (docs/reference/wire_format.md): objects of a header, which the engine reads and writes (fhe_core/src/wasm/wire_header.cpp),
+// sections and a checksum.
 
-import type { Engine } from "./engine.js";
-import { KeyMismatchError, ParameterError, SerializationError } from "./errors.js";
-import { parameterSet, type ParameterSet } from "./parameters.js";
+import type { Arena, Engine } from "./engine.js";
+import { SerializationError } from "./errors.js";
+import { parameterSets, type ParameterSet } from "./parameters.js";
 import { digestOf, sha256 } from "./sha256.js";
 
 export const SECRET_KEY = 1;
@@ -11,7 +12,6 @@ export const PUBLIC_KEY = 3;
 export const CIPHERTEXTS = 4;
 export const PACKED_CIPHERTEXTS = 5;
 export const SWITCHED_CIPHERTEXTS = 6;
-const LABELS = ["", "secret key", "evaluation keys", "public key", "ciphertexts", "packed ciphertexts", "switched ciphertexts"];
 
 /** How a phase stands for a value; the number is the byte of the wire format. */
 export enum Encoding {
@@ -28,14 +28,8 @@ export const KEY_DERIVATION_BYTES = 40;
 export const TAG_BYTES = 16;
 /** Of evaluation keys: so many words' byte planes follow those of the words before. */
 export const BLOCK_WORDS = 1 << 16;
-const HEADER_BYTES = 112;
-const PURPOSE_BYTES = 32;
-const BOUND_BYTES = 6;
+const MOST_HEADER_BYTES = 208;
 const MAX_RANK = 8;
-const MAX_WEIGHT_NORM = 2 ** 32;
-const MAX_BYTES = 2 ** 30;
-const FLAG_SEEDED = 1;
-const FLAG_PURPOSE = 2;
 
 export interface Header {
   kind: number;
@@ -52,70 +46,73 @@ export interface Header {
   wordBits: number;
 }
 
-/** Bytes of every section, in order. */
-export function sectionBytes(kind: number, params: ParameterSet, seeded: boolean, shape: number[], wordBits = 0): number[] {
-  const count = shape.reduce((product, extent) => product * extent, 1);
-  const polynomials = Math.ceil(count / params.polynomialSize);
-  const publicBytes = params.publicWords * params.planes;
-  switch (kind) {
-    case SECRET_KEY:
-      return [KEY_DERIVATION_BYTES, params.secretBytes + TAG_BYTES];
-    case EVALUATION_KEYS:
-      return [
-        SEED_BYTES,
-        params.bootstrapWords * params.keyPlanes,
-        params.keyswitchWords * params.keyswitchPlanes,
-        SEED_BYTES,
-        publicBytes,
-      ];
-    case PUBLIC_KEY:
-      return [SEED_BYTES, publicBytes];
-    case CIPHERTEXTS:
-      return seeded ? [SEED_BYTES, count * params.laneCount * params.planes] : [count * params.largeWords * params.planes];
-    case SWITCHED_CIPHERTEXTS:
-      return [Math.ceil((count * params.largeWords * wordBits) / 8)];
-    default:
-      return seeded
-        ? [SEED_BYTES, polynomials * params.laneCount * params.polynomialSize * params.planes]
-        : [polynomials * params.componentCount * params.polynomialSize * params.planes];
-  }
+// A header as the engine has it: eight integers, two of what `measure` finds, then reals, a key's identifier and a purpose.
+const [TOTAL, SECTIONS, WEIGHT_NORM, SHAPE, KEY_ID, PURPOSE] = [40, 48, 88, 96, 160, 176];
+
+interface Layout {
+  headerBytes: number;
+  sections: number[];
+  total: number;
+}
+
+function blockOf({ kind, parameters, seeded, encoding, wordBits, shape, keyId, purpose, weightNorm }: Header): Uint8Array {
+  const block = new Uint8Array(parameters.engine.raw("header_block_bytes")());
+  const view = new DataView(block.buffer);
+  const integers = [
+    kind,
+    parameters.number,
+    Number(seeded),
+    encoding,
+    wordBits,
+    shape.length,
+    Number(keyId !== null),
+    Number(purpose !== null),
+  ];
+  integers.forEach((value, i) => view.setUint32(4 * i, value, true));
+  view.setFloat64(WEIGHT_NORM, weightNorm, true);
+  shape.slice(0, MAX_RANK).forEach((extent, i) => view.setFloat64(SHAPE + 8 * i, extent, true));
+  if (keyId !== null) block.set(keyId, KEY_ID);
+  if (purpose !== null) block.set(purpose, PURPOSE);
+  return block;
+}
+
+function layoutOf(view: DataView): Layout {
+  const real = (start: number): number => view.getFloat64(start, true);
+  const sections = Array.from({ length: view.getUint32(36, true) }, (_, i) => real(SECTIONS + 8 * i));
+  return { headerBytes: view.getUint32(32, true), sections, total: real(TOTAL) };
+}
+
+/** A header, where the engine has measured it. */
+function measured<T>(header: Header, use: (layout: Layout, arena: Arena, address: number) => T): T {
+  const { engine } = header.parameters;
+  return engine.arena((arena) => {
+    const address = arena.put(blockOf(header));
+    engine.call("header_measure", address);
+    const view = new DataView(engine.copy(address, engine.raw("header_block_bytes")()).buffer);
+    return use(layoutOf(view), arena, address);
+  });
 }
 
 /** Bytes of so many ciphertexts in the largest form that an answer may have. */
-export function mostResultBytes(params: ParameterSet, count: number): number {
-  const rest = HEADER_BYTES + 8 * MAX_RANK + PURPOSE_BYTES + CHECKSUM_BYTES;
-  const forms = [sectionBytes(CIPHERTEXTS, params, false, [count]), sectionBytes(PACKED_CIPHERTEXTS, params, false, [count])];
-  return rest + Math.max(...forms.flat());
+export function mostResultBytes(parameters: ParameterSet, count: number): number {
+  const shape = [count, ...Array<number>(MAX_RANK - 1).fill(1)];
+  const rest = { parameters, seeded: false, keyId: null, shape, encoding: Encoding.Torus, weightNorm: 1, wordBits: 0 };
+  const purpose = new Uint8Array(32);
+  return Math.max(...[CIPHERTEXTS, PACKED_CIPHERTEXTS].map((kind) => objectBytes({ kind, ...rest, purpose })));
 }
 
 export function objectBytes(header: Header): number {
-  const sections = sectionBytes(header.kind, header.parameters, header.seeded, header.shape, header.wordBits);
-  return headerBytes(header) + sections.reduce((sum, bytes) => sum + bytes, 0) + CHECKSUM_BYTES;
-}
-
-function headerBytes(header: Header): number {
-  return HEADER_BYTES + 8 * header.shape.length + (header.purpose === null ? 0 : PURPOSE_BYTES);
+  return measured(header, ({ total }) => total);
 }
 
 /** Header, dimensions and purpose. */
 export function packHeader(header: Header): Uint8Array {
-  const out = new Uint8Array(headerBytes(header));
-  const view = new DataView(out.buffer);
-  out.set(new TextEncoder().encode("CLKW"));
-  view.setUint16(4, versionsOf(header.kind).at(-1) as number, true);
-  out[6] = header.kind;
-  out[7] = (header.seeded ? FLAG_SEEDED : 0) + (header.purpose === null ? 0 : FLAG_PURPOSE);
-  view.setBigUint64(8, BigInt(objectBytes(header)), true);
-  out.set(new TextEncoder().encode(header.parameters.name), 16);
-  out.set(header.parameters.digest, 48);
-  if (header.keyId !== null) out.set(header.keyId, 80);
-  view.setFloat64(96, header.weightNorm, true);
-  out[104] = header.encoding;
-  out[105] = header.shape.length;
-  if (header.kind === SWITCHED_CIPHERTEXTS) out[106] = header.wordBits;
-  header.shape.forEach((extent, i) => view.setBigUint64(HEADER_BYTES + 8 * i, BigInt(extent), true));
-  if (header.purpose !== null) out.set(header.purpose, HEADER_BYTES + 8 * header.shape.length);
-  return out;
+  const { engine } = header.parameters;
+  return measured(header, ({ headerBytes }, arena, address) => {
+    const out = arena.allocate(headerBytes);
+    engine.call("header_write", address, out);
+    return engine.copy(out, headerBytes);
+  });
 }
 
 /** A whole object of few sections; large ones are made in parts by `ClientKey.evaluationKeys`. */
@@ -133,137 +130,46 @@ export function pack(header: Header, sections: Uint8Array[]): Uint8Array {
 
 /** Header and sections of an object of one of these kinds, views of `data`; every field, the size and the checksum checked. */
 export async function unpack(engine: Engine, data: Uint8Array, kinds: number[]): Promise<{ header: Header; sections: Uint8Array[] }> {
-  const header = readHeader(engine, data, kinds);
+  const { header, layout } = read(engine, data, kinds);
   const end = data.length - CHECKSUM_BYTES;
   if (!equalBytes(await digestOf(data.subarray(0, end)), data.subarray(end)))
     throw new SerializationError(
-      `${label(header.kind)}: the checksum does not match; the bytes were altered or damaged, transfer the object again`,
+      `${engine.text(engine.raw("kind_label")(header.kind))}: the checksum does not match; the bytes were altered or damaged, transfer the object again`,
     );
-  const sections: Uint8Array[] = [];
-  let offset = headerBytes(header);
-  for (const bytes of sectionBytes(header.kind, header.parameters, header.seeded, header.shape, header.wordBits)) {
-    sections.push(data.subarray(offset, offset + bytes));
-    offset += bytes;
-  }
+  let offset = layout.headerBytes;
+  const sections = layout.sections.map((bytes) => data.subarray(offset, (offset += bytes)));
   return { header, sections };
 }
 
 /** Every field and the size checked, sections and checksum not looked at. */
 export function readHeader(engine: Engine, data: Uint8Array, kinds: number[]): Header {
-  if (data.length < HEADER_BYTES + CHECKSUM_BYTES)
-    throw new SerializationError(
-      `object: expected at least ${HEADER_BYTES + CHECKSUM_BYTES} bytes, got ${data.length}; it is truncated, transfer it again`,
-    );
-  const view = new DataView(data.buffer, data.byteOffset, data.length);
-  const [kind, flags] = [view.getUint8(6), view.getUint8(7)];
-  checkIdentity(data, kind, view.getUint16(4, true), flags, kinds);
-  const total = view.getBigUint64(8, true);
-  if (total !== BigInt(data.length))
-    throw damaged(kind, `expected ${total} bytes, got ${data.length}; the object is ${data.length < total ? "truncated" : "extended"}`);
-  if (data.length > MAX_BYTES) throw damaged(kind, `expected at most ${MAX_BYTES} bytes, got ${data.length}`);
-  const parameters = knownSet(engine, data);
-  const header: Header = {
+  return read(engine, data, kinds).header;
+}
+
+function read(engine: Engine, data: Uint8Array, kinds: number[]): { header: Header; layout: Layout } {
+  const sets = parameterSets(engine);
+  const block = engine.arena((arena) => {
+    const address = arena.allocate(engine.raw("header_block_bytes")());
+    const expected = kinds.reduce((bits, kind) => bits | (1 << kind), 0);
+    engine.call("header_read", arena.put(data.subarray(0, MOST_HEADER_BYTES)), data.length, expected, address);
+    return engine.copy(address, engine.raw("header_block_bytes")());
+  });
+  const view = new DataView(block.buffer);
+  const [kind, set, seeded, encoding, wordBits, rank, hasKeyId, hasPurpose] = Array.from({ length: 8 }, (_, i) =>
+    view.getUint32(4 * i, true),
+  ) as [number, number, number, number, number, number, number, number];
+  const header = {
     kind,
-    parameters,
-    seeded: (flags & FLAG_SEEDED) !== 0,
-    keyId: data.subarray(80, 96).some((byte) => byte !== 0) ? data.slice(80, 96) : null,
-    shape: [],
-    encoding: view.getUint8(104),
-    weightNorm: view.getFloat64(96, true),
-    purpose: null,
-    wordBits: 0,
+    parameters: sets[set] as ParameterSet,
+    seeded: seeded !== 0,
+    keyId: hasKeyId ? block.slice(KEY_ID, PURPOSE) : null,
+    shape: Array.from({ length: rank }, (_, i) => view.getFloat64(SHAPE + 8 * i, true)),
+    encoding,
+    weightNorm: view.getFloat64(WEIGHT_NORM, true),
+    purpose: hasPurpose ? block.slice(PURPOSE, PURPOSE + 32) : null,
+    wordBits,
   };
-  checkForm(header, view, flags);
-  const rank = view.getUint8(105);
-  const start = HEADER_BYTES + 8 * rank;
-  if (data.length < start + ((flags & FLAG_PURPOSE) !== 0 ? PURPOSE_BYTES : 0) + CHECKSUM_BYTES)
-    throw damaged(kind, "it is shorter than its header says");
-  for (let i = 0; i < rank; ++i) {
-    const extent = Number(view.getBigUint64(HEADER_BYTES + 8 * i, true));
-    if (!(extent >= 1 && extent <= MAX_BYTES)) throw damaged(kind, "expected dimensions of at least 1 that fit memory");
-    header.shape.push(extent);
-  }
-  if ((flags & FLAG_PURPOSE) !== 0) header.purpose = data.slice(start, start + PURPOSE_BYTES);
-  const expected = objectBytes(header);
-  if (expected !== data.length)
-    throw damaged(kind, `the counts of the header ask for ${expected} bytes, the object has ${data.length}; it is damaged or not valid`);
-  return header;
-}
-
-function checkIdentity(data: Uint8Array, kind: number, version: number, flags: number, kinds: number[]): void {
-  if (new TextDecoder("latin1").decode(data.subarray(0, 4)) !== "CLKW")
-    throw new SerializationError("object: expected the magic bytes 'CLKW' at its start; this is another kind of file");
-  if (kind < SECRET_KEY || kind > SWITCHED_CIPHERTEXTS)
-    throw new SerializationError(`object: expected a kind from 1 to 6, got ${kind}; the object is damaged or from a newer release`);
-  const expected = versionsOf(kind);
-  if (!expected.includes(version))
-    throw damaged(
-      kind,
-      `expected wire format version ${expected.join(" or ")}, got ${version}; use the release of cloakwork that wrote it`,
-    );
-  if ((flags & ~(FLAG_SEEDED | FLAG_PURPOSE)) !== 0) throw damaged(kind, `expected flags from 0 to 3, got ${flags}`);
-  if (!kinds.includes(kind)) {
-    const advice =
-      kind === SECRET_KEY ? "a secret key must stay with its owner: delete this copy" : "pass the object to the function of its kind";
-    throw new SerializationError(`object: expected ${kinds.map(label).join(" or ")}, got ${label(kind)}; ${advice}`);
-  }
-}
-
-function checkForm(header: Header, view: DataView, flags: number): void {
-  const { kind, seeded, weightNorm, encoding, parameters } = header;
-  const rank = view.getUint8(105);
-  const bound = Array.from({ length: BOUND_BYTES }, (_, i) => view.getUint8(106 + i));
-  const isCiphertext = kind >= CIPHERTEXTS;
-  if (kind === SWITCHED_CIPHERTEXTS) {
-    header.wordBits = bound[0] ?? 0;
-    if (seeded || header.wordBits < 1 || header.wordBits > 32 || bound.some((byte, i) => i > 0 && byte !== 0))
-      throw damaged(kind, "expected the full form, words of 1 to 32 bits and zeros after that");
-    bound.fill(0);
-  }
-  const hasBound = bound.some((byte) => byte !== 0);
-  const foreign = rank !== 0 || weightNorm !== 0 || encoding !== 0 || hasBound || (flags & FLAG_PURPOSE) !== 0;
-  if (!isCiphertext && (foreign || seeded !== (kind !== SECRET_KEY)))
-    throw damaged(kind, "the header has fields that this kind does not have");
-  if (rank > MAX_RANK) throw damaged(kind, `expected at most ${MAX_RANK} dimensions`);
-  if (!(weightNorm >= 0 && weightNorm <= MAX_WEIGHT_NORM && !Object.is(weightNorm, -0)))
-    throw damaged(kind, "expected a weight norm in [0, 2^32]");
-  if (encoding > Encoding.Boolean) throw damaged(kind, `expected an encoding from 0 to 3, got ${encoding}`);
-  if ((encoding === Encoding.Message || encoding === Encoding.FullDomain) && parameters.messageBits === 0)
-    throw damaged(kind, `parameter set '${parameters.name}' has no integer messages, but the object says that it holds some`);
-  if (hasBound && encoding !== Encoding.Message) throw damaged(kind, "expected a message bound of messages alone");
-}
-
-function knownSet(engine: Engine, data: Uint8Array): ParameterSet {
-  const field = data.subarray(16, 48);
-  const end = field.indexOf(0) < 0 ? field.length : field.indexOf(0);
-  const name = new TextDecoder("latin1").decode(field.subarray(0, end));
-  if (!/^[a-z0-9_]+$/.test(name) || field.subarray(end).some((byte) => byte !== 0))
-    throw new SerializationError("object: expected a parameter set's name (a-z, 0-9, _, padded with zeros); the object is damaged");
-  let parameters: ParameterSet;
-  try {
-    parameters = parameterSet(engine, name);
-  } catch (error) {
-    if (error instanceof ParameterError) throw new SerializationError(`object: its parameter set cannot be used: ${error.message}`);
-    throw error;
-  }
-  if (!equalBytes(parameters.digest, data.subarray(48, 80)))
-    throw new KeyMismatchError(
-      `object: it was made with another version of parameter set '${name}'; make new keys and ciphertexts with this release`,
-    );
-  return parameters;
-}
-
-/** The versions of the format that are read; the last one is written. */
-function versionsOf(kind: number): number[] {
-  return kind === EVALUATION_KEYS ? [2, 3] : [1];
-}
-
-function label(kind: number): string {
-  return LABELS[kind] ?? "object";
-}
-
-function damaged(kind: number, what: string): SerializationError {
-  return new SerializationError(`${label(kind)}: ${what}; the object is damaged, transfer it again`);
+  return { header, layout: layoutOf(view) };
 }
 
 export function equalBytes(a: Uint8Array, b: Uint8Array): boolean {

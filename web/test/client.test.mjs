@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { CancelledError, ClientKey, ClientSpecification, Engine, Keyring, parameterSet } from "../dist/index.js";
+import { CancelledError, ClientKey, ClientSpecification, Engine, Keyring } from "../dist/index.js";
+import { cases } from "./stored.mjs";
 
 const engine = await Engine.load();
 const toys = await Engine.load({ environment: { CLOAKWORK_ALLOW_TOY: "1" } });
@@ -29,6 +30,7 @@ test("values out of range are named by position, never shown", async () => {
   assert.throws(() => key.encryptTorus([NaN]), { name: "ParameterError" });
   assert.throws(() => key.encryptMessages([4]), { name: "ParameterError" });
   assert.throws(() => key.encryptMessages([]), { name: "ShapeError" });
+  assert.throws(() => key.encryptMessages([1], { shape: Array(9).fill(1) }), { name: "ShapeError", message: /8 dimensions/ });
   assert.throws(() => JSON.stringify(key), { name: "ParameterError" });
   key.close();
   assert.throws(() => key.encryptMessages([1]), { name: "ParameterError", message: /closed/ });
@@ -115,40 +117,12 @@ test("specifications that are none", () => {
 });
 
 test("values beyond the calibrated range are told once, and never shown", () => {
-  const digest = Buffer.from(parameterSet(toys, "toy").digest).toString("hex");
-  const range = { lower: [0, -1], upper: [2, 1], offset: [0, 0], scale: [1, 1] };
-  const json = {
-    cloakwork_client: 2,
-    program_digest: "cd".repeat(32),
-    parameter_set: "toy",
-    parameter_digest: digest,
-    input_shape: [2],
-    input_range: [-1, 1],
-    input_scale: 0.1,
-    output_scale: [1],
-    output_offset: [0],
-    client_steps: [],
-    input_steps: [
-      { step: "Columns", count: 2, names: ["age", "height"], missing: false },
-      { step: "Rescale", ...range },
-    ],
-    output_steps: [],
-  };
-  const specification = new ClientSpecification(JSON.stringify(json), toys);
+  const { json, samples, warnings } = cases.find((each) => each.name === "beyond a calibrated range");
+  const specification = new ClientSpecification(json, toys);
   const told = [];
-  const options = { onWarning: (warning) => told.push(warning) };
-  specification.inputs([[0.5, 0.5]], options);
-  assert.deepEqual(told, []);
-  const samples = [
-    [0.5, 7.125],
-    [0.5, 0],
-    [1.5, -9],
-  ];
-  const { data } = specification.inputs(samples, options);
-  assert.deepEqual([...data], [0.5, 1, 0.5, 0, 1, -1]);
-  const message =
-    "input: 2 of 3 samples have values beyond the calibrated range (3 values in columns 'height', 'age'); they count as its end";
-  assert.deepEqual(told, [{ name: "CalibratedRangeWarning", message, samples: 2, of: 3, values: 3, columns: ["height", "age"] }]);
+  specification.inputs(samples, { onWarning: (warning) => told.push(warning) });
+  const [message] = warnings;
+  assert.deepEqual(told, [{ name: "CalibratedRangeWarning", message, samples: 2, of: 3, values: 3, columns: ["age", "height"] }]);
   const { warn } = console;
   const lines = [];
   console.warn = (...line) => lines.push(line.join(" "));

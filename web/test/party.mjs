@@ -36,10 +36,6 @@ const STEPS = {
     }
     writeFileSync(path("digests.json"), JSON.stringify(found));
   },
-  inputs: async () => {
-    const { shape, data } = specification.inputs(JSON.parse(readFileSync(path("samples.json"), "utf8")));
-    writeFileSync(path("inputs.json"), JSON.stringify({ shape, data: [...data] }));
-  },
   keys: () => makeKeys(specification.parameters.name),
   encrypt: async () => {
     const key = await ClientKey.load(read("secret.key"), PASSPHRASE, engine);

@@ -1,6 +1,7 @@
 // What the files of this folder share: functions for JavaScript on linear memory, and errors as values.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -48,6 +49,9 @@ inline const ParameterSet& set_at(std::uint32_t number) {
         throw ParameterError("parameter set: expected a number below " + std::to_string(kParameterSets.size()));
     return kParameterSets[number];
 }
+
+// Bytes of a word on the wire.
+inline std::uint32_t planes_of(std::uint64_t modulus) { return static_cast<std::uint32_t>(std::bit_width(modulus) + 7) / 8; }
 
 // Calls f with a value of the type of the words: uint32 for one limb, uint64 for two.
 template <class F>

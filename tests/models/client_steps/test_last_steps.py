@@ -53,44 +53,6 @@ VALUES: dict[str, NDArray[np.float64]] = {
 }
 
 
-def shifted(x: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    return x - x.max(axis=axis, keepdims=True)
-
-
-def logarithm(x: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    return shifted(x, axis) - np.log(np.exp(shifted(x, axis)).sum(axis=axis, keepdims=True))
-
-
-def one_hot(x: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    best = np.expand_dims(np.argmax(x, axis=axis), axis)
-    return (np.arange(x.shape[axis]).reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)]) == best) * 1.0
-
-
-def order(x: NDArray[np.float64], axis: int, largest: bool) -> NDArray[np.int64]:
-    return np.argsort(-x if largest else x, axis=axis, kind="stable").take(range(3), axis=axis)
-
-
-@pytest.mark.parametrize("shape", [(5,), (1, 5), (5, 1)], ids=str)
-@pytest.mark.parametrize("name", VALUES)
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_steps_along_an_axis(name: str, shape: tuple[int, ...]) -> None:
-    """Bit for bit, but for softmax as the exponential of its logarithm, which is a few units in the last place off."""
-    x = VALUES[name].reshape(-1, *shape)
-    for axis in (shape.index(5) + 1, shape.index(5) - len(shape)):
-        same = np.testing.assert_array_equal
-        np.testing.assert_allclose(Softmax(axis)(x), np.exp(logarithm(x, axis)), rtol=1e-12, atol=1e-300)
-        powers = np.exp(shifted(x, axis))
-        same(Softmax(axis)(x), powers / powers.sum(axis=axis, keepdims=True))
-        same(LogSoftmax(axis)(x), logarithm(x, axis))
-        same(Hardmax(axis)(x), one_hot(x, axis))
-        for keepdims in (True, False):
-            same(ArgMax(axis, keepdims)(x), np.argmax(x, axis=axis, keepdims=keepdims))
-            same(ArgMin(axis, keepdims)(x), np.argmin(x, axis=axis, keepdims=keepdims))
-        for largest in (True, False):
-            same(TopKIndices(axis, 3, largest)(x), order(x, axis, largest))
-            same(TopK(axis, 3, largest)(x), np.take_along_axis(x, order(x, axis, largest), axis=axis))
-
-
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_networks_and_tables_have_one_softmax_and_one_arg_max(name: str) -> None:
@@ -99,17 +61,6 @@ def test_networks_and_tables_have_one_softmax_and_one_arg_max(name: str) -> None
     np.testing.assert_array_equal(Softmax(1)(2.5 * x), TRANSFORMS["softmax"](x, 2.5, True))
     np.testing.assert_array_equal(ArgMax(1, False)(x), best_class(x))
     np.testing.assert_array_equal(labels[ArgMax(-1, False)(x)], Labels(labels)(x))
-
-
-def test_embeddings_get_the_length_one() -> None:
-    """Zeros stay, and no square is too large or too small."""
-    for name in ("random", "large", "tiny"):
-        x = VALUES[name]
-        found = L2Normalization(-1)(x)
-        scaled = x / np.abs(x).max()
-        np.testing.assert_allclose(found, scaled / np.linalg.norm(scaled, axis=1, keepdims=True), rtol=1e-12)
-    assert not L2Normalization(1)(VALUES["equal"]).any()
-    np.testing.assert_allclose(np.square(L2Normalization(1)(np.ones((2, 3, 4)))).sum(axis=1), 1)
 
 
 def test_integers_go_in_as_real_numbers() -> None:
@@ -164,23 +115,6 @@ def test_short_forms_of_earlier_releases() -> None:
     assert isinstance(step, ArgMax) and step.axis == 1 and not step.keepdims
     found = last_step_from_record({"operator": "Softmax", "axis": -1, "keepdims": True})
     assert isinstance(found, Softmax) and found.axis == -1
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        ["Exec", 1, True], ["Function", 1, True], ["_Top", 1, True, 1, True], ["Softmax"], ["Softmax", 1, True, 0, True, 0], [], None, "Softmax", 7,
-        ["Softmax", "1", True], ["Softmax", 1.0, True], ["Softmax", True, True], ["ArgMax", 1, 1], ["TopK", 1, True, -1], ["TopK", 1, True, 1, 0],
-        [["Softmax"], 1, True], {"operator": "Softmax", "axis": 1, "keepdims": True}, {"functions": []},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_made_up_steps_are_refused(fields: Any) -> None:
-    with pytest.raises((ValueError, TypeError)):
-        tail_from_fields({"client_steps": [fields]})
-    if isinstance(fields, list) and len(fields) == 5:
-        with pytest.raises((ValueError, TypeError)):
-            last_step_from_record(dict(zip(RECORD, fields, strict=True)))
 
 
 def test_steps_that_do_not_fit_an_output() -> None:

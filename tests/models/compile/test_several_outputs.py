@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from several_tensors import image_and_table, network, runtime, samples
 
 import cloakwork as cw
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Named
@@ -173,40 +171,6 @@ def test_names_and_last_steps_travel_in_both_files() -> None:
     assert isinstance(client.output_steps[-1], Named)
     for name, array in made.predict(X).items():
         np.testing.assert_array_equal(loaded.predict(X)[name], array)
-
-
-CHANGED: dict[str, dict[str, Any]] = {
-    "a name twice": {"names": ["shares", "shares"]},
-    "too few names": {"names": ["shares"]},
-    "another shape": {"shapes": [[3], [2]]},
-    "a huge shape": {"shapes": [[3], [1 << 50]]},
-    "no last steps": {"steps": [[]]},
-    "a number that was not decrypted": {"spread": [0, 1, 2, 9]},
-    "a number before the first": {"spread": [0, 1, 2, -1]},
-    "numbers of some": {"spread": [0, 1, 2]},
-    "an unknown last step": {"steps": [[["Exec", -1, True, 0, True]], []]},
-    "a last step along the batch": {"steps": [[["Softmax", 0, True, 0, True]], []]},
-    "a last step that takes too many": {"steps": [[["TopK", 1, True, 4, True]], []]},
-    "a function for other numbers": {"steps": [[], [{"functions": [[["Sigmoid", [], [1]]]], "which": [0, 0]}]]},
-    "last steps without end": {"steps": [[["Softmax", -1, True, 0, True]] * 1000, []]},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", CHANGED)
-def test_made_up_specifications_are_refused(case: str) -> None:
-    made = cw.compile(heads("shares", "bent"), X, accuracy=0)
-    fields = json.loads(made.client.to_json())
-    fields["output_steps"][0] |= CHANGED[case]
-    with pytest.raises(SerializationError):
-        ClientSpecification.from_json(json.dumps(fields))
-
-
-def test_nothing_follows_the_names() -> None:
-    made = cw.compile(heads("shares", "bent"), X, accuracy=0)
-    fields = json.loads(made.client.to_json())
-    fields["output_steps"].append({"step": "Squeeze"})
-    with pytest.raises(SerializationError):
-        ClientSpecification.from_json(json.dumps(fields))
 
 
 def test_made_up_outputs_are_compile_errors() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases import case
 
-from cloakwork.models.client_steps import Compare, Thermometer, input_steps_from_fields, steps_to_fields
+from cloakwork.models.client_steps import Compare, Thermometer
 from cloakwork.models.errors import CompileError
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 from cloakwork.models.trees.on_grid import snapped
@@ -173,18 +173,3 @@ def test_thermometer_bits_are_comparisons_with_every_point(strict, count, digit)
             np.testing.assert_array_equal(failing, (1 - same).sum(axis=1))
         else:
             np.testing.assert_array_equal(own[:, :-1], same)
-
-
-def test_a_made_up_thermometer_is_refused():
-    fields = {"feature": [0], "count": [2], "low": [0.0], "spacing": [0.0], "points": [1.0, 2.0], "digit": [0]}
-    step = {"step": "Thermometer", "missing": False, "strict": False, "single": False}
-    columns = {"step": "Columns", "count": 1, "names": None, "missing": False}
-    (_, found) = input_steps_from_fields([columns, {**step, **fields}])
-    assert found([[0.0]] @ np.ones((1, 1))).tolist() == [[1.0, 1.0]]
-    assert steps_to_fields((found,)) == [{**step, **fields}]
-    for wrong in (
-        {"count": [3]}, {"count": [0]}, {"count": [1 << 16], "spacing": [1.0]}, {"feature": [-1]}, {"feature": [0, 1]}, {"digit": [9]},
-        {"digit": [-1]}, {"spacing": [-1.0]}, {"points": [1.0]},
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match="expected"):
-            input_steps_from_fields([columns, {**step, **fields, **wrong}])

@@ -26,7 +26,6 @@ from sklearn.feature_extraction import text
 
 import cloakwork as cw
 from cloakwork.models.client_steps import (
-    Texts,
     input_steps_from_fields,
     run_input_steps,
     steps_to_fields,
@@ -320,53 +319,9 @@ def test_vectorizers_with_code_of_their_own_are_refused(vectorizer: Any, message
         split_pipeline(make(vectorizer, linear_model.Ridge()).fit([*DOCUMENTS, "aaa"], np.arange(9)))
 
 
-def made_up(step: Any, **changes: Any) -> list[dict[str, Any]]:
-    """The fields of a step after a first one, with some changed."""
-    (fields,) = steps_to_fields((step,))
-    first = [] if isinstance(step, Texts) else [{"step": "Columns", "count": 5, "names": None, "missing": False}]
-    return [*first, {**fields, **changes}]
-
-
-def nested(depth: int) -> list[dict[str, Any]]:
-    inner: list[dict[str, Any]] = [{"step": "Present"}]
-    for _ in range(depth):
-        inner = [{"step": "Append", "columns": [0], "steps": inner}]
-    return [{"step": "Columns", "count": 5, "names": None, "missing": False}, *inner]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        made_up(Texts(("a",)), pattern=r"(a+)+$"),
-        made_up(Texts(("a",)), pattern=r"\w+", analyzer="code"),
-        made_up(Texts(("a",)), hashed=-1),
-        made_up(Texts(()  , hashed=4), hashed=1 << 40),
-        made_up(Texts(("a",)), vocabulary=[1]),
-        made_up(Texts(("a",)), longest=10**9),
-        made_up(Texts(("a",)), shortest=0),
-        nested(9),
-        [*made_up(Texts(("a",))), *made_up(Texts(("a",)))],
-        [{"step": "Columns", "count": 1, "names": None, "missing": False}, {"step": "Append", "columns": [-1], "steps": []}],
-        [*nested(0), {"step": "Append", "columns": [0], "steps": nested(0)}],
-        [*nested(0), {"step": "Function", "name": "eval"}],
-        [*nested(0), {"step": "Function", "name": "__class__"}],
-        [*nested(0), {"step": "Power", "method": "exec", "exponent": [1.0]}],
-        [*nested(0), {"step": "Polynomials", "powers": [[-1]]}],
-        [*nested(0), {"step": "Polynomials", "powers": [[10**6]]}],
-        [*nested(0), {"step": "Project", "offset": [0.0], "matrix": [[1.0], [2.0]]}],
-        [*nested(0), {"step": "Quantiles", "quantiles": [[2.0], [1.0]], "references": [0.0, 1.0], "output": "uniform"}],
-        [*nested(0), {"step": "Splines", "knots": [[0.0], [1.0]], "degree": 30, "outside": "constant", "bias": True}],
-        [*nested(0), {"step": "Binarise", "threshold": [[1.0]]}],
-    ],
-    ids=lambda fields: f"{fields[-1]['step']}-{len(str(fields))}",
-)  # fmt: skip
-def test_made_up_steps_are_refused(fields: Any) -> None:
-    with pytest.raises((ValueError, KeyError, TypeError)):
-        input_steps_from_fields(fields)
-
-
 def test_nested_steps_cannot_ask_for_much_memory() -> None:
     """Each doubles the table; a step may not make more than a bounded number of columns."""
+    columns = {"step": "Columns", "count": 5, "names": None, "missing": False}
     doubling = [{"step": "Append", "columns": [0], "steps": [{"step": "OneHot", "sizes": [1 << 19]}]}] * 4
     with pytest.raises(ValueError, match="at most 1048576 columns"):
-        run_input_steps(input_steps_from_fields([*nested(0), *doubling]), np.zeros((1, 5)))
+        run_input_steps(input_steps_from_fields([columns, *doubling]), np.zeros((1, 5)))

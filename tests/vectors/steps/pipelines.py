@@ -1,4 +1,4 @@
-"""Pipelines of scikit-learn drawn at random: numbers, categories or texts, through transformers that the compiler takes, to an estimator."""
+"""Transformers and estimators of scikit-learn drawn at random: numbers, categories or texts, through what the importers read."""
 
 from __future__ import annotations
 
@@ -28,52 +28,38 @@ from sklearn import (
 from sklearn.feature_extraction import text
 
 make = pipeline.make_pipeline
-ROWS = 90
+ROWS = 40
 COLOURS = np.array(["red", "green", "blue", "naïve ½"], dtype=object)
-WORDS = [
-    "the",
-    "quick",
-    "Fox",
-    "jumps",
-    "over",
-    "a",
-    "lazy",
-    "dog's",
-    "café",
-    "İstanbul",
-    "ΣΊΣΥΦΟΣ",
-    "straße",
-    "ﬁne",
-    "42",
-    "x²",
-]
-WORDS += ["snake_case", "हिन्दी", "東京", "don't", "É", "é", "½"]
+WORDS = """the quick Fox jumps over a lazy dog's café İstanbul ΣΊΣΥΦΟΣ straße ﬁne 42 x² snake_case हिन्दी 東京 don't É é ½""".split()  # noqa: SIM905
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A fitted estimator, what it was trained with, and samples to ask: none of them what it was not made for."""
+    """Fitted transformers, one after the other, and samples to ask."""
 
-    estimator: Any
-    x: Any
-    probes: Any
+    kind: str
+    transformers: list[Any]
+    samples: Any
+
+    def transform(self, x: Any) -> np.ndarray:
+        for each in self.transformers:
+            x = each.transform(x)
+        return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)
 
 
 def draw(seed: int) -> Drawn | None:
     """None where scikit-learn itself refuses what was drawn."""
     rng = np.random.default_rng(seed)
-    kind = rng.choice(["numbers", "numbers", "holes", "categories", "texts"])
+    kind = str(rng.choice(["numbers", "numbers", "holes", "categories", "texts"]))
     x = {"numbers": numbers, "holes": holes, "categories": categories, "texts": texts}[kind](rng, ROWS)
     middle = {"numbers": of_numbers, "holes": of_holes, "categories": of_categories, "texts": of_texts}[kind](rng)
-    estimator, y = final(rng, truth(x, rng))
-    fitted = make(*middle, estimator)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            fitted.fit(x, y)
+            make(*middle, linear_model.Ridge()).fit(x, truth(x, rng))
         except (TypeError, ValueError):
             return None
-    return Drawn(fitted, x, probes(kind, rng, x))
+    return Drawn(kind, middle, probes(kind, rng, x))
 
 
 # --- data ---
@@ -113,16 +99,16 @@ def texts(rng: np.random.Generator, rows: int) -> list[str]:
 def probes(kind: str, rng: np.random.Generator, x: Any) -> Any:
     """The training data, values between and far beyond them, and on the ends."""
     if kind == "texts":
-        return [*x[:30], *texts(rng, 20), "", "fox " * 40, "ΟΔΟΣ ΟΔΟΣ", "\ufeffzero\u200bwidth", "😀 Ⅷ ½½"]
+        return [*x[:2], *texts(rng, 2), "", "fox " * 40, "ΟΔΟΣ ΟΔΟΣ", "\ufeffzero\u200bwidth", "😀 Ⅷ ½½"]
     if kind == "categories":
-        fresh = categories(rng, 20)
+        fresh = categories(rng, 4)
         fresh[:, :2] = fresh[:, :2] * 3 - 1
         fresh[0, 3], fresh[1, 4] = "mauve", 21
-        return np.concatenate([x[:30], fresh])
+        return np.concatenate([x[:2], fresh])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ends = [np.nanmin(x, axis=0, keepdims=True), np.nanmax(x, axis=0, keepdims=True)]
-    return np.concatenate([x[:40], x[:10] + 1e-9, numbers(rng, 20) * 1.7, *ends])
+    return np.concatenate([x[:3], x[:1] + 1e-9, numbers(rng, 2) * 1.7, *ends])
 
 
 def truth(x: Any, rng: np.random.Generator) -> np.ndarray:
@@ -193,7 +179,7 @@ def of_texts(rng: np.random.Generator) -> list[Any]:
 
 def quantile(rng: np.random.Generator) -> Any:
     output = str(rng.choice(["uniform", "normal"]))
-    return preprocessing.QuantileTransformer(n_quantiles=int(rng.integers(2, 40)), output_distribution=output)
+    return preprocessing.QuantileTransformer(n_quantiles=int(rng.integers(2, 9)), output_distribution=output)
 
 
 def box_cox(_: np.random.Generator) -> Any:
@@ -203,21 +189,8 @@ def box_cox(_: np.random.Generator) -> Any:
 def function(rng: np.random.Generator) -> Any:
     """Of the whole line, so that every step may come before."""
     names = [
-        "arcsinh",
-        "arctan",
-        "tanh",
-        "cbrt",
-        "cos",
-        "exp2",
-        "square",
-        "floor",
-        "rint",
-        "sign",
-        "absolute",
-        "deg2rad",
-        "trunc",
-        "expm1",
-    ]
+        "arcsinh", "arctan", "tanh", "cbrt", "cos", "exp2", "square", "floor", "rint", "sign", "absolute", "deg2rad", "trunc", "expm1",
+    ]  # fmt: skip
     bounded = preprocessing.StandardScaler() if rng.random() < 0.5 else preprocessing.MaxAbsScaler()
     return make(bounded, preprocessing.FunctionTransformer(getattr(np, str(rng.choice(names)))))
 
@@ -272,17 +245,20 @@ TRANSFORMERS: dict[str, Callable[[np.random.Generator], Any]] = {
 # --- estimators ---
 
 
-def final(rng: np.random.Generator, values: np.ndarray) -> tuple[Any, np.ndarray]:
-    """An estimator and what it is trained for."""
-    name = str(rng.choice([*CLASSIFIERS, *REGRESSORS, *SEVERAL]))
-    classes = np.digitize(values, np.quantile(values, [0.5] if rng.random() < 0.5 else [0.3, 0.7]))
-    named = [np.array(["no", "yes", "peut-être"])[classes], classes + 3, classes.astype(float)][rng.integers(3)]
-    if name in CLASSIFIERS:
-        return CLASSIFIERS[name], named
+def fitted(name: str, several: bool) -> tuple[Any, np.ndarray]:
+    """An estimator of numbers and samples. Args: several: of three classes instead of two."""
+    rng = np.random.default_rng([len(name), several])
+    x = np.random.default_rng(len(name)).normal(size=(ROWS, 3))
+    values = x @ np.array([1.0, -0.5, 0.25]) + 0.2 * rng.normal(size=ROWS)
+    y: np.ndarray = np.array(["no", "yes", "peut-être"])[
+        np.digitize(values, np.quantile(values, [0.3, 0.7] if several else [0.5]))
+    ]
     if name in REGRESSORS:
-        return REGRESSORS[name], np.abs(values) + 0.1
-    several = np.stack([values, -values + 0.3 * rng.normal(size=len(values))], axis=1)
-    return SEVERAL[name], several if name.endswith("values") else (several > np.median(several, axis=0)).astype(int)
+        y = np.abs(values) + 0.1
+    elif name in SEVERAL:
+        both = np.stack([values, -values + 0.3 * rng.normal(size=ROWS)], axis=1)
+        y = both if name.endswith("values") else (both > np.median(both, axis=0)).astype(int)
+    return ESTIMATORS[name].fit(x, y), x[:6]
 
 
 ZERO: dict[str, Any] = {"random_state": 0}
@@ -296,19 +272,19 @@ boosted = ensemble.GradientBoostingClassifier(n_estimators=3, max_depth=2, **ZER
 ridge = linear_model.RidgeClassifier()
 CLASSIFIERS: dict[str, Any] = {
     "logistic": logistic,
-    "machine": svm.LinearSVC(),
+    "machine": svm.LinearSVC(**ZERO),
     "huber": linear_model.SGDClassifier(loss="modified_huber", **ZERO),
     "gaussian": naive_bayes.GaussianNB(var_smoothing=1e-2),
     "tree": small,
     "forest": forest,
     "boosted": boosted,
-    "histograms": ensemble.HistGradientBoostingClassifier(max_iter=4, max_depth=3),
+    "histograms": ensemble.HistGradientBoostingClassifier(max_iter=4, max_depth=3, **ZERO),
     "vote": ensemble.VotingClassifier([("l", logistic), ("r", ridge), ("s", scaled)]),
     "vote soft": ensemble.VotingClassifier([("l", logistic), ("s", scaled)], voting="soft", weights=[1, 3]),
     "vote trees": ensemble.VotingClassifier([("f", forest), ("b", boosted), ("t", small)], voting="soft"),
     "stack": ensemble.StackingClassifier([("l", logistic), ("r", ridge)], cv=2),
     "stack trees": ensemble.StackingClassifier([("b", boosted), ("f", forest)], cv=2),
-    "calibrated": calibration.CalibratedClassifierCV(svm.LinearSVC(), cv=2),
+    "calibrated": calibration.CalibratedClassifierCV(svm.LinearSVC(**ZERO), cv=2),
     "calibrated isotonic": calibration.CalibratedClassifierCV(boosted, cv=2, method="isotonic"),
     "bagged": ensemble.BaggingClassifier(logistic, 3, max_features=0.8, **ZERO),
     "rest": multiclass.OneVsRestClassifier(logistic),
@@ -317,7 +293,7 @@ CLASSIFIERS: dict[str, Any] = {
 REGRESSORS: dict[str, Any] = {
     "ridge": linear_model.Ridge(),
     "poisson": linear_model.PoissonRegressor(),
-    "tree of values": tree.DecisionTreeRegressor(max_depth=3),
+    "tree of values": tree.DecisionTreeRegressor(max_depth=3, **ZERO),
     "forest of values": ensemble.RandomForestRegressor(3, max_depth=3, **ZERO),
     "vote of values": ensemble.VotingRegressor([("r", linear_model.Ridge()), ("p", linear_model.PoissonRegressor())]),
     "outliers": ensemble.IsolationForest(n_estimators=5, max_samples=30, **ZERO),
@@ -326,5 +302,6 @@ SEVERAL: dict[str, Any] = {
     "logistic of several": multioutput.MultiOutputClassifier(logistic),
     "forest of several": forest,
     "ridge of several values": multioutput.MultiOutputRegressor(linear_model.Ridge()),
-    "tree of several values": tree.DecisionTreeRegressor(max_depth=2),
+    "tree of several values": tree.DecisionTreeRegressor(max_depth=2, **ZERO),
 }
+ESTIMATORS = CLASSIFIERS | REGRESSORS | SEVERAL
