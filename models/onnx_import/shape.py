@@ -255,7 +255,7 @@ def tile(_context: Context, node: OnnxNode) -> Encrypted:
 def gather_elements(_context: Context, node: OnnxNode) -> Encrypted:
     x, index = node.encrypted(0), node.constant(1).astype(np.int64)
     bounded(*(max(pair) for pair in zip(x.shape, index.shape, strict=True)))
-    places = list(np.indices(index.shape, sparse=True))  # along the other axes an index may be shorter
+    places: list[Indices] = list(np.indices(index.shape, sparse=True))  # along the other axes an index may be shorter
     places[node.attributes.get("axis", 0)] = index
     return Encrypted(x[tuple(places)])
 

@@ -1,4 +1,4 @@
-// Headers of the wire format, read and written: docs/reference/wire_format.md. Python has its own: wire_layout.py and wire.py.
+// Headers of the wire format, read and written: docs/reference/wire_format.md. Python has its own: layout.py and wire.py.
 #include <algorithm>
 #include <array>
 #include <cmath>
