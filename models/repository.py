@@ -21,9 +21,8 @@ from cloakwork.fhe_core import parameters
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.machine import memory_bytes
 from cloakwork.fhe_core.wire.files import atomic_writer
-from cloakwork.models.batches.facts import batch_facts
-from cloakwork.models.batches.model import BatchModel
-from cloakwork.models.neighbours.facts import index_facts
+from cloakwork.models.batches.model import BatchModel, batch_facts
+from cloakwork.models.neighbours.index import index_facts
 from cloakwork.models.neighbours.index_file import load_index
 from cloakwork.models.program import Program
 from cloakwork.models.program.answers import answer_bits

@@ -18,7 +18,7 @@ import numpy as np
 from cloakwork import estimators
 from cloakwork.models import zoo
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.program.names import named
+from cloakwork.models.program.program import named
 from cloakwork.training.tabular_data import TabularData, load_tabular
 
 COMMAND: Final = "python -m cloakwork.training.tabular_zoo FOLDER"  # as cards name it

@@ -17,8 +17,7 @@ from typing import Final, Generic, Protocol, TypeVar, cast
 from cloakwork.api.engine.messages import KeyPlace
 from cloakwork.api.errors import DamagedKeyError
 from cloakwork.fhe_core.errors import DeviceError, FheError
-from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
-from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
+from cloakwork.fhe_core.levelled.ciphertexts import ExpandedLevelledKeys, LevelledEvaluationKeys
 from cloakwork.fhe_core.levelled.several import split_bytes
 from cloakwork.fhe_core.levelled.wire import Kind
 from cloakwork.fhe_core.parameters import (

@@ -24,8 +24,7 @@ from cloakwork.fhe_core.levelled.several import joined_bytes, split_bytes
 from cloakwork.fhe_core.session.evaluation_keys import device_ordinals
 from cloakwork.models.audit.audit_key import AuditKey, Transcript
 from cloakwork.models.batches.batch_file import batch_from_bytes, embedded_program
-from cloakwork.models.batches.batch_format import MAGIC
-from cloakwork.models.batches.contents import BatchContents
+from cloakwork.models.batches.batch_format import MAGIC, BatchContents
 from cloakwork.models.batches.scorer import BatchScorer, prepared_tables
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.index import NeighbourIndex

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError, require_kind
 from cloakwork.fhe_core.levelled import wire
-from cloakwork.fhe_core.levelled.backends import AnyWords, Words, on_host
+from cloakwork.fhe_core.levelled.backends import AnyPrepared, AnyWords, LevelledBackend, Words, backend_of, on_host
 from cloakwork.fhe_core.levelled.noise import MOST_DEGREE, Noise, dropped, failure_log2, fresh
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.rounded import without_bits
@@ -229,3 +229,27 @@ def require_same_key(a: bytes, b: bytes) -> None:
     """KeyMismatchError unless both are one key's."""
     if a != b:
         raise KeyMismatchError(f"expected ciphertexts of key {a.hex()}, got some of key {b.hex()}")
+
+
+# Evaluation keys where they are used: expanded once, for any number of evaluators.
+
+
+@dataclass(frozen=True, eq=False)
+class ExpandedLevelledKeys:
+    """Both halves of every key, prepared for keyswitches on one device. Public."""
+
+    parameters: LevelledParameters
+    key_id: bytes
+    device: str
+    prepared: Mapping[int, AnyPrepared]
+    backend: LevelledBackend  # that prepared them
+
+    @classmethod
+    def of(cls, keys: LevelledEvaluationKeys, device: str = "cpu", threads: int = 1) -> ExpandedLevelledKeys:
+        """Args: device: "cpu", "cuda" or "cuda:N"."""
+        backend = backend_of(keys.parameters.engine, device, threads)
+        return cls(keys.parameters, keys.key_id, device, backend.keys(keys.expanded(threads)), backend)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(key.nbytes) for key in self.prepared.values())

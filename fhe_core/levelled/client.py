@@ -24,8 +24,7 @@ from cloakwork.fhe_core.levelled.ciphertexts import (
     require_levelled,
     require_same_key,
 )
-from cloakwork.fhe_core.levelled.parameters import LevelledParameters
-from cloakwork.fhe_core.levelled.residues import polynomials
+from cloakwork.fhe_core.levelled.parameters import LevelledParameters, polynomials
 from cloakwork.fhe_core.wire import CHECKSUM_BYTES, Buffer, keystore
 from cloakwork.fhe_core.wire.files import SECRET_MODE, PathLike, atomic_writer
 from cloakwork.fhe_core.wire.layout import AUTHENTICATION_TAG_BYTES, KEY_DERIVATION_BYTES, KEY_ID_BYTES

@@ -16,14 +16,13 @@ from cloakwork.fhe_core.levelled import noise
 from cloakwork.fhe_core.levelled.backends import AnyPrepared, AnyWords, Words, backend_of
 from cloakwork.fhe_core.levelled.ciphertexts import (
     SQUARE,
+    ExpandedLevelledKeys,
     LevelledCiphertexts,
     LevelledEvaluationKeys,
     require_levelled,
     require_same_key,
 )
-from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
-from cloakwork.fhe_core.levelled.parameters import LevelledParameters
-from cloakwork.fhe_core.levelled.residues import centred, polynomials
+from cloakwork.fhe_core.levelled.parameters import LevelledParameters, centred, polynomials
 from cloakwork.fhe_core.words import Progress, report
 
 FAILURE_LOG2 = -128.0  # of a ciphertext

@@ -13,14 +13,42 @@ import os
 import threading
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.levelled.large_ntt import transform_primes
+
+# Messages: integers of any width modulo the plaintext modulus.
+
+
+def residues(values: NDArray[Any], modulus: int) -> NDArray[np.int64]:
+    """Reduces to [0, modulus). Args: values: of any integer dtype: narrow ones do not hold the modulus, and uint64 ones not fit into int64."""
+    wide = values if values.dtype == np.uint64 else values.astype(np.int64)
+    return (wide % wide.dtype.type(modulus)).astype(np.int64)
+
+
+def centred(values: NDArray[Any], modulus: int) -> NDArray[np.signedinteger]:
+    """Reduces to (-modulus / 2, modulus / 2], of 32 or 64 bits. Args: modulus: below 2^31."""
+    if values.size and -(modulus // 2) < int(values.min()) and int(values.max()) <= modulus // 2:
+        return values.astype(np.int32)
+    reduced = residues(values, modulus)
+    return np.where(reduced > modulus // 2, reduced - modulus, reduced)
+
+
+def polynomials(messages: ArrayLike, size: int, modulus: int) -> NDArray[np.int64]:
+    """Integers [batch, N] or [N] as residues [batch, N]. Raises: ShapeError: another shape, or numbers that are no integers."""
+    values = np.asarray(messages)
+    if values.dtype.kind not in "iu" or values.ndim not in (1, 2) or values.shape[-1] != size:
+        raise ShapeError(
+            f"messages: expected integers of shape [batch, {size}] or [{size}], got {values.dtype} of shape {list(values.shape)}"
+        )
+    return residues(values.reshape(-1, size), modulus)
+
 
 SIGMA: Final = 3.19  # of fresh noise, of ciphertexts and keys
 PLAINTEXT_LIMIT: Final = 1 << 26

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
-from cloakwork.fhe_core.levelled.parameters import LevelledParameters
-from cloakwork.fhe_core.levelled.residues import residues
+from cloakwork.fhe_core.levelled.parameters import LevelledParameters, residues
 
 GENERATOR = 3  # of the rotations modulo 2N, with -1
 

@@ -16,9 +16,15 @@ from cloakwork.fhe_core.levelled.evaluator import MOST_WEIGHT
 from cloakwork.fhe_core.wire.files import PathLike
 from cloakwork.models import fields as typed
 from cloakwork.models.arrays import Indices
-from cloakwork.models.batches.batch_format import CHECKSUM_BYTES, MAGIC, VERSION
+from cloakwork.models.batches.batch_format import (
+    CHECKSUM_BYTES,
+    MAGIC,
+    VERSION,
+    Alternative,
+    BatchContents,
+    SamplePacking,
+)
 from cloakwork.models.batches.client import BatchClient
-from cloakwork.models.batches.contents import Alternative, BatchContents, SamplePacking
 from cloakwork.models.batches.costs import Cost
 from cloakwork.models.batches.formula import Formula
 from cloakwork.models.batches.kernels import MOST_DEGREE

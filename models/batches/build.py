@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from cloakwork.models.arrays import Reals
+from cloakwork.models.batches.batch_format import Alternative, SamplePacking
 from cloakwork.models.batches.client import MOST_MODULI, BatchClient, Packing
-from cloakwork.models.batches.contents import Alternative, SamplePacking
 from cloakwork.models.batches.costs import single_cost
 from cloakwork.models.batches.decisions import Radial, Votes
 from cloakwork.models.batches.kernels import Model, PowerModel, RadialModel, folded

@@ -37,9 +37,8 @@ from cloakwork.models.client_steps import (
     run_output_steps,
     steps_to_fields,
 )
-from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.client_steps.running import check_stage, offered_stages
-from cloakwork.models.client_steps.unfit import REFUSED, Replaced, finite
+from cloakwork.models.client_steps.unfit import REFUSED, RangeReport, Replaced, finite
 from cloakwork.models.errors import CompileError
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.program.specification_limits import TableSizes, check_step_count, check_text, run_on_no_samples

@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
+from cloakwork.fhe_core.levelled.evaluator import FAILURE_LOG2
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.wire.files import PathLike
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.batches.batch_file import read_batch
-from cloakwork.models.batches.batch_format import write_batch
+from cloakwork.models.batches.batch_format import Alternative, BatchContents, SamplePacking, write_batch
 from cloakwork.models.batches.client import BatchClient
-from cloakwork.models.batches.contents import Alternative, BatchContents, SamplePacking
 from cloakwork.models.batches.formula import Formula
-from cloakwork.models.batches.plan import BatchPlan
+from cloakwork.models.batches.plan import BatchPlan, answer_noise
 from cloakwork.models.batches.scorer import BatchScorer
-from cloakwork.models.client_steps import Stage
+from cloakwork.models.client_steps import Stage, no_samples
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
 from cloakwork.models.fresh_keys import fresh_keys
@@ -31,6 +31,7 @@ from cloakwork.models.report import bytes_line, four_lines, sample_p_fail_log2
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
+
 
 _NEVER = -1000.0
 _PACKINGS: Final[Mapping[SamplePacking, str]] = {"slots": "one sample a slot", "ciphertexts": "one ciphertext a sample"}
@@ -268,3 +269,51 @@ def _learns(client: BatchClient) -> str:
 def _parts(integers: Indices, count: int) -> Iterator[Indices]:
     for first in range(0, len(integers), count):
         yield integers[first : first + count]
+
+
+# Facts of a model for batches that a service needs: sizes, keys, the client's specification.
+
+
+def batch_facts(model: BatchModel) -> dict[str, Any]:
+    """Returns plain JSON, in the words that facts of programs use (`cloakwork.models.repository`); of one by look-ups what its program's do not say.
+
+    What a service counts is queries, each of up to `samples_per_ciphertext` samples.
+    """
+    facts = {"packing": "program", "client": model.client.to_json(), "report": model.report()}
+    return facts if model.single is not None else _levelled_facts(model) | facts | {"packing": model.client.packing}
+
+
+def _levelled_facts(model: BatchModel) -> dict[str, Any]:
+    client, keys = model.client, model.client.key_shapes
+    first, levels = client.parameters[0], (client.level, client.answer_level)
+    key_count = sum(len(each.numbers) for each in keys.shapes)
+    return {
+        "parameter_set": first.set.name,
+        "plaintext_moduli": [each.plaintext_modulus for each in client.parameters],
+        "parameter_digest": keys.digest.hex(),
+        "security_bits": first.set.security_bits,
+        "structured_secret": False,
+        "samples_per_ciphertext": client.samples_at_once,
+        "p_fail_log2_per_lookup": None,
+        "p_fail_log2_per_program": FAILURE_LOG2,  # at most, of every ciphertext of an answer
+        "input_shape": list(np.shape(np.asarray(no_samples(client.input_steps)))[1:]),
+        "input_numbers": client.features,
+        "output_shape": [len(client.unit)],
+        "output_numbers": len(client.unit),
+        "level": client.level,
+        "answer_level": client.answer_level,
+        "query_ciphertexts": client.query_ciphertexts,  # for each plaintext modulus
+        "answer_ciphertexts": client.answer_ciphertexts,
+        "answer_variances": len(answer_noise(model.formula, first, client.packing, levels).variances),
+        "forecast_seconds": _query_seconds(model),
+        "bootstraps": 0,
+        "evaluation_key_bytes": keys.byte_count,
+        "expanded_key_bytes": key_count * 2 * first.switch_key_bytes,
+        "largest_batch": 1,
+    }
+
+
+def _query_seconds(model: BatchModel) -> float:
+    """Returns the query seconds of the server, as foreseen: costs are of a sample among `model.batch`."""
+    queries = -(-model.batch // model.client.samples_at_once)
+    return model.plan.cost.server_ms / 1000 * model.batch / queries

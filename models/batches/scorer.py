@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from cloakwork.fhe_core.errors import ShapeError
 from cloakwork.fhe_core.levelled.ciphertexts import (
+    ExpandedLevelledKeys,
     LevelledCiphertexts,
     LevelledEvaluationKeys,
     SeededLevelledCiphertexts,
     require_same_key,
 )
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
-from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
 from cloakwork.fhe_core.levelled.neighbours.inner_products import InnerProductTable
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.several import joined_bytes, split_bytes

@@ -50,6 +50,7 @@ from cloakwork.models.client_steps.features import (
     Splines,
 )
 from cloakwork.models.client_steps.first import Categories, Columns
+from cloakwork.models.client_steps.grids import Positions, Thermometer
 from cloakwork.models.client_steps.json_fields import (
     input_steps_from_fields,
     output_steps_from_fields,
@@ -62,7 +63,6 @@ from cloakwork.models.client_steps.kinds import FirstStep, InputStep, OutputStep
 from cloakwork.models.client_steps.known_ranges import known_ranges, widened
 from cloakwork.models.client_steps.last_fields import last_step_from_record, last_step_to_record
 from cloakwork.models.client_steps.nested import Append
-from cloakwork.models.client_steps.positions import Positions
 from cloakwork.models.client_steps.running import (
     checks_input,
     column_labels,
@@ -75,7 +75,6 @@ from cloakwork.models.client_steps.running import (
 )
 from cloakwork.models.client_steps.tensors import Named, Tensors, joined
 from cloakwork.models.client_steps.texts import TOKENS, Texts
-from cloakwork.models.client_steps.thermometer import Thermometer
 
 __all__ = [
     "FUNCTIONS",

@@ -46,11 +46,10 @@ from cloakwork.models.client_steps.features import (
     Splines,
 )
 from cloakwork.models.client_steps.first import Categories, Columns
+from cloakwork.models.client_steps.grids import Positions, Thermometer
 from cloakwork.models.client_steps.nested import Append
-from cloakwork.models.client_steps.positions import Positions
 from cloakwork.models.client_steps.tensors import Named, Tensors
 from cloakwork.models.client_steps.texts import Texts
-from cloakwork.models.client_steps.thermometer import Thermometer
 from cloakwork.models.graph.last_steps import LastStep
 
 FirstStep: TypeAlias = Columns | Categories | Texts

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.models.arrays import Reals, real_numbers
@@ -16,13 +17,11 @@ from cloakwork.models.client_steps.columns import Equal, OneHot, Quantise, Resca
 from cloakwork.models.client_steps.feature_tables import feature_labels
 from cloakwork.models.client_steps.features import Polynomials, Project, Splines
 from cloakwork.models.client_steps.kinds import FIRST_STEPS, InputStep, OutputStep
-from cloakwork.models.client_steps.nested import Append
-from cloakwork.models.client_steps.range_report import RangeReport
-from cloakwork.models.client_steps.single_precision import applied, is_single
+from cloakwork.models.client_steps.nested import Append, applied, is_single
 from cloakwork.models.client_steps.tensors import Named, Tensors
 from cloakwork.models.client_steps.texts import Texts
 from cloakwork.models.client_steps.transforms import class_threshold, plain_labels
-from cloakwork.models.client_steps.unfit import REFUSED, Unfit
+from cloakwork.models.client_steps.unfit import REFUSED, RangeReport, Unfit
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.graph.last_steps import Softmax
 
@@ -168,3 +167,32 @@ def final_steps(transform: str, parameter: float, labels: NDArray[Any] | None) -
     """Returns the steps after the scores of a TreeEnsemble or a LinearModel."""
     last: OutputStep = Squeeze() if labels is None else Labels(plain_labels(labels), class_threshold(transform))
     return Transform(transform, float(parameter), labels is not None), last
+
+
+# The base of models of tables, trees and linear models alike: scores, and the client's steps after them.
+
+
+class ScoredModel(ABC):
+    """`transform`, then `labels[argmax]` for classifiers; where those cannot say what follows the scores, `after` does, and takes their place."""
+
+    transform: str
+    transform_parameter: float
+    labels: NDArray[Any] | None
+    after: tuple[OutputStep, ...] | None
+
+    @abstractmethod
+    def scores(self, x: ArrayLike) -> Reals:
+        """Returns [samples, outputs] for samples [samples, features]."""
+
+    def evaluate(self, x: ArrayLike) -> NDArray[Any]:
+        """Returns the prediction in clear: labels of classifiers, transformed values of others, [samples] where there is one output."""
+        return np.asarray(run_output_steps(self.output_steps, self.scores(x)))
+
+    def probabilities(self, x: ArrayLike) -> Reals:
+        """Transforms the scores: [samples, classes], or [samples, outputs] without labels."""
+        return np.asarray(run_output_steps(self.output_steps, self.scores(x), "probabilities"))
+
+    @property
+    def output_steps(self) -> tuple[OutputStep, ...]:
+        """Returns what the client does with the scores."""
+        return final_steps(self.transform, self.transform_parameter, self.labels) if self.after is None else self.after

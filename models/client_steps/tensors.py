@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.client_steps.checks import MOST_COLUMNS, Stage, demand
 from cloakwork.models.client_steps.columns import Quantise, Rescale
-from cloakwork.models.client_steps.range_report import RangeReport
-from cloakwork.models.client_steps.unfit import REFUSED, Refusing, Unfit, without_infinite
+from cloakwork.models.client_steps.unfit import REFUSED, RangeReport, Refusing, Unfit, without_infinite
 from cloakwork.models.errors import ShapeError, some
 from cloakwork.models.fields import MOST_NUMBERS
 from cloakwork.models.graph.ir import NamedTensor

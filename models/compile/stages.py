@@ -16,7 +16,7 @@ from cloakwork.models.arrays import Reals
 from cloakwork.models.calibration import Calibration, mixed_inputs, observe
 from cloakwork.models.client_steps import Quantise, Rescale, Tensors
 from cloakwork.models.client_steps.feature_tables import feature_labels
-from cloakwork.models.client_steps.range_report import RangeReport
+from cloakwork.models.client_steps.unfit import RangeReport
 from cloakwork.models.compile.accuracy import Reference
 from cloakwork.models.compile.approximate import approximate_programs, search_of
 from cloakwork.models.compile.compilation import Compilation, Transformation

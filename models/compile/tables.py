@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cloakwork.models.arrays import dense
 from cloakwork.models.client_steps import InputStep, OutputStep, run_input_steps, run_output_steps
-from cloakwork.models.client_steps.scored_model import ScoredModel
+from cloakwork.models.client_steps.running import ScoredModel
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.verdicts import Verdict
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CalibratedRangeWarning, warn_user

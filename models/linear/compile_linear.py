@@ -31,9 +31,9 @@ from cloakwork.models.client_steps import (
     run_input_steps,
     run_output_steps,
 )
-from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.client_steps.scaling import split_scaling
 from cloakwork.models.client_steps.transforms import CLASS_TRANSFORMS, class_threshold
+from cloakwork.models.client_steps.unfit import RangeReport
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.choose_set import (
     ARGMAX_CANDIDATES,

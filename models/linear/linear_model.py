@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import OutputStep, Standardise, widened
 from cloakwork.models.client_steps.feature_tables import feature_table
-from cloakwork.models.client_steps.scored_model import ScoredModel
+from cloakwork.models.client_steps.running import ScoredModel
 from cloakwork.models.client_steps.transforms import TRANSFORMS, label_array
 from cloakwork.models.criteria.feature_ranges import OPTION, FeatureRanges, public_ends, ranges_by_number
 from cloakwork.models.errors import CompileError, ShapeError, some

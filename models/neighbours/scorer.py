@@ -11,13 +11,13 @@ import numpy as np
 
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError
 from cloakwork.fhe_core.levelled.ciphertexts import (
+    ExpandedLevelledKeys,
     LevelledCiphertexts,
     LevelledEvaluationKeys,
     SeededLevelledCiphertexts,
     require_same_key,
 )
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
-from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
 from cloakwork.fhe_core.levelled.neighbours.cell_products import CellTable
 from cloakwork.fhe_core.levelled.neighbours.inner_products import InnerProductTable
 from cloakwork.fhe_core.levelled.noise import Noise

@@ -35,11 +35,10 @@ from cloakwork.models.client_steps import (
     tail_from_fields,
     tail_to_fields,
 )
-from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.client_steps.running import check_stage, offered_stages
-from cloakwork.models.client_steps.unfit import REFUSED, Replaced, finite
+from cloakwork.models.client_steps.unfit import REFUSED, RangeReport, Replaced, finite
 from cloakwork.models.errors import ShapeError
-from cloakwork.models.program.answer_grid import AnswerGrid, least_unit
+from cloakwork.models.program.answers import AnswerGrid, least_unit
 from cloakwork.models.program.program import Program
 from cloakwork.models.program.purpose import check_purpose
 from cloakwork.models.program.specification_limits import (

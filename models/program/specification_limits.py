@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from cloakwork.models.client_steps import Append, Polynomials, Project, Splines, Texts
-from cloakwork.models.client_steps.single_precision import applied
+from cloakwork.models.client_steps.nested import applied
 from cloakwork.models.errors import ShapeError
 
 MOST_TEXT_BYTES: Final = 16 << 20

@@ -25,14 +25,12 @@ from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts
 from cloakwork.models.trees.compile_scores import bit_source, compile_scores
 from cloakwork.models.trees.compile_winner import compile_winner
-from cloakwork.models.trees.cover import cover_trees
+from cloakwork.models.trees.cover import cover_trees, index_of
 from cloakwork.models.trees.cover_costs import Budget
-from cloakwork.models.trees.edges import Edges, edges_of
-from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.ensemble import Edges, TreeEnsemble, edges_of
 from cloakwork.models.trees.flat_trees import Skeleton
 from cloakwork.models.trees.index_weights import MOST_SLOTS
 from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
-from cloakwork.models.trees.lookup_sums import index_of
 from cloakwork.models.trees.on_grid import COMPARED, ENOUGH_AGREEMENT, answers_of, calibration_table
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.plan_facts import plan_facts

@@ -15,8 +15,7 @@ from cloakwork.models.criteria.choose_set import lookup_margins, noise_limit_per
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts
-from cloakwork.models.trees.edges import Edges, edges_of
-from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.ensemble import Edges, TreeEnsemble, edges_of
 from cloakwork.models.trees.grid_bits import BitSource, ClientBits, GridBits
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.plan_facts import plan_facts

@@ -35,8 +35,7 @@ from cloakwork.models.graph.winner import Contest
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts, TreeFacts
 from cloakwork.models.trees.compile_scores import bit_source, other_limits, tree_demands
-from cloakwork.models.trees.edges import edges_of
-from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.ensemble import TreeEnsemble, edges_of
 from cloakwork.models.trees.grid_bits import BitSource
 from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
 from cloakwork.models.trees.options import TreeOptions

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-from cloakwork.models.trees.edges import Edges
+from cloakwork.models.trees.ensemble import Edges
 from cloakwork.models.trees.flat_trees import FlatTrees
 
 Path: TypeAlias = tuple[tuple[int, bool], ...]  # (edge, whether it holds), from above

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices
-from cloakwork.models.trees.edges import Edges
+from cloakwork.models.trees.ensemble import Edges
 from cloakwork.models.trees.flat_trees import NOWHERE, FlatTrees, nearest_of_same
 from cloakwork.models.trees.index_weights import FlagWeights, IndexWeights, index_weights, most_fails
 from cloakwork.models.trees.tops import (

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices
-from cloakwork.models.trees.cover import Covers, TreeLookup
-from cloakwork.models.trees.edges import Edges
-from cloakwork.models.trees.lookup_sums import Index, canonical_table, index_of
+from cloakwork.models.trees.cover import Covers, Index, TreeLookup, canonical_table, index_of
+from cloakwork.models.trees.ensemble import Edges
 from cloakwork.models.trees.tree_program import squared_norm
 
 _MOST_BITS: Final = 10  # of an index that is looked at: all their combinations are

@@ -10,8 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from cloakwork.models.arrays import Indices
-from cloakwork.models.trees.edges import Edges
-from cloakwork.models.trees.ensemble import LEAF, Tree
+from cloakwork.models.trees.ensemble import LEAF, Edges, Tree
 
 NOWHERE = -1  # no such node
 

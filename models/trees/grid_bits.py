@@ -18,8 +18,7 @@ from cloakwork.models.arrays import Indices
 from cloakwork.models.client_steps import Compare, InputStep, Positions, Thermometer
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
-from cloakwork.models.trees.edges import Edges, between_singles
-from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.ensemble import Edges, TreeEnsemble, between_singles
 from cloakwork.models.trees.public_grid import FeatureGrid
 
 # Sources of a program's comparison bits: the client (here), or look-ups (grid_bits.py, position_bits.py).

@@ -15,8 +15,7 @@ from cloakwork.models.criteria.verdicts import GRID_BITS, Verdict
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CompileError, some, warn_user
 from cloakwork.models.original.agreement import Answers, least_of
 from cloakwork.models.program.facts import GridFacts
-from cloakwork.models.trees.edges import between_singles
-from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
+from cloakwork.models.trees.ensemble import Tree, TreeEnsemble, between_singles
 from cloakwork.models.trees.grid_bits import grid_step
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.public_grid import FeatureGrid, public_grid

@@ -13,8 +13,7 @@ from cloakwork.models.criteria.choose_set import lookup_margins
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.program.answers import phase_noise, weight_norms
 from cloakwork.models.program.facts import TreeFacts
-from cloakwork.models.trees.edges import Edges
-from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.ensemble import Edges, TreeEnsemble
 from cloakwork.models.trees.plans import TreePlan
 from cloakwork.models.trees.tree_program import FLAGS, LEAVES, used_edges
 

@@ -20,8 +20,7 @@ from cloakwork.models.errors import NoParameterSetError, some
 from cloakwork.models.trees.cover import Covers, cover_trees
 from cloakwork.models.trees.cover_costs import Budget
 from cloakwork.models.trees.digit_sums import Rules, widened, with_digit_sums
-from cloakwork.models.trees.edges import Edges
-from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.ensemble import Edges, TreeEnsemble
 from cloakwork.models.trees.flat_trees import FlatTrees, Skeleton
 from cloakwork.models.trees.index_weights import MOST_SLOTS
 from cloakwork.models.trees.leaf_integers import LeafIntegers, counted_once, equal_trees, leaf_integers

@@ -31,8 +31,7 @@ from cloakwork.models.criteria.choose_set import largest_slots
 from cloakwork.models.errors import CompileError, NoParameterSetError
 from cloakwork.models.graph.graph_builder import GraphBuilder, WireEncoding
 from cloakwork.models.graph.ir import ZERO_WIRE
-from cloakwork.models.trees.edges import Edges
-from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.ensemble import Edges, TreeEnsemble
 from cloakwork.models.trees.grid_bits import MOST_BITS, Bit, grid_points
 from cloakwork.models.trees.index_weights import MOST_SLOTS
 from cloakwork.models.trees.public_grid import FeatureGrid

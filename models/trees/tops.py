@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from cloakwork.models.arrays import Indices
-from cloakwork.models.trees.edges import Edges
+from cloakwork.models.trees.ensemble import Edges
 
 Pattern: TypeAlias = tuple[int, ...]
 

@@ -24,10 +24,9 @@ from cloakwork.models.graph.graph_builder import GraphBuilder, Row, WireEncoding
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.program.answers import ROUNDING_SHARE, bits_beside, bytes_of
-from cloakwork.models.trees.cover import Cover, Covers, TreeLookup
+from cloakwork.models.trees.cover import Cover, Covers, Index, SummedCovers, TreeLookup, index_of, sum_covers
 from cloakwork.models.trees.grid_bits import Bit, BitSource
 from cloakwork.models.trees.index_weights import FlagWeights
-from cloakwork.models.trees.lookup_sums import Index, SummedCovers, index_of, sum_covers
 
 DECISION_UNIT: Final = 0.25  # of the torus, between the two values of a decision
 LEAVES: Final = "leaves"  # the name of the look-ups that select leaves

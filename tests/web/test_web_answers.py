@@ -18,7 +18,7 @@ from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set, parameter_sets, word_dtype
 from cloakwork.fhe_core.session.answer_masks import most_zero_words
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
-from cloakwork.models.program.answer_grid import grid_step, least_unit
+from cloakwork.models.program.answers import grid_step, least_unit
 from cloakwork.models.program.client_specification import ClientSpecification
 
 pytestmark = pytest.mark.os_entropy

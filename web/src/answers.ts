@@ -1,4 +1,4 @@
-// What is looked at in an answer beside its format: its masks, before decryption, and its phases. fhe_core/session/answer_masks.py, models/program/answer_grid.py.
+// What is looked at in an answer beside its format: its masks, before decryption, and its phases. fhe_core/session/answer_masks.py, models/program/answers.py.
 
 import { roundHalfEven } from "./arrays.js";
 import { KeyMismatchError, SerializationError } from "./errors.js";

@@ -1,4 +1,4 @@
-// Values that a model does not take as they are: collected over the steps of a call, told once. models/client_steps/range_report.py.
+// Values that a model does not take as they are: collected over the steps of a call, told once. models/client_steps/unfit.py.
 
 import type { Tensor } from "./arrays.js";
 

@@ -30,7 +30,7 @@ from cloakwork.models.audit.audit_key import AUDIT_KEY_FILE, AuditKey, load_audi
 from cloakwork.models.audit.replay import Replayed, check_headers
 from cloakwork.models.audit.replay import replay as replay_answers
 from cloakwork.models.batches.batch_file import is_batch_file, read_batch
-from cloakwork.models.batches.contents import BatchContents
+from cloakwork.models.batches.batch_format import BatchContents
 from cloakwork.models.batches.scorer import BatchScorer, replay_batch
 from cloakwork.models.neighbours.index_file import is_index_file, load_index
 from cloakwork.models.neighbours.scorer import replay_index, require_index

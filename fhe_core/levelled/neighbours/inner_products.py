@@ -22,8 +22,7 @@ from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator, PlainSummands, PlainTable
 from cloakwork.fhe_core.levelled.neighbours.expansion_keys import expansion_automorphisms, expansion_rounds
 from cloakwork.fhe_core.levelled.noise import Noise
-from cloakwork.fhe_core.levelled.parameters import LevelledParameters
-from cloakwork.fhe_core.levelled.residues import residues
+from cloakwork.fhe_core.levelled.parameters import LevelledParameters, residues
 from cloakwork.fhe_core.words import Progress
 
 

@@ -15,7 +15,7 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
 from cloakwork.fhe_core.parameters import parameter_set, parameter_sets, word_dtype
 from cloakwork.models import zoo
-from cloakwork.models.program.answer_grid import grid_step, least_deviation, least_unit
+from cloakwork.models.program.answers import grid_step, least_deviation, least_unit
 from cloakwork.models.program.client_specification import ClientSpecification
 
 PARAMS = parameter_set("toy_two_limb")

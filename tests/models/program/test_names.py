@@ -14,7 +14,7 @@ from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import program_from_bytes
 from cloakwork.models.program.artefact_writer import program_to_bytes
 from cloakwork.models.program.client_specification import ClientSpecification
-from cloakwork.models.program.names import named
+from cloakwork.models.program.program import named
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 from cloakwork.models.zoo import load_model

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from cloakwork.models.errors import NoParameterSetError
 from cloakwork.models.trees.cover import cover_trees
 from cloakwork.models.trees.cover_costs import Budget
-from cloakwork.models.trees.edges import edges_of
-from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
+from cloakwork.models.trees.ensemble import Tree, TreeEnsemble, edges_of
 from cloakwork.models.trees.flat_trees import Skeleton
 from cloakwork.models.trees.index_weights import FlagWeights
 from tests.models.trees.tree_models import random_tree

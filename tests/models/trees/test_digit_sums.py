@@ -16,8 +16,7 @@ from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.cover import cover_trees
 from cloakwork.models.trees.cover_costs import Budget
 from cloakwork.models.trees.digit_sums import Rules, compared_alone, widened, with_digit_sums
-from cloakwork.models.trees.edges import edges_of
-from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
+from cloakwork.models.trees.ensemble import Tree, TreeEnsemble, edges_of
 from cloakwork.models.trees.flat_trees import Skeleton
 from cloakwork.models.trees.index_weights import FlagWeights
 from cloakwork.models.trees.tree_program import largest_norm

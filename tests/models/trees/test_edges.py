@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cloakwork.models.trees.edges import between_singles
+from cloakwork.models.trees.ensemble import between_singles
 
 LARGEST = float(np.finfo(np.float32).max)
 
