@@ -148,15 +148,13 @@ def test_drawn_digits(count: int, opened: Opened, server: Server, tmp_path: Path
     with Client(server.url, keyring=Keyring(tmp_path / "keys", WORD)) as client:
         python = np.asarray(client.predict(NETWORK, images))
     scores = np.array([each["scores"] for each in answers])
-    clear, exact = np.asarray(model.predict(images)), np.asarray(model.predict_float(images))
+    clear = np.asarray(model.predict(images))
     shown = np.array([int(each["shown"]) for each in answers])
     np.testing.assert_array_equal(shown, scores.argmax(axis=1))
     found = {
         "page is the quantised model": (shown == clear.argmax(axis=1)).mean(),
         "page is the Python client": (shown == python.argmax(axis=1)).mean(),
-        "page is the float model": (shown == exact.argmax(axis=1)).mean(),
         "page reads what was drawn": (shown == digits).mean(),
-        "float model reads what was drawn": (exact.argmax(axis=1) == digits).mean(),
         "noise of scores, standard deviation, page": (scores - clear).std(),
         "noise of scores, standard deviation, Python": (python - clear).std(),
     }
