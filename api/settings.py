@@ -99,7 +99,7 @@ class Settings(BaseSettings):
         True,
         description="Serve the administrator's page at `/admin`, where `page` is on; the routes under `/v2/admin` stay.",
     )
-    zoo: bool = Field(True, description="Compile the models of the zoo into the repository when it does not have them.")
+    zoo: bool = Field(True, description="Copy the models of the zoo into the repository when it does not have them.")
 
     strict_readiness: bool = Field(
         True,

@@ -81,7 +81,6 @@ class Calibration:
 
     input_range: tuple[float, float]
     rows: tuple[tuple[Reals, Reals], ...]
-    learned: bool = False  # with the weights, while training: the compiler takes the ranges as they are
     reach: tuple[tuple[Reals, Reals], ...] | None = None  # like `rows`: ends of fitted tails (models/calibration.py)
     inputs: tuple[tuple[float, float], ...] | None = None  # the range of each of several inputs
 
@@ -112,7 +111,6 @@ class Calibration:
         fields = {
             "cloakwork_calibration": _VERSION,
             "input_range": list(self.input_range),
-            **({"learned": True} if self.learned else {}),
             "rows": [{"low": _rounded(low), "high": _rounded(high)} for low, high in self.rows],
             **({} if self.reach is None else {"reach": [[_rounded(low), _rounded(high)] for low, high in self.reach]}),
             **({} if self.inputs is None else {"inputs": [list(ends) for ends in self.inputs]}),
@@ -128,7 +126,6 @@ class Calibration:
                 raise ValueError("its version is another")
             low, high = (typed.real(value) for value in typed.entries(fields["input_range"]))
             rows = tuple((_matrix(row["low"]), _matrix(row["high"])) for row in typed.entries(fields["rows"]))
-            learned = typed.flag(fields.get("learned", False))
             reach = None
             if "reach" in fields:
                 pairs = [typed.entries(ends) for ends in typed.entries(fields["reach"])]
@@ -144,7 +141,7 @@ class Calibration:
             raise SerializationError(
                 f"samples: expected version {_VERSION} of its JSON; record them again ({error})"
             ) from error
-        return cls((low, high), rows, learned, reach, inputs)
+        return cls((low, high), rows, reach, inputs)
 
 
 def observe(graph: Graph, samples: ArrayLike) -> Calibration:

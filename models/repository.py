@@ -119,8 +119,8 @@ def _made(artefact: Path) -> dict[str, Any]:
 
 
 def add_zoo(repository: Path) -> None:
-    """Compiles every model of the zoo that the repository does not have, or has from another file of the zoo."""
-    from cloakwork.models import zoo  # the compiler and onnx
+    """Copies every model of the zoo that the repository does not have, or has from another file of the zoo."""
+    from cloakwork.models import zoo  # and what loads programs
 
     for name in zoo.names():
         folder = repository / name
@@ -128,7 +128,7 @@ def add_zoo(repository: Path) -> None:
         digest = zoo.card(name).sha256
         known = mark.read_text(encoding="ascii").split() if mark.is_file() else []
         if digest in known or (not known and artefacts(folder)):
-            continue  # compiled before, or the operator's own model of that name
+            continue  # copied before, or the operator's own model of that name
         try:
             program = zoo.load_model(name).program
         except FheError as error:

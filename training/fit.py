@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.training.image_data import Images
-from cloakwork.training.layers import Tensor, freeze, functional, range_penalty, set_simulated
-from cloakwork.training.pytorch import torch
+from cloakwork.training.pytorch import Tensor, functional, torch
+from cloakwork.training.simulation import range_penalty, set_simulated
 
 Progress = Callable[[int, int, float], None] | None  # steps done, steps in all, loss
 
@@ -48,7 +48,7 @@ def fit(
     progress: Progress = None,
     teacher: torch.nn.Module | None = None,
 ) -> None:
-    """Trains, then freezes the integer weights.
+    """Trains a network, and leaves it in evaluation mode.
 
     Args:
         images: [samples, 784] or [samples, channels, height, width] in [0, 1].
@@ -67,7 +67,9 @@ def fit(
         raise ValueError(f"images: expected a batch of {schedule.batch} at least, got {len(x)}")
     steps = schedule.epochs * steps_per_epoch
     optimiser = _optimiser(model, schedule, device)
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, schedule.learning_rate, total_steps=steps, pct_start=0.15)
+    rate = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, schedule.learning_rate, total_steps=max(1, steps), pct_start=0.15
+    )
     random = torch.Generator(device).manual_seed(schedule.seed)
     if teacher is not None:
         teacher.to(device, memory_format=layout).eval()  # type: ignore[call-overload]
@@ -97,7 +99,7 @@ def fit(
             step += 1
             if progress is not None and (step % 50 == 0 or step == steps):
                 progress(step, steps, float(loss.detach()))
-    freeze(model)
+    model.eval()
 
 
 def _in_bfloat16(device: str, enabled: bool) -> torch.autocast:

@@ -11,10 +11,9 @@ from typing import Any, Final, cast
 from torch import fx
 
 from cloakwork.models.errors import UnsupportedModuleError
-from cloakwork.training.layers import Tensor
-from cloakwork.training.noise import LookupNoise
-from cloakwork.training.pytorch import torch
-from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RoundedOnes, RowsSeen, Way
+from cloakwork.training.noisy_max_pool import NoisyMaxPool
+from cloakwork.training.pytorch import Tensor, torch
+from cloakwork.training.simulation import LookupNoise, LookupResult, RoundedLayer, RoundedOnes, RowsSeen, Way
 from cloakwork.training.tracing import (
     Role,
     Steps,

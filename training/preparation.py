@@ -21,12 +21,20 @@ from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.errors import ImportFaultError, warn_user
 from cloakwork.models.original.agreement import difference
 from cloakwork.models.original.onnx_file import answers_of
-from cloakwork.training import export
 from cloakwork.training.instruments import instrumented
-from cloakwork.training.layers import SeenByLookup, Simulating, Tensor, range_penalty, set_simulated
-from cloakwork.training.noise import LookupNoise
-from cloakwork.training.pytorch import torch
-from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RoundedOnes, RowsSeen, settle
+from cloakwork.training.noisy_max_pool import NoisyMaxPool
+from cloakwork.training.pytorch import Tensor, torch
+from cloakwork.training.simulation import (
+    LookupNoise,
+    LookupResult,
+    RoundedLayer,
+    RoundedOnes,
+    RowsSeen,
+    Simulating,
+    range_penalty,
+    set_simulated,
+    settle,
+)
 from cloakwork.training.tracing import traced
 
 __all__ = ["Prepared", "prepare", "trained_options"]
@@ -166,14 +174,8 @@ def prepare(
     return prepared.train(module.training)
 
 
-def trained_options(model: Prepared | torch.nn.Sequential) -> dict[str, Any]:
-    """Return options of `cloakwork.compile`: the parameter set that was trained for.
-
-    Of a `Prepared` module beside calibration samples, by which the compiler chooses scales and integers and checks the accuracy; of a `Sequential` of
-    the layers of `cloakwork.training.layers` beside the ranges that `ranges_json` writes: integers as trained.
-    """
-    if not isinstance(model, Prepared):
-        return export.trained_options(model)
+def trained_options(model: Prepared) -> dict[str, Any]:
+    """Return options of `cloakwork.compile`: the parameter set that was trained for."""
     structured = set_of(model.parameter_set).structured_secret
     return {"sets": [model.parameter_set], **({"structured": True} if structured else {})}
 
@@ -242,7 +244,7 @@ def _cheapest_hopeful(network: fx.GraphModule, example: Tensor, names: list[str]
 
 def _use(network: fx.GraphModule, noise: LookupNoise) -> None:
     for part in network.modules():
-        if isinstance(part, SeenByLookup | LookupResult):
+        if isinstance(part, RowsSeen | LookupResult):
             part.noise = noise
     settle(network)
 

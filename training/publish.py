@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.models import zoo
-from cloakwork.models.calibration import Calibration
-from cloakwork.models.compiler import calibrate, compile_file
+from cloakwork.models.compiler import compile_file
 from cloakwork.models.options import Options
 from cloakwork.training.image_data import calibration_images, load_images
 
@@ -25,48 +25,40 @@ def publish(
     description: str,
     recipe: str,
     seed: int,
-    data: str = "mnist",
+    data: str,
     options: Mapping[str, Any],
-    ranges: Calibration | None = None,
-    keeps_program: bool = False,
+    seeds: int = 1,
     folder: Path = zoo.FOLDER,
 ) -> dict[str, Any]:
     """Returns what the card says of accuracy.
 
     Args:
+        path: the ONNX file, which is compiled with 2,000 training images.
         recipe: the command that trains it.
         data: "mnist" or "cifar10".
         options: fields of `cloakwork.Options`.
-        ranges: learned ones; None: of 2,000 training images.
-        keeps_program: the zoo gets the program, compiled on 2,000 training images, instead of the ONNX file and ranges.
+        seeds: of the noise, 1, 2, ..; the card has the means.
     """
-    samples: Any = calibration_images(data, CALIBRATION_IMAGES) if ranges is None else ranges
-    if not (keeps_program or isinstance(samples, Calibration)):
-        samples = calibrate(path, samples)  # as load_model has them, which has no images
-    model = compile_file(path, samples, Options.of(None, options))
+    model = compile_file(path, calibration_images(data, CALIBRATION_IMAGES), Options.of(None, options))
     images, labels = load_images(data, "test")
     clear = model.predict_float(images).argmax(axis=1)
-    simulated = model.predict(images, how="simulate", seed=1).argmax(axis=1)
+    drawn = [model.predict(images, how="simulate", seed=seed).argmax(axis=1) for seed in range(1, seeds + 1)]
     facts = {
         "accuracy_clear": _share(clear == labels),
-        "accuracy_simulated": _share(simulated == labels),
-        "agreement": _share(simulated == clear),
-        "simulated_seeds": 1,
+        "accuracy_simulated": _share(*(simulated == labels for simulated in drawn)),
+        "agreement": _share(*(simulated == clear for simulated in drawn)),
+        "simulated_seeds": seeds,
         "bootstraps": model.program.bootstraps,
         "recipe": recipe,
         "seed": seed,
+        "compiled_with": dict(options),
     }
-    known: dict[str, Any] = {"description": description, "data": data, "folder": folder}
-    if not keeps_program:
-        zoo.add_model(name, path, samples=samples, options=options, facts=facts, **known)
-        return facts
-    facts["compiled_with"] = dict(options)
     with TemporaryDirectory() as scratch:
         program = Path(scratch) / f"{name}{zoo.PROGRAM}"
         model.save(program)
-        zoo.add_model(name, program, facts=facts, **known)
+        zoo.add_model(name, program, description=description, data=data, facts=facts, folder=folder)
     return facts
 
 
-def _share(chosen: np.ndarray) -> float:
-    return round(float(chosen.mean()), 4)
+def _share(*chosen: NDArray[np.bool_]) -> float:
+    return round(float(np.mean(chosen)), 4)

@@ -9,4 +9,7 @@ try:
 except ImportError as error:
     raise ImportError(f"training needs PyTorch, which is not installed; {how_to_install('train')}") from error
 
-__all__ = ["torch"]
+Tensor = torch.Tensor
+functional = torch.nn.functional
+
+__all__ = ["Tensor", "functional", "torch"]

@@ -15,10 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models import zoo
-from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.compiler import compile_file
-from cloakwork.models.options import Options
 from cloakwork.training.image_data import load_images
 
 Figures = dict[str, float]
@@ -34,8 +31,8 @@ def compare(name: str, folder: Path) -> dict[str, Any]:
     """
     card = zoo.card(name)
     path = folder / card.file.removesuffix(".xz")
-    models = {"zoo": zoo.load_model(name), "reproduced": _reproduced(path)}
-    if card.is_program and "samples" in card.facts:
+    models = {"zoo": zoo.load_model(name), "reproduced": CompiledModel.load(path)}
+    if "samples" in card.facts:
         figures, answers = _of_tables(models, name, folder)
     else:
         figures, answers = _of_images(models, card.data, int(card.facts.get("simulated_seeds", 1)))
@@ -47,24 +44,14 @@ def compare(name: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def _reproduced(path: Path) -> CompiledModel:
-    """Returns a compiled program as it is; an ONNX file by the ranges and the options that `cloakwork train --json NAME.json` has left beside it."""
-    if path.suffix == zoo.PROGRAM:
-        return CompiledModel.load(path)
-    ranges = Calibration.from_json(path.with_suffix(".calibration.json").read_bytes())
-    options = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["compile"]
-    return compile_file(path, ranges, Options.of(None, options))
-
-
 def _of_images(
     models: Mapping[str, CompiledModel], data: str, seeds: int
 ) -> tuple[dict[str, Figures], dict[str, Answers]]:
-    """On the test images of a data set; under noise the mean over the seeds 1, 2, .. Of a compiled program *clear* is what it says without noise."""
+    """On the test images of a data set; under noise the mean over the seeds 1, 2, .. *Clear* is what the program says without noise."""
     images, labels = load_images(data, "test")
     figures, answers = {}, {}
     for which, model in models.items():
-        scores = model.predict(images) if model.float_graph is None else model.predict_float(images)
-        clear = answers[which] = scores.argmax(axis=1)
+        clear = answers[which] = model.predict(images).argmax(axis=1)
         drawn = [model.predict(images, how="simulate", seed=seed).argmax(axis=1) for seed in range(1, seeds + 1)]
         figures[which] = {
             "accuracy_clear": _share(clear == labels),

@@ -14,13 +14,14 @@ batch: the compiler chooses grid and integers from data afterwards.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
-from cloakwork.training.layers import SeenByLookup, Simulating, Tensor
-from cloakwork.training.noise import GUARD, LARGEST_WEIGHT, LOOKUP_LIMIT, OUTPUT_LIMIT, LookupNoise
-from cloakwork.training.pytorch import torch
+from cloakwork.fhe_core.noise import blind_rotation_variance, keyswitch_variance, modulus_switch_variance
+from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.models.passes.integer_rows import LARGEST_WEIGHT
+from cloakwork.models.passes.row_scales import GUARD, LOOKUP_LIMIT, OUTPUT_LIMIT
+from cloakwork.training.pytorch import Tensor, torch
 
 # Of a batch without noise: its share in the running variance, and in a range that grows or shrinks.
 _SHARE, _GROWTH, _DECAY = 0.1, 0.5, 0.03
@@ -55,39 +56,87 @@ class Reader(Protocol):
         """Returns the least factor of a scale's shape [channels] with which most rows have weights of 8 bits."""
 
 
-class RowsSeen(SeenByLookup):
-    """`SeenByLookup` on values whose other noise is there already."""
+@dataclass(frozen=True)
+class LookupNoise:
+    """Variances as fractions of the torus, squared: of a look-up's result, and what switching adds where a look-up reads."""
+
+    parameter_set: str
+    blind_rotation: float
+    switching: float
+
+    @classmethod
+    def of(cls, name: str) -> LookupNoise:
+        """Returns the noise of a set by the noise model of the engine; ParameterError for a name that is none."""
+        params = parameter_set(name)
+        switching = keyswitch_variance(params) + modulus_switch_variance(params)
+        return cls(name, blind_rotation_variance(params), switching)
+
+
+class Simulating(torch.nn.Module):
+    """A module that does in training what encryption does to values, and in evaluation while `simulated` is set."""
+
+    simulated = False
+    quiet = False  # learns in training, and does nothing to values
+
+    @property
+    def active(self) -> bool:
+        return (self.training or self.simulated) and not self.quiet
+
+
+class RowsSeen(Simulating):
+    """Values as a look-up reads them, with the noise of switching, or as the client decrypts them. Learns the range of every channel."""
+
+    low: Tensor
+    high: Tensor
+    least_half_range: Tensor
 
     def __init__(self, channels: int, noise: LookupNoise, axis: int = 1, is_output: bool = False) -> None:
         """Args: axis: of the channels."""
-        super().__init__(channels, noise, is_output)
-        self.axis = axis
+        super().__init__()
+        self.noise, self.axis, self.is_output = noise, axis, is_output
+        self.register_buffer("low", torch.zeros(channels))
+        self.register_buffer("high", torch.zeros(channels))
+        self.register_buffer("least_half_range", torch.full((channels,), _SMALLEST))
+        self.started = False
+        self.penalty: Tensor | None = None
 
-    def forward(self, x: Tensor, norms: Tensor | None = None, *, carried: bool = True) -> Tensor:
-        moved = x if self.axis == 1 else x.movedim(self.axis, 1)
-        if self.training and self.quiet:
-            self.least_half_range.mul_(_EASE).clamp_min_(_SMALLEST)
-        seen = super().forward(moved, norms, carried=carried)
-        if self.adds_noise:
-            seen = moved + (seen - moved) * _alive(moved, 1, self._deviation())
-        return seen if self.axis == 1 else seen.movedim(1, self.axis)
+    def __getstate__(self) -> dict[str, object]:
+        """Copies are made without the penalty of the last batch, which belongs to a graph of gradients."""
+        return {**self.__dict__, "penalty": None}
 
-    def _follow(self, low: Tensor, high: Tensor) -> None:
+    @property
+    def half_range(self) -> Tensor:
+        """[channels]: half of what was seen, or more where the weights ask for it."""
+        return torch.maximum((self.high - self.low) / 2, self.least_half_range)
+
+    def forward(self, x: Tensor) -> Tensor:
+        moved = x.movedim(self.axis, 1)
+        if self.training:
+            self._learn(moved)
+        if self.is_output or not self.active:
+            return x
+        deviation = math.sqrt(self.noise.switching) / self.limit() * self.half_range
+        noise = torch.randn_like(moved) * deviation.to(x.dtype).view(1, -1, *[1] * (x.ndim - 2))
+        return (moved + noise * _alive(moved, 1, deviation)).movedim(1, self.axis)
+
+    def _learn(self, x: Tensor) -> None:
         """Ranges are those of values without noise, as the compiler sees them."""
+        axes = [axis for axis in range(x.ndim) if axis != 1]
+        low, high = x.amin(dim=axes), x.amax(dim=axes)
+        self.penalty = ((high - low) / 2 / (x.std(dim=axes) + _SMALLEST)).mean()
+        low, high = low.detach().to(self.low), high.detach().to(self.low)
         if self.quiet:
+            self.least_half_range.mul_(_EASE).clamp_min_(_SMALLEST)
             self.low.lerp_(low, torch.where(low < self.low, _GROWTH, _DECAY).to(low))
             self.high.lerp_(high, torch.where(high > self.high, _GROWTH, _DECAY).to(high))
+        if not self.started:
+            self.low.copy_(low)
+            self.high.copy_(high)
+            self.started = True
 
-    def limit(self, norms: Tensor | None = None) -> float:
-        """Returns the range with room for as much noise of what was read as switching brings."""
-        if self.is_output:
-            return OUTPUT_LIMIT
-        assert self.noise is not None
-        return LOOKUP_LIMIT - GUARD * math.sqrt(2 * self.noise.switching)
-
-    def _deviation(self) -> Tensor:
-        """Returns [channels]: of the noise that it adds."""
-        return self._variance(torch.zeros_like(self.low)).sqrt() / self.limit() * self.half_range
+    def limit(self) -> float:
+        """Returns the phase at the end of every range, with room for as much noise of what was read as switching brings."""
+        return OUTPUT_LIMIT if self.is_output else LOOKUP_LIMIT - GUARD * math.sqrt(2 * self.noise.switching)
 
     def scales(self) -> Tensor:
         """Returns [channels]: phase for one unit of a value."""
@@ -277,72 +326,6 @@ class RoundedLayer(Simulating):
         return torch.stack([_on_channels(seen.scales(), rows) for seen in self.targets]).amin(dim=0)
 
 
-class NoisyMaxPool(Simulating):
-    """Maxima by max(a, b) = b + relu(a - b), in the compiler's order, with noise at each look-up."""
-
-    def __init__(self, pool: torch.nn.Module, channels: int, noise: LookupNoise) -> None:
-        super().__init__()
-        self.plain = pool
-        kernel = cast(Any, pool).kernel_size
-        self._dimensions = int(type(pool).__name__[len("MaxPool")])
-        count = math.prod(_tuple(kernel, self._dimensions))
-        levels = max(0, math.ceil(math.log2(count)))
-        self.seen = torch.nn.ModuleList(RowsSeen(channels, noise) for _ in range(levels))
-        self.results = torch.nn.ModuleList(LookupResult(channels, noise) for _ in range(levels))
-        self.ones = torch.nn.ModuleList(RoundedOnes(result) for result in self.level_results)
-        for ones, result, after in zip(self.level_ones, self.level_results, self.level_seen[1:], strict=False):
-            result.readers.append((after, Way(torch.ones(channels), 1.0)))
-            ones.rows.append(after)
-
-    @property
-    def level_seen(self) -> list[RowsSeen]:
-        return [cast(RowsSeen, part) for part in self.seen]
-
-    @property
-    def level_results(self) -> list[LookupResult]:
-        return [cast(LookupResult, part) for part in self.results]
-
-    @property
-    def level_ones(self) -> list[RoundedOnes]:
-        return [cast(RoundedOnes, part) for part in self.ones]
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.training and not self.simulated:
-            return cast(Tensor, self.plain(x))
-        values = self._windows(x)
-        for seen, result, ones in zip(self.level_seen, self.level_results, self.level_ones, strict=True):
-            half = values.shape[-1] // 2
-            a, b = values[..., :half], values[..., half : 2 * half]
-            winners = b + ones(result(torch.relu(seen(a - b))))
-            values = torch.cat([winners, values[..., 2 * half :]], dim=-1)
-        return values[..., 0]
-
-    def _windows(self, x: Tensor) -> Tensor:
-        """Returns [batch, channels, .., numbers of a window]; padding repeats another number of its window."""
-        places, shape = self._places(x.shape[2:], x.device)
-        return x.flatten(2)[..., places.flatten()].view(*x.shape[:2], *shape, -1)
-
-    def _places(self, extents: Sequence[int], device: torch.device) -> tuple[Tensor, list[int]]:
-        pool = cast(Any, self.plain)
-        settings = [pool.kernel_size, pool.stride, pool.padding, pool.dilation]
-        kernel, stride, padding, dilation = (_tuple(value, self._dimensions) for value in settings)
-        with torch.no_grad():
-            counts = list(self.plain(torch.zeros(1, 1, *extents, device=device)).shape[2:])
-        place, inside = (
-            torch.zeros(1, 1, dtype=torch.int64, device=device),
-            torch.ones(1, 1, dtype=torch.bool, device=device),
-        )
-        for axis, extent in enumerate(extents):
-            start = torch.arange(counts[axis], device=device)[:, None] * stride[axis] - padding[axis]
-            positions = start + torch.arange(kernel[axis], device=device) * dilation[axis]
-            valid = (positions >= 0) & (positions < extent)
-            grid = (len(place) * counts[axis], -1)
-            place = (place[:, None, :, None] * extent + positions[None, :, None, :].clamp(0, extent - 1)).reshape(grid)
-            inside = (inside[:, None, :, None] & valid[None, :, None, :]).reshape(grid)
-        first = inside.to(torch.int64).argmax(dim=1, keepdim=True)
-        return torch.where(inside, place, place.gather(1, first)), counts
-
-
 def _alive(x: Tensor, axis: int, deviation: Tensor) -> Tensor:
     """Returns 1 for each channel of x, with the gradient of its logarithmic deviation: noise that is relative to a range cannot be outgrown.
 
@@ -357,6 +340,20 @@ def _alive(x: Tensor, axis: int, deviation: Tensor) -> Tensor:
     return spread / spread.detach()
 
 
+def range_penalty(model: torch.nn.Module) -> Tensor:
+    """Returns mean over what look-ups see of (half range / standard deviation): small when no outlier widens a range, which is noise for the
+    others."""
+    terms = [part.penalty for part in model.modules() if isinstance(part, RowsSeen) and part.penalty is not None]
+    return torch.stack(terms).mean() if terms else torch.zeros(())
+
+
+def set_simulated(model: torch.nn.Module, simulated: bool) -> None:
+    """Switches noise in evaluation, too."""
+    for part in model.modules():
+        if isinstance(part, Simulating):
+            part.simulated = simulated
+
+
 def settle(model: torch.nn.Module) -> None:
     """Scales follow weights and ranges; between batches."""
     with torch.no_grad():
@@ -366,10 +363,6 @@ def settle(model: torch.nn.Module) -> None:
         for part in model.modules():
             if isinstance(part, RoundedLayer):
                 part.settle()
-
-
-def _tuple(value: int | Sequence[int], count: int) -> tuple[int, ...]:
-    return (value,) * count if isinstance(value, int) else tuple(value)
 
 
 def _on_channels(values: Tensor, channels: int, total: bool = False) -> Tensor:

@@ -18,8 +18,7 @@ from torch import fx
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from cloakwork.models.errors import UnsupportedModuleError
-from cloakwork.training.layers import Tensor, functional
-from cloakwork.training.pytorch import torch
+from cloakwork.training.pytorch import Tensor, functional, torch
 
 nn = torch.nn
 

@@ -136,7 +136,7 @@ def _quantised(c: Compilation) -> tuple[Reals, Reals]:
 def bring_inputs_to_one_scale(c: Compilation) -> Compilation:
     assert c.seen is not None
     first = c.before[0] if c.before else None
-    ranges = InputRanges(_given_ranges(c), rounded=not (c.options.is_exact or c.seen.learned))
+    ranges = InputRanges(_given_ranges(c), rounded=not c.options.is_exact)
     if isinstance(first, Tensors):
         rescaled = rescale_inputs(c.graph, first, c.seen, c.samples, ranges)
         samples = None if c.samples is None else rescaled.step(rescaled.step.apart(c.samples))
@@ -197,9 +197,8 @@ def give_outputs_room(c: Compilation) -> Compilation:
 
 
 def _with_room(c: Compilation, bounded: Graph) -> Graph:
-    """Ranges that were learned, or with a margin that was asked for, are taken as they are."""
-    assert c.seen is not None
-    return bounded if c.seen.learned or c.options.margin is not None else room_for_answers(bounded, c.samples)
+    """Ranges with a margin that was asked for are taken as they are."""
+    return bounded if c.options.margin is not None else room_for_answers(bounded, c.samples)
 
 
 def carry(c: Compilation) -> Compilation:
@@ -215,9 +214,9 @@ def carry(c: Compilation) -> Compilation:
 
 
 def widen(c: Compilation) -> Compilation:
-    """Widens ranges; those that were learned, or with a margin that was asked for, are taken as they are."""
-    assert c.seen is not None and c.stats is not None
-    if c.seen.learned or c.options.margin is not None:
+    """Widens ranges; those with a margin that was asked for are taken as they are."""
+    assert c.stats is not None
+    if c.options.margin is not None:
         return c
     return replace(_widened(c, widen_ranges), narrow=c)
 

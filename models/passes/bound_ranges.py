@@ -1,5 +1,4 @@
 """Bounds every wire: by tails fitted to what calibration data shows, or its extremes and a margin, and no more than interval arithmetic allows.
-Ranges that were learned with the weights are taken as they are: interval arithmetic would change the scale of rows with few weights.
 
 Rows that share weights share a range. A value outside of it reads the value of its end while it is in the guard of the table, some standard
 deviations of noise wide; what lies beyond that is close to the value of the end as well (equalise_lookups).
@@ -40,16 +39,12 @@ def bound_ranges(graph: Graph, calibration: ArrayLike | Calibration, margin: flo
     seen.check(graph)
     lower, upper = np.zeros(graph.wire_count), np.zeros(graph.wire_count)
     lower[wires(graph.input)], upper[wires(graph.input)] = seen.input_range
-    fitted = margin is None and seen.reach is not None and not seen.learned
+    fitted = margin is None and seen.reach is not None
     margin = 0.0 if fitted else _MARGIN if margin is None else margin
     rows = iter(seen.reach if fitted and seen.reach is not None else seen.rows)
     for node in graph.nodes[1:]:
         if isinstance(node, Linear):
-            lower[wires(node)], upper[wires(node)] = (
-                _learned_bounds(node, *next(rows), margin)
-                if seen.learned
-                else _linear_bounds(node, *next(rows), lower, upper, margin)
-            )
+            lower[wires(node)], upper[wires(node)] = _linear_bounds(node, *next(rows), lower, upper, margin)
         elif isinstance(node, Lookup):
             lower[wires(node)], upper[wires(node)] = lookup_bounds(node, lower, upper)
     return check(replace(graph, lower=lower, upper=upper))
@@ -120,12 +115,6 @@ def _independent(node: Linear, half: Reals) -> Reals:
         chosen = node.block == block
         result[chosen] = np.sqrt(square[chosen] @ np.square(node.weights[block]).T)
     return result
-
-
-def _learned_bounds(node: Linear, low: Reals, high: Reals, margin: float) -> tuple[Reals, Reals]:
-    """Args: low, high [blocks, rows]."""
-    slack = margin * (high - low) / 2
-    return (low - slack)[node.block].reshape(-1), (high + slack)[node.block].reshape(-1)
 
 
 def _linear_bounds(

@@ -69,6 +69,7 @@ def source_positions(node: Linear, sources: list[Linear]) -> Indices:
 
 
 _MOST_READ = 1 << 25  # wires, repeated ones counted, that are looked at
+_MOST_ADDED = 1 << 24  # products that are added one by one
 
 
 def composed_windows(node: Linear, sources: list[Linear], most_weights: int) -> Linear | None:
@@ -94,11 +95,15 @@ def composed_windows(node: Linear, sources: list[Linear], most_weights: int) -> 
     bias = np.empty((len(first), rows))
     for group, position in enumerate(first.tolist()):
         block_weights, kind = node.weights[node.block[position]], windows.kind[position]
+        place = slots[position][windows.start[position, :, None] + np.arange(windows.factors.shape[1])]
         row, column = np.nonzero(block_weights)
-        place = slots[position][windows.start[position, column, None] + np.arange(windows.factors.shape[1])]
-        np.add.at(
-            weights[group], (place, row[:, None]), block_weights[row, column, None] * windows.factors[kind[column]]
-        )
+        if row.size * place.shape[1] > _MOST_ADDED:
+            spread = np.zeros((len(place), names.shape[1]))
+            np.add.at(spread, (np.arange(len(place))[:, None], place), windows.factors[kind])
+            weights[group] = spread.T @ block_weights.T
+        else:
+            added = block_weights[row, column, None] * windows.factors[kind[column]]
+            np.add.at(weights[group], (place[column], row[:, None]), added)
         if names is not windows.read:
             weights[group, names[position] < 0] = 0.0
         bias[group] = node.bias[node.block[position]] + block_weights @ windows.bias[kind]

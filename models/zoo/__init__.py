@@ -1,5 +1,5 @@
-"""Trained models that come with the package, by name. A model is a file and a card: NAME.onnx or NAME.clkm, compressed where it is large
-(NAME.clkm.xz), and NAME.json.
+"""Trained models that come with the package, by name. A model is a program and a card: NAME.clkm, compressed where it is large (NAME.clkm.xz), and
+NAME.json.
 
 `add_model` writes both; nothing here names a model.
 """
@@ -20,19 +20,15 @@ from numpy.typing import ArrayLike, NDArray
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.wire.files import atomic_writer
 from cloakwork.models.arrays import Indices
-from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.compiler import calibrate, compile_file
 from cloakwork.models.errors import CompileError
-from cloakwork.models.options import Options
 from cloakwork.models.program.answers import answer_bits, answer_bytes
 from cloakwork.models.program.artefact import program_from_bytes
 
 FOLDER: Final = Path(__file__).parent
-ONNX, PROGRAM = ".onnx", ".clkm"
+PROGRAM: Final = ".clkm"
 _COMPRESSED: Final = ".xz"
 _COMPRESSED_FROM: Final = 1 << 20  # bytes of a program: weights that positions share repeat in it
-_CALIBRATION: Final = "calibration.json"
 _SAMPLES: Final = "samples.npz"
 
 
@@ -45,8 +41,6 @@ class Card:
     sha256: str
     description: str
     data: str  # data set that it was trained on, as `cloakwork simulate --data` calls it
-    compile: Mapping[str, Any]  # options of `cloakwork.compile`; empty for a compiled program
-    calibration: str | None  # file with the observed ranges
     facts: Mapping[str, Any]  # accuracy, recipe, seed ..: for people
 
     @property
@@ -54,15 +48,10 @@ class Card:
         """Returns the path of the model's file, in the package."""
         return FOLDER / self.file
 
-    @property
-    def is_program(self) -> bool:
-        """Compiled already; else ONNX."""
-        return self.file.removesuffix(_COMPRESSED).endswith(PROGRAM)
-
 
 def names() -> tuple[str, ...]:
     """Names all models, sorted."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.json") if not path.name.endswith(_CALIBRATION)))
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
 
 
 def card(name: str) -> Card:
@@ -72,48 +61,21 @@ def card(name: str) -> Card:
     fields = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     try:
         known = {key: fields.pop(key) for key in ("file", "sha256", "description", "data")}
-        return Card(
-            name, **known, compile=fields.pop("compile", {}), calibration=fields.pop("calibration", None), facts=fields
-        )
+        return Card(name, **known, facts=fields)
     except KeyError as error:
         raise SerializationError(f"zoo: the card of '{name}' has no field {error}; install cloakwork again") from error
 
 
-def zoo_model(name: str) -> Path:
-    """Returns the file of a model, ONNX or a compiled program, after its digest was compared with the card's."""
+def load_model(name: str) -> CompiledModel:
+    """Load a model; SerializationError for a file of another digest than the card's."""
     model_card = card(name)
-    if hashlib.sha256(model_card.path.read_bytes()).hexdigest() != model_card.sha256:
+    content = model_card.path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != model_card.sha256:
         raise SerializationError(
             f"zoo: {model_card.file} is not the file that its card describes; install cloakwork again"
         )
-    return model_card.path
-
-
-def load_model(name: str, **options: Any) -> CompiledModel:
-    """Load a compiled model; needs no data set.
-
-    Args:
-        options: fields of `cloakwork.Options`, instead of the card's; another precision chooses its own set.
-    """
-    model_card, path = card(name), zoo_model(name)
-    if model_card.is_program:
-        if options:
-            raise CompileError(f"zoo: '{name}' is a compiled program; expected no options, got {', '.join(options)}")
-        content = path.read_bytes()
-        return CompiledModel(program_from_bytes(lzma.decompress(content) if path.suffix == _COMPRESSED else content))
-    card_options = {
-        key: value for key, value in model_card.compile.items() if not (key == "sets" and "precision" in options)
-    }
-    return compile_file(path, calibration_of(model_card), Options.of(None, {**card_options, **options}))
-
-
-def calibration_of(model_card: Card) -> Calibration | None:
-    """Returns the ranges that training data showed; None for a model whose quantisers say them."""
-    return (
-        None
-        if model_card.calibration is None
-        else Calibration.from_json((FOLDER / model_card.calibration).read_bytes())
-    )
+    compressed = model_card.path.suffix == _COMPRESSED
+    return CompiledModel(program_from_bytes(lzma.decompress(content) if compressed else content))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,25 +119,18 @@ def add_model(
     *,
     description: str,
     data: str,
-    samples: ArrayLike | Calibration | None = None,
-    options: Mapping[str, Any] | None = None,
     facts: Mapping[str, Any] | None = None,
     folder: Path = FOLDER,
 ) -> None:
-    """Copies a model that compiles into the zoo and writes its card.
+    """Copies a program into the zoo, compressed where it is large, and writes its card.
 
     Args:
-        path: an ONNX file, or a compiled program (.clkm), which is kept compressed where it is large.
+        path: a file that `model.save` wrote.
         data: the data set, as `cloakwork simulate --data` calls it.
-        samples: of the training data [samples, ..], or ranges that were learned; only ranges are kept. None for a compiled program,
-            and for a model whose quantisers say the ranges.
-        options: fields of `cloakwork.Options`, parameter sets by their names.
         facts: what else the card says: accuracy, recipe, seed.
     """
-    if path.suffix not in (ONNX, PROGRAM):
-        raise CompileError(f"zoo: expected a file {ONNX} or {PROGRAM}, got {path.name}")
-    content, file = path.read_bytes(), f"{name}{path.suffix}"
-    if path.suffix == PROGRAM and len(content) >= _COMPRESSED_FROM:
+    model, content, file = CompiledModel.load(path), path.read_bytes(), f"{name}{PROGRAM}"
+    if len(content) >= _COMPRESSED_FROM:
         content, file = lzma.compress(content, preset=lzma.PRESET_EXTREME | 9), f"{file}{_COMPRESSED}"
     fields: dict[str, Any] = {
         "file": file,
@@ -183,15 +138,6 @@ def add_model(
         "description": description,
         "data": data,
     }
-    if path.suffix == ONNX:
-        ranges = samples if isinstance(samples, Calibration) or samples is None else calibrate(path, samples)
-        model = compile_file(path, ranges, Options.of(None, options or {}))
-        fields["compile"] = dict(options or {})
-        if ranges is not None:
-            fields["calibration"] = f"{name}.{_CALIBRATION}"
-            _write(folder / fields["calibration"], ranges.to_json().encode())
-    else:
-        model = CompiledModel.load(path)
     _write(folder / file, content)
     fields |= program_facts(model)
     _write(folder / f"{name}.json", (json.dumps({**fields, **(facts or {})}, indent=2) + "\n").encode())

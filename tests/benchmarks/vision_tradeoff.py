@@ -24,68 +24,53 @@ import torch
 from cloakwork.fhe_core.wire.files import atomic_writer
 from cloakwork.training.fit import Schedule, fit, scores
 from cloakwork.training.image_data import load_images
-from cloakwork.training.noise import LookupNoise
-from cloakwork.training.recipes import cifar10_resnet, cifar10_vgg, mnist_strided
+from cloakwork.training.recipes import cifar10, mnist
 from cloakwork.training.recipes.networks import Shape, lookups, network
-from cloakwork.training.recipes.tuned import Teacher, accuracy, tuned
+from cloakwork.training.recipes.recipe import Teacher, accuracy, tuned
 
 _SECONDS_KEPT: Final = 5.0  # of the budget, for what is under way
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Args:
-    noise_first: whether the first set's noise is in training from the start, for all.
-    teacher: of both parts.
-    """
+    """Args: teacher: of both parts."""
 
     name: str
     data: str
-    build: Callable[[LookupNoise | None], torch.nn.Module]
+    build: Callable[[], torch.nn.Module]
     schedule: Schedule
     tuning: Schedule
     sets: tuple[str, ...]
-    noise_first: bool
     teacher: Teacher | None = None
 
 
 def _cifar10(name: str, shape: Shape, *sets: str) -> Variant:
-    recipe = cifar10_resnet.RECIPE if shape.residual else cifar10_vgg.RECIPE
-    return Variant(
-        name,
-        "cifar10",
-        partial(network, shape),
-        recipe.schedule,
-        recipe.tuning,
-        sets,
-        recipe.noise_first,
-        recipe.teacher,
-    )
+    recipe = cifar10.RECIPES["cifar10-resnet" if shape.residual else "cifar10-vgg"]
+    return Variant(name, "cifar10", partial(network, shape), recipe.schedule, recipe.tuning, sets, recipe.teacher)
 
 
 def _mnist(first: int, second: int, *sets: str) -> Variant:
-    recipe = mnist_strided.RECIPE
-    build = partial(mnist_strided.build, widths=(first, second))
-    return Variant(f"mnist-{first}-{second}", "mnist", build, recipe.schedule, recipe.tuning, sets, recipe.noise_first)
+    recipe, build = mnist.RECIPES["mnist-strided"], partial(mnist.strided, (first, second))
+    return Variant(f"mnist-{first}-{second}", "mnist", build, recipe.schedule, recipe.tuning, sets)
 
 
 VARIANTS: Final = (
-    _cifar10("resnet8-44", cifar10_resnet.strided(44, (1, 1, 1), 2), "nn05", "nn1"),
-    _cifar10("vgg-56", cifar10_vgg.shape(56, 2), "nn1", "nn05", "nn2"),
-    _cifar10("resnet12-64", cifar10_resnet.strided(64, (1, 2, 2), 2), "nn05", "nn1"),
+    _cifar10("resnet8-44", cifar10.strided(44, (1, 1, 1), 2), "nn05", "nn1"),
+    _cifar10("vgg-56", cifar10.vgg(56, 2), "nn1", "nn05", "nn2"),
+    _cifar10("resnet12-64", cifar10.strided(64, (1, 2, 2), 2), "nn05", "nn1"),
     _mnist(10, 24, "nn2", "nn1"),
     _mnist(6, 16, "nn1", "nn05"),
-    _cifar10("vgg-96", cifar10_vgg.shape(96, 2), "nn1", "nn2"),
-    _cifar10("resnet12-80", cifar10_resnet.strided(80, (1, 2, 2), 2), "nn05"),
-    _cifar10("resnet14-64", cifar10_resnet.strided(64, (2, 2, 2), 2), "nn1"),
-    _cifar10("resnet20", cifar10_resnet.resnet20(), "nn1"),
-    _cifar10("resnet8-28x4", cifar10_resnet.strided(28, (1, 1, 1), 4), "nn05"),
-    _cifar10("resnet8-28x4-late", cifar10_resnet.strided(28, (0, 2, 1), 4), "nn05"),
-    _cifar10("vgg-32x4", cifar10_vgg.shape(32, 4), "nn05"),
-    _cifar10("resnet12-24x4", cifar10_resnet.strided(24, (1, 2, 2), 4), "nn05"),
-    _cifar10("resnet12-32x4", cifar10_resnet.strided(32, (1, 2, 2), 4), "nn05"),
-    _cifar10("resnet8-64", cifar10_resnet.strided(64, (1, 1, 1), 2), "nn1", "nn05"),
-    _cifar10("vgg-40", cifar10_vgg.shape(40, 2), "nn1", "nn05"),
+    _cifar10("vgg-96", cifar10.vgg(96, 2), "nn1", "nn2"),
+    _cifar10("resnet12-80", cifar10.strided(80, (1, 2, 2), 2), "nn05"),
+    _cifar10("resnet14-64", cifar10.strided(64, (2, 2, 2), 2), "nn1"),
+    _cifar10("resnet20", cifar10.resnet20(), "nn1"),
+    _cifar10("resnet8-28x4", cifar10.strided(28, (1, 1, 1), 4), "nn05"),
+    _cifar10("resnet8-28x4-late", cifar10.strided(28, (0, 2, 1), 4), "nn05"),
+    _cifar10("vgg-32x4", cifar10.vgg(32, 4), "nn05"),
+    _cifar10("resnet12-24x4", cifar10.strided(24, (1, 2, 2), 4), "nn05"),
+    _cifar10("resnet12-32x4", cifar10.strided(32, (1, 2, 2), 4), "nn05"),
+    _cifar10("resnet8-64", cifar10.strided(64, (1, 1, 1), 2), "nn1", "nn05"),
+    _cifar10("vgg-40", cifar10.vgg(40, 2), "nn1", "nn05"),
 )
 
 
@@ -129,7 +114,7 @@ def measured(
     """A record for each set, appended to the results as soon as it is there."""
     began = time.monotonic()
     torch.manual_seed(variant.schedule.seed)
-    model = variant.build(LookupNoise.of(variant.sets[0]) if variant.noise_first else None)
+    model = variant.build()
     fit(model, *data.train, variant.schedule, device, teacher=teacher)
     shared = {
         "network": variant.name,
@@ -196,9 +181,8 @@ def main() -> None:
     parser.add_argument(
         "--range-weight",
         type=float,
-        help="of half ranges over deviations in both losses, in place of the networks' own",
+        help="of half ranges over deviations in the loss, in place of the networks' own",
     )
-    parser.add_argument("--plain", action="store_true", help="no noise, and ranges as they come, before the sets")
     parser.add_argument(
         "--erased",
         type=int,
@@ -242,20 +226,16 @@ def main() -> None:
 
 
 def _as_asked(variant: Variant, options: argparse.Namespace) -> Variant:
-    weight = variant.schedule.range_weight if options.range_weight is None else options.range_weight
-    first_weight = 0.0 if options.plain else weight
     epochs = options.epochs or variant.schedule.epochs
-    schedule = replace(variant.schedule, epochs=epochs, range_weight=first_weight, erased=options.erased)
+    schedule = replace(variant.schedule, epochs=epochs, erased=options.erased)
     tuning = replace(
         variant.tuning,
         epochs=options.tuning_epochs or variant.tuning.epochs,
         learning_rate=options.tuning_rate or variant.tuning.learning_rate,
-        range_weight=weight,
+        range_weight=variant.tuning.range_weight if options.range_weight is None else options.range_weight,
     )
     sets = tuple(options.set or variant.sets)
-    return replace(
-        variant, schedule=schedule, tuning=tuning, sets=sets, noise_first=variant.noise_first and not options.plain
-    )
+    return replace(variant, schedule=schedule, tuning=tuning, sets=sets)
 
 
 if __name__ == "__main__":

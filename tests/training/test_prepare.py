@@ -17,8 +17,9 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 import cloakwork as cw  # noqa: E402
+from cloakwork.training.noisy_max_pool import NoisyMaxPool  # noqa: E402
 from cloakwork.training.preparation import Prepared, prepare, trained_options  # noqa: E402
-from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RowsSeen  # noqa: E402
+from cloakwork.training.simulation import LookupNoise, LookupResult, RoundedLayer, RowsSeen  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -299,6 +300,31 @@ def test_columns_of_very_different_size_have_steps_of_their_own() -> None:
     layer = parts(prepare(module, x), RoundedLayer)[0]
     relative = (layer.steps() / layer.inner.weight.detach().abs().mean(dim=0)).mean(dim=0)
     assert float(relative.max() / relative.min()) < 10
+
+
+def test_noise_is_the_engines_model() -> None:
+    """docs/reference/parameters.md: nn2 at norm 4 has 1.96 % of the half torus."""
+    noise = LookupNoise.of("nn2")
+    assert 200 * (16 * noise.blind_rotation + noise.switching) ** 0.5 == pytest.approx(1.96, abs=0.01)
+    seen = RowsSeen(2, noise).train()
+    x = torch.stack([torch.linspace(-1, 1, 4000), torch.linspace(0, 10, 4000)], dim=1)
+    seen.quiet = True
+    assert torch.equal(seen(x), x)
+    seen.quiet = False
+    added = torch.cat([seen(x) - x for _ in range(10)]).numpy()
+    expected = np.array([1.0, 5.0]) * noise.switching**0.5 / seen.limit()
+    np.testing.assert_allclose(added.std(axis=0), expected, rtol=0.03)
+    assert (np.abs(added.mean(axis=0)) < 4 * expected / np.sqrt(len(added))).all()
+
+
+def test_ranges_grow_at_once_and_shrink_slowly() -> None:
+    seen = RowsSeen(1, LookupNoise.of("nn2")).train()
+    seen.quiet = True
+    seen(torch.tensor([[-1.0], [1.0]]))
+    seen(torch.tensor([[-1.0], [3.0]]))
+    assert float(seen.high) == 2.0
+    seen(torch.tensor([[-1.0], [0.0]]))
+    assert 1.9 < float(seen.high) < 2.0 and float(seen.low) == -1.0
 
 
 # What it is asked for.

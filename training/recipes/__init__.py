@@ -1,4 +1,4 @@
-"""Recipes by name: `train("mnist-mlp-1x30", path)` writes the ONNX file and, beside it, what the compiler needs to know."""
+"""The package's recipes by name: `train("mnist-mlp-1x30", path)` writes the ONNX file and returns what the compiler needs to know beside it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
     from cloakwork.training.fit import Progress
     from cloakwork.training.recipes.recipe import Trained
 
-RECIPES: Final = {
-    "mnist-mlp-1x30": "cloakwork.training.recipes.mnist_mlp_1x30",
-    "mnist-mlp-3x1024": "cloakwork.training.recipes.mnist_mlp_3x1024",
-    "mnist-cnn": "cloakwork.training.recipes.mnist_cnn",
-    "mnist-strided": "cloakwork.training.recipes.mnist_strided",
-    "cifar10-vgg": "cloakwork.training.recipes.cifar10_vgg",
-    "cifar10-resnet": "cloakwork.training.recipes.cifar10_resnet",
-}
+RECIPES: Final = (
+    "mnist-mlp-1x30",
+    "mnist-mlp-3x1024",
+    "mnist-cnn",
+    "mnist-strided",
+    "cifar10-vgg",
+    "cifar10-resnet",
+)
 
 
 def data_of(name: str) -> str:
     """Names the data that a recipe trains with: "mnist" or "cifar10"."""
-    return "cifar10" if name.startswith("cifar10-") else "mnist"
+    return name.partition("-")[0]
 
 
 def train(
@@ -33,7 +33,8 @@ def train(
     Args:
         path: of the ONNX file to write.
         device: as PyTorch calls it.
-        epochs: None for the recipe's own.
+        epochs: None for the recipe's own. Those of tuning are a part of them, as they are in the recipe, and those of a teacher, which count for
+            themselves, are as many as of the first part at most.
         progress: called with the steps done, the steps in all and the loss.
 
     Raises:
@@ -43,7 +44,6 @@ def train(
     """
     if name not in RECIPES:
         raise KeyError(f"train: expected one of {', '.join(RECIPES)}, got '{name}'")
-    trained: Trained = importlib.import_module(RECIPES[name]).train(
-        path, device=device, epochs=epochs, progress=progress
-    )
+    recipes = importlib.import_module(f"cloakwork.training.recipes.{data_of(name)}").RECIPES
+    trained: Trained = recipes[name].train(path, device, epochs, progress)
     return trained

@@ -9,13 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from cloakwork.training.layers import NoisyReLU, Tensor
-from cloakwork.training.noise import LookupNoise
-from cloakwork.training.pytorch import torch
+from cloakwork.training.pytorch import Tensor, torch
 
 nn = torch.nn
-
-WEIGHT_NORM = 8.0  # of integer weights on look-ups, about what `prepare` finds: the noise that networks have in training before it
 
 CLASSES = 10
 
@@ -53,18 +49,17 @@ def convolution(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Seque
 class PlainBlock(nn.Sequential):
     """relu(convolution(x))"""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, noise: LookupNoise | None, kernel: int = 3) -> None:
-        super().__init__(convolution(inputs, outputs, kernel, stride), NoisyReLU(outputs, noise, WEIGHT_NORM))
+    def __init__(self, inputs: int, outputs: int, stride: int, kernel: int = 3) -> None:
+        super().__init__(convolution(inputs, outputs, kernel, stride), nn.ReLU())
 
 
 class ResidualBlock(nn.Module):
     """relu(shortcut(x) + convolution(relu(convolution(x)))), the shortcut a convolution of 1x1 where shapes differ."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, noise: LookupNoise | None) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.first, self.second = convolution(inputs, outputs, 3, stride), convolution(outputs, outputs, 3, 1)
-        self.first_activation = NoisyReLU(outputs, noise, WEIGHT_NORM)
-        self.activation = NoisyReLU(outputs, noise, WEIGHT_NORM)
+        self.first_activation, self.activation = nn.ReLU(), nn.ReLU()
         same = inputs == outputs and stride == 1
         self.shortcut = nn.Identity() if same else convolution(inputs, outputs, 1, stride)
 
@@ -73,14 +68,14 @@ class ResidualBlock(nn.Module):
         return cast(Tensor, self.activation(self.shortcut(x) + y))
 
 
-def network(shape: Shape, noise: LookupNoise | None) -> nn.Sequential:
-    """Builds a network of images [batch, 3, height, width]; scores of the classes. Args: noise: None: trained as it is."""
-    blocks: list[nn.Module] = [PlainBlock(3, shape.stem, shape.stem_stride, noise, shape.stem_kernel)]
+def network(shape: Shape) -> nn.Sequential:
+    """Builds a network of images [batch, 3, height, width]; scores of the classes."""
+    blocks: list[nn.Module] = [PlainBlock(3, shape.stem, shape.stem_stride, shape.stem_kernel)]
     width = shape.stem
     block = ResidualBlock if shape.residual else PlainBlock
     for stage in shape.stages:
         for number in range(stage.blocks):
-            blocks.append(block(width, stage.width, stage.stride if number == 0 else 1, noise))
+            blocks.append(block(width, stage.width, stage.stride if number == 0 else 1))
             width = stage.width
     return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, CLASSES))
 
@@ -93,7 +88,7 @@ def lookups(model: nn.Module, image: Sequence[int]) -> int:
         nonlocal counted
         counted += y.numel()
 
-    hooks = [part.register_forward_hook(count) for part in model.modules() if isinstance(part, NoisyReLU)]
+    hooks = [part.register_forward_hook(count) for part in model.modules() if isinstance(part, nn.ReLU)]
     device = next(model.parameters()).device
     with torch.no_grad():
         model.eval()(torch.zeros(1, *image, device=device))

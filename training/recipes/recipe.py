@@ -1,4 +1,4 @@
-"""Code that recipes share: data, seed, training, files."""
+"""Recipes: an ordinary network is trained plainly, then tuned under the noise of a set by `prepare`."""
 
 from __future__ import annotations
 
@@ -6,44 +6,74 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from cloakwork.training.export import pools, ranges_json, trained_options, write
 from cloakwork.training.fit import Progress, Schedule, fit, scores
-from cloakwork.training.mnist_data import load_mnist
-from cloakwork.training.noise import LookupNoise
+from cloakwork.training.image_data import Images, Labels, load_images, spread
+from cloakwork.training.preparation import Prepared, prepare, trained_options
 from cloakwork.training.pytorch import torch
 
 CPU_THREADS = 2  # sums are cut among threads, so that their number decides the last bits of the weights
-_PIXELS = 784
+_EXAMPLES: Final = 1000  # images from which ranges start
 
 
 @dataclass(frozen=True)
-class Recipe:
-    name: str
-    parameter_set: str  # whose noise is injected
-    build: Callable[[LookupNoise], torch.nn.Sequential]
+class Teacher:
+    """A network of any cost, trained in clear, that is used in training alone."""
+
+    build: Callable[[], torch.nn.Module]
     schedule: Schedule
-    description: str
-    compile: Mapping[str, Any] | None = (
-        None  # options of `cloakwork.compile`; None: those that give back the integers as trained
-    )
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Accuracies on the test images: in clear, and with the noise that was injected while training."""
+    """Accuracies on the test images: in clear, and with the noise that was simulated while training."""
 
-    model: torch.nn.Module
+    model: Prepared
     path: Path
     accuracy_clear: float
     accuracy_noisy: float
     compile: Mapping[str, Any]
-    ranges: str | None  # learned ranges as JSON, for the compiler; None: calibrate with training images
     seed: int
     epochs: int
-    data: str = "mnist"  # or "cifar10": what it was trained with
-    keeps_program: bool = False  # the zoo has the compiled program, calibrated with images, instead of ONNX and ranges
+    data: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The recipe of a network of the zoo."""
+
+    data: str  # "mnist" or "cifar10"
+    parameter_set: str  # that it is tuned for
+    build: Callable[[], torch.nn.Module]
+    schedule: Schedule
+    tuning: Schedule  # under the whole simulation
+    description: str
+    compile: Mapping[str, Any] | None = None  # options of `cloakwork.compile`; None: the set that it was tuned for
+    teacher: Teacher | None = None
+
+    def train(self, path: Path, device: str, epochs: int | None, progress: Progress) -> Trained:
+        """Writes the ONNX file; Args as of `cloakwork.training.recipes.train`."""
+        whole = self.schedule.epochs + self.tuning.epochs
+        epochs = epochs or whole
+        first = max(1, round(epochs * self.schedule.epochs / whole))
+        last = epochs - first
+        images, labels = load_images(self.data, "train")
+        with seeded(self.schedule.seed):
+            teacher = None
+            if self.teacher is not None:
+                teacher = self.teacher.build()
+                lessons = replace(self.teacher.schedule, epochs=min(first, self.teacher.schedule.epochs))
+                fit(teacher, images, labels, lessons, device, progress)
+            model = self.build()
+            fit(model, images, labels, replace(self.schedule, epochs=first), device, progress, teacher)
+            tuning = replace(self.tuning, epochs=last)
+            prepared = tuned(model, images, labels, self.parameter_set, tuning, progress, teacher=teacher)
+        prepared.export(path)
+        test, truth = load_images(self.data, "test")
+        clear, noisy = (accuracy(prepared, test, truth, simulated=noise) for noise in (False, True))
+        options = trained_options(prepared) if self.compile is None else dict(self.compile)
+        return Trained(prepared, path, clear, noisy, options, self.schedule.seed, epochs, self.data)
 
 
 @contextmanager
@@ -58,25 +88,30 @@ def seeded(seed: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def train_recipe(
-    recipe: Recipe, path: Path, *, device: str = "cpu", epochs: int | None = None, progress: Progress = None
-) -> Trained:
-    """Writes the ONNX file; Args as in `cloakwork.training.recipes.train`."""
-    schedule = replace(recipe.schedule, epochs=epochs or recipe.schedule.epochs)
-    images, labels = load_mnist("train")
-    with seeded(schedule.seed):
-        model = recipe.build(LookupNoise.of(recipe.parameter_set))
-        fit(model, images, labels, schedule, device, progress)
-    write(model, path, recipe.name, [_PIXELS])
-    test, truth = load_mnist("test")
-    clear, noisy = (float((scores(model, test, noise).argmax(axis=1) == truth).mean()) for noise in (False, True))
-    return Trained(
-        model,
-        path,
-        clear,
-        noisy,
-        trained_options(model) if recipe.compile is None else recipe.compile,
-        None if pools(model) else ranges_json(model),
-        schedule.seed,
-        schedule.epochs,
-    )
+def tuned(
+    model: torch.nn.Module,
+    images: Images,
+    labels: Labels,
+    parameter_set: str,
+    schedule: Schedule,
+    progress: Progress = None,
+    *,
+    teacher: torch.nn.Module | None = None,
+    structured: bool = False,
+) -> Prepared:
+    """Returns the network, trained on under the noise of a set, where it is; in evaluation mode.
+
+    Args:
+        teacher: as in `fit`.
+        structured: as in `prepare`.
+    """
+    device = next(model.parameters()).device
+    example = torch.as_tensor(spread(images, _EXAMPLES), dtype=torch.float32, device=device)
+    prepared = prepare(model.eval(), example, parameter_set=parameter_set, structured=structured)
+    fit(prepared, images, labels, schedule, str(device), progress, teacher)
+    return prepared
+
+
+def accuracy(model: torch.nn.Module, images: Images, labels: Labels, *, simulated: bool) -> float:
+    """Returns share of right answers."""
+    return float((scores(model, images, simulated).argmax(axis=1) == labels).mean())

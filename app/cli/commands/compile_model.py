@@ -238,7 +238,7 @@ class _Stages:
 
 
 def _compiled(source: str, samples: Path | None, options: dict[str, Any], on_step: OnStep) -> CompiledModel:
-    """Of a file; or of a model of the zoo, with the options and ranges that it brings unless the call has others."""
+    """Of a file; a model of the zoo is compiled already, and comes as it is."""
     Options(**options)
     path = Path(source)
     if path.is_dir():
@@ -248,25 +248,16 @@ def _compiled(source: str, samples: Path | None, options: dict[str, Any], on_ste
             raise WrongCallError(
                 f"there is no file '{source}', nor a model of that name in the zoo, which has {', '.join(zoo.names())}"
             )
-        card = zoo.card(source)
-        if card.is_program and not options and samples is None:
+        if not options and samples is None:
             return zoo.load_model(source)
-        path, options = zoo.zoo_model(source), _over(card, options)
-        ranges = zoo.calibration_of(card) if samples is None else _samples(samples)
-    else:
-        ranges = None if samples is None else _samples(samples)
+        path = zoo.card(source).path
     if path.name.removesuffix(".xz").endswith(zoo.PROGRAM) or is_compiled(path):
         raise WrongCallError(f"{source} is compiled already; expected an ONNX file")
     if not path.stat().st_size:
         raise WrongCallError(f"{source}: expected an ONNX file, got an empty file")
     where = samples or "--samples"
     with of_file(source), of_file(where, "samples"), of_file(where, "input"):
-        return compile_file(path, ranges, Options(**options), on_step)
-
-
-def _over(card: zoo.Card, options: dict[str, Any]) -> dict[str, Any]:
-    """Returns a card's options below those of the call; another precision chooses its own set."""
-    return {key: each for key, each in card.compile.items() if key != "sets" or "precision" not in options} | options
+        return compile_file(path, None if samples is None else _samples(samples), Options(**options), on_step)
 
 
 def _samples(path: Path) -> Any:

@@ -22,7 +22,8 @@ from cloakwork.fhe_core.wire.files import atomic_writer
 from cloakwork.models import zoo
 
 DRAWN: Final = "drawn-digits"
-NETWORK: Final = "mnist-mlp-1x30"  # whose ONNX file goes with the drawn digits
+NETWORK: Final = "mnist-mlp-1x30"  # reads the drawn digits
+ONNX: Final = Path(__file__).parents[1] / "shared" / "digits.onnx"  # as its recipe writes it
 _SLANTS, _WIDTHS = (-0.3, 0.3), (0.85, 1.2)  # of the hands that write what calibrates it
 _CALIBRATION: Final = 200
 
@@ -139,7 +140,7 @@ def _write_onnx(folder: Path, count: int | None, labels: Path | None, force: boo
     refuse_overwriting(force, *(each for each in (model, inputs, x, labels) if each is not None), makes_folder=True)
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_writer(model) as stream:
-        stream.write(zoo.zoo_model(NETWORK).read_bytes())
+        stream.write(ONNX.read_bytes())
     _save(inputs, calibration_digits(_CALIBRATION))
     images, digits = DATA_SETS[DRAWN]()
     _save(x, images[:count])

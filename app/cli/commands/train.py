@@ -12,7 +12,6 @@ from cloakwork.app.cli.shared.console import FailureError, JsonOption, ProgressC
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core.wire.files import atomic_writer
-from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import calibrate, compile_file
 from cloakwork.models.options import Options
 from cloakwork.training.image_data import calibration_images
@@ -54,9 +53,9 @@ def train(
     start = time.perf_counter()
     with progress(f"training {name}") as update:
         trained = _trained(name, path, device, epochs, update)
-    calibration = _calibration(trained)
+    samples = calibration_images(trained.data, CALIBRATION_IMAGES)
     with atomic_writer(ranges) as stream:
-        stream.write(calibration.to_json().encode())
+        stream.write(calibrate(path, samples).to_json().encode())
     record: dict[str, Any] = {
         "model": name,
         "onnx": str(path),
@@ -69,7 +68,6 @@ def train(
         "compile": dict(trained.compile),
     }
     if compiled is not None:
-        samples = calibration_images(trained.data, CALIBRATION_IMAGES) if trained.keeps_program else calibration
         model = compile_file(path, samples, Options.of(None, trained.compile))
         model.save(compiled)
         record |= {"compiled": str(compiled), "parameter_set": model.program.parameters.name}
@@ -88,10 +86,3 @@ def _trained(name: str, path: Path, device: str, epochs: int | None, update: Pro
         return train_by_name(name, path, device=device, epochs=epochs, progress=report)
     except ImportError as error:
         raise FailureError(str(error)) from error
-
-
-def _calibration(trained: Trained) -> Calibration:
-    """Returns the ranges that were learned, else those of training images."""
-    if trained.ranges is not None:
-        return Calibration.from_json(trained.ranges)
-    return calibrate(trained.path, calibration_images(trained.data, CALIBRATION_IMAGES))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from cloakwork.app.cli.commands.samples import ONNX
 from cloakwork.app.cli.shared.failures import explained
 from cloakwork.app.client.errors import ServiceError
 from cloakwork.fhe_core.client import ClientKey
@@ -22,7 +24,7 @@ MODEL = "iris-tree"
 PASSPHRASE = {"CLOAKWORK_PASSPHRASE": "x", "CLOAKWORK_API_KEY": ""}
 # Where a command reads a file, as `@`; what else it needs is right.
 READERS = {
-    "models": ["compile @ -o out.clkm", "compile mnist-mlp-1x30 --samples @ -o out.clkm", "inspect @", "models add @ --data ."],
+    "models": ["compile @ -o out.clkm", "compile good.onnx --samples @ -o out.clkm", "inspect @", "models add @ --data ."],
     "tables": ["simulate iris-tree --data @.npy", "simulate iris-tree --data iris.npy --labels @", "index build @ -o out.clkn",
                "index query iris.npy --index @", "index query @ --index good.clkn"],
     "keys": ["keygen --client @", "keygen --key @ --out new --force", "encrypt --input @ --key good.key", "encrypt 1 --key @",
@@ -52,7 +54,7 @@ def bad_files(folder: Path) -> Iterator[str]:
     good = {
         "key": (folder / "good.key").read_bytes(),
         "bin": (folder / "good.bin").read_bytes(),
-        "clkm": zoo.zoo_model(MODEL).read_bytes(),
+        "clkm": zoo.card(MODEL).path.read_bytes(),
         "npy": (folder / "iris.npy").read_bytes(),
     }
     graph = helper.make_graph([], "g", [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])])
@@ -84,6 +86,7 @@ def folder(tmp_path: Path) -> Path:
     key.save(tmp_path / "good.key", "x")
     zoo.load_model(MODEL).client.encrypt(key, x[:2]).save(tmp_path / "good.bin")
     np.save(tmp_path / "iris.npy", x)
+    shutil.copy(ONNX, tmp_path / "good.onnx")
     NeighbourIndex.build(x[:9], np.arange(9), n_neighbors=1).save(tmp_path / "good.clkn")
     return tmp_path
 

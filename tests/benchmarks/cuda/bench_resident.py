@@ -154,10 +154,10 @@ def compiled_model(name: str) -> tuple[Program, ClientSpecification]:
     return compiled.program, compiled.client
 
 
-def write_model(name: str, profile: str | None, folder: Path) -> None:
+def write_model(name: str, folder: Path) -> None:
     from cloakwork.models.zoo import load_model
 
-    compiled = load_model(name, **({} if profile is None else {"precision": profile}))
+    compiled = load_model(name)
     stem = f"{name}-{compiled.program.parameters.name}"
     save_program(folder / f"{stem}.clkm", compiled.program)
     (folder / f"{stem}.json").write_text(compiled.client.to_json(), encoding="utf-8")
@@ -174,7 +174,6 @@ def main() -> None:
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 132, 16384])
     parser.add_argument("--linear", nargs="+", type=int, default=[1024, 1024, 64], help="rows, columns, samples")
     parser.add_argument("--model", nargs="+", default=["mnist-mlp-1x30"])
-    parser.add_argument("--profile", help="with --write: of the compiler, fast to accurate")
     parser.add_argument("--write", type=Path, help="compile the model into this folder, and nothing else")
     parser.add_argument("--images", type=int, default=2048)
     parser.add_argument("--repeats", type=int, default=5)
@@ -183,7 +182,7 @@ def main() -> None:
     options = parser.parse_args()
     records: list[dict[str, Any]] = []
     if options.write:
-        write_model(options.model[0], options.profile, options.write)
+        write_model(options.model[0], options.write)
         return
     if "bootstrap" in options.only:
         for name in options.sets:

@@ -6,7 +6,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import cloakwork as cw
-from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import run_input_steps
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError
@@ -307,7 +306,7 @@ def test_what_a_grid_needs_of_a_file_is_said():
     with pytest.raises(CompileError, match="samples: expected samples, or ranges"):
         cw.compile(small_forest())
     with pytest.raises(CompileError, match="trees take samples of a table"):
-        cw.compile(small_forest(), Calibration.from_json(zoo_ranges()))
+        cw.compile(small_forest(), Calibration((0.0, 1.0), ()))
     network = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["y"])],
         "network",
@@ -321,12 +320,6 @@ def test_what_a_grid_needs_of_a_file_is_said():
             RANDOM.normal(size=(50, 2)),
             thresholds="client",
         )
-
-
-def zoo_ranges():
-    found = zoo.calibration_of(zoo.card("mnist-mlp-1x30"))
-    assert found is not None
-    return found.to_json()
 
 
 def test_what_onnxmltools_writes_of_xgboost():

@@ -11,7 +11,7 @@ from onnx_models import model, residual_images, runtime
 
 from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.passes import separate_levels
+from cloakwork.models.passes import compose_windows, separate_levels
 from cloakwork.models.runtime.interpreter import interpret
 
 RNG = np.random.default_rng(8)
@@ -49,7 +49,11 @@ def network(*tail: str, channels: int = 4, nodes: int = 8) -> ModelProto:
         (("Relu", "GlobalAveragePool"), 36 * 4),
     ],
 )
-def test_bootstraps_of_a_convolution_and_a_pool(tail: tuple[str, ...], bootstraps: int) -> None:
+@pytest.mark.parametrize("most_added", [1 << 24, 0])
+def test_bootstraps_of_a_convolution_and_a_pool(
+    tail: tuple[str, ...], bootstraps: int, most_added: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compose_windows, "_MOST_ADDED", most_added)
     proto = network(*tail, nodes=4 if "GlobalAveragePool" in tail else 36)
     graph = restructure(import_onnx(proto))
     assert graph.bootstraps == bootstraps

@@ -79,7 +79,7 @@ def test_times_of_boxes_add_up_to_the_forecast(small: CompiledModel) -> None:
 
 def test_boxes_of_one_name_are_numbered() -> None:
     shown = [words(box)[0] for box in boxes(picture_svg(zoo.load_model("mnist-cnn").program))]
-    assert shown[1:6] == ["pool, 1 of 3", "pool, 1 of 2", "pool, 2 of 3", "pool, 2 of 2", "pool, 3 of 3"]
+    assert shown[1:6] == [f"/3/MaxPool, {part}" for part in ("1 of 3", "1 of 2", "2 of 3", "2 of 2", "3 of 3")]
 
 
 def test_it_is_read_aloud_in_full(small: CompiledModel) -> None:

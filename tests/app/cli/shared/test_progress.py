@@ -30,7 +30,7 @@ def test_long_steps_have_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(console, "progress_of_stages", recorded)
     np.save(tmp_path / "x.npy", zoo.held_out(MODEL).x[:2])
-    (tmp_path / "model.clkm").write_bytes(zoo.zoo_model(MODEL).read_bytes())
+    (tmp_path / "model.clkm").write_bytes(zoo.card(MODEL).path.read_bytes())
     for command, labels in (
         (f"inspect {MODEL}", ["reading the model"]),
         (f"keygen --model {MODEL}", ["reading the model", "evaluation keys"]),
