@@ -19,8 +19,8 @@ from typing import Final, Protocol, cast
 
 from cloakwork.fhe_core.noise import blind_rotation_variance, keyswitch_variance, modulus_switch_variance
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.passes.integer_rows import LARGEST_WEIGHT
-from cloakwork.models.passes.row_scales import GUARD, LOOKUP_LIMIT, OUTPUT_LIMIT
+from cloakwork.models.approximate.integer_rows import LARGEST_WEIGHT
+from cloakwork.models.approximate.row_scales import GUARD, LOOKUP_LIMIT, OUTPUT_LIMIT
 from cloakwork.training.pytorch import Tensor, torch
 
 # Of a batch without noise: its share in the running variance, and in a range that grows or shrinks.

@@ -80,7 +80,7 @@ class Life:
         self._hurried = asyncio.Event()
 
     async def start(self) -> None:
-        """Returns when requests can be taken; the service is ready when `_open` has ended, which compiles the zoo at the first start."""
+        """Returns when requests can be taken; the service is ready when `_open` has ended, which copies the zoo at the first start."""
         if self._settings.computes:
             self._dispatcher.engines.start()
         self._opening = asyncio.create_task(self._open())

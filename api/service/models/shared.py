@@ -90,7 +90,7 @@ class SharedModels:
     # --- which files of the zoo have been compiled by any service ---
 
     async def take_marks(self) -> None:
-        """Marks versions, so that a service with an empty folder compiles the zoo of a new release, and no other.
+        """Marks versions, so that a service with an empty folder copies the zoo of a new release, and no other.
 
         Raises: what the storage does.
         """
