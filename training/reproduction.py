@@ -30,7 +30,7 @@ def compare(name: str, folder: Path) -> dict[str, Any]:
         FileNotFoundError: the recipe has not been run with this folder.
     """
     card = zoo.card(name)
-    path = folder / card.file.removesuffix(".xz")
+    path = folder / f"{name}{zoo.PROGRAM}"
     models = {"zoo": zoo.load_model(name), "reproduced": CompiledModel.load(path)}
     if "samples" in card.facts:
         figures, answers = _of_tables(models, name, folder)
@@ -38,7 +38,7 @@ def compare(name: str, folder: Path) -> dict[str, Any]:
         figures, answers = _of_images(models, card.data, int(card.facts.get("simulated_seeds", 1)))
     return {
         "model": name,
-        "same_bytes": path.name == card.file and path.read_bytes() == card.path.read_bytes(),
+        "same_bytes": path.read_bytes() == zoo.program_bytes(name),
         "same_answers": _share(answers["zoo"] == answers["reproduced"]),
         **{which: {**figures[which], "bootstraps": model.program.bootstraps} for which, model in models.items()},
     }

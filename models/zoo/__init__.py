@@ -68,14 +68,18 @@ def card(name: str) -> Card:
 
 def load_model(name: str) -> CompiledModel:
     """Load a model; SerializationError for a file of another digest than the card's."""
+    return CompiledModel(program_from_bytes(program_bytes(name)))
+
+
+def program_bytes(name: str) -> bytes:
+    """Returns the file of a model's program, as `model.save` wrote it; errors as `load_model`."""
     model_card = card(name)
     content = model_card.path.read_bytes()
     if hashlib.sha256(content).hexdigest() != model_card.sha256:
         raise SerializationError(
             f"zoo: {model_card.file} is not the file that its card describes; install cloakwork again"
         )
-    compressed = model_card.path.suffix == _COMPRESSED
-    return CompiledModel(program_from_bytes(lzma.decompress(content) if compressed else content))
+    return lzma.decompress(content) if model_card.path.suffix == _COMPRESSED else content
 
 
 @dataclass(frozen=True, eq=False)
