@@ -1,8 +1,4 @@
-"""Ranges of answers for inputs far from all samples, which clients let through up to the ends of the input's range.
-
-Terms of an answer that have to do with each other reach their ends together there: the squares of a reconstruction error do for whatever the
-autoencoder has not seen, far beyond the answers to any calibration sample. Values of look-ups are those of their tables, beyond ranges too.
-"""
+"""Ranges that calibration data showed, small enough to travel with a model: what `cloakwork train` writes beside an ONNX file."""
 
 from __future__ import annotations
 
@@ -68,8 +64,6 @@ def tail_end(top: Reals, count: int, width: Reals) -> Reals:
     end = threshold + mean * (1 - shape) * (ratio**shape - 1) / shape
     return np.asarray(np.maximum(end, top[0]) if count * BEYOND < 1 else end)
 
-
-# Ranges that calibration data showed, small enough to travel with a model: one of the zoo compiles without any data set.
 
 _VERSION = 1
 _DIGITS = 6
@@ -223,6 +217,11 @@ def _matrix(rows: Any) -> Reals:
         raise ValueError("expected finite numbers [blocks, rows]")
     return matrix
 
+
+# Ranges of answers for inputs far from all samples, which clients let through up to the ends of the input's range.
+#
+# Terms of an answer that have to do with each other reach their ends together there: the squares of a reconstruction error do for whatever the
+# autoencoder has not seen, far beyond the answers to any calibration sample. Values of look-ups are those of their tables, beyond ranges too.
 
 _SEED: Final = 20261128
 _COUNT: Final = 32  # inputs of each kind

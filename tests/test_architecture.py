@@ -166,7 +166,13 @@ def test_no_circles_not_even_for_types(package: str) -> None:
 
 def test_the_drawings_are_those_of_the_sources() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert {found["room"] for found in _DRAWING.finditer(page)} == {"api", "api.service", "app.cli", "fhe_core", "models"}
+    assert {found["room"] for found in _DRAWING.finditer(page)} == {
+        "api",
+        "api.service",
+        "app.cli",
+        "fhe_core",
+        "models",
+    }
     assert drawn(page) == page, "run python tests/test_architecture.py --write"
 
 

@@ -1,4 +1,4 @@
-"""A compiled model: what it consists of (batch_format.py), and what follows from that."""
+"""A compiled model: what it consists of (artefact_writer.py), and what follows from that."""
 
 from __future__ import annotations
 

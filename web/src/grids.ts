@@ -1,4 +1,4 @@
-// Values against a public grid, as bits or as positions: models/client_steps/grids.py, grids.py and grids.py.
+// Values against a public grid, as bits or as positions: models/client_steps/grids.py.
 
 import { searched } from "./arrays.js";
 import { type InputStep, MOST_COLUMNS, picked, type Run } from "./columns.js";
