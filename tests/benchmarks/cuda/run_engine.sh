@@ -27,7 +27,7 @@ tail -15 "$out/test_cuda.txt"
 timeout 170 python3 tests/benchmarks/cuda/bench_engine.py --repeats 3 --json "$out/bench_engine.json" 2>&1 | tee "$out/bench_engine.txt"
 timeout 100 python3 -m pytest -q -p no:cacheprovider -o filterwarnings=default -o minversion=7 tests/fhe_core/test_cuda.py -m long >"$out/test_shipped.txt" 2>&1
 tail -8 "$out/test_shipped.txt"
-timeout 40 python3 -m pytest -q -p no:cacheprovider -o filterwarnings=default -o minversion=7 tests/fhe_core/test_session.py -m gpu >"$out/test_session.txt" 2>&1
+timeout 40 python3 -m pytest -q -p no:cacheprovider -o filterwarnings=default -o minversion=7 tests/fhe_core/session/test_session.py -m gpu >"$out/test_session.txt" 2>&1
 tail -8 "$out/test_session.txt"
 for tool in memcheck racecheck; do
     echo "compute-sanitizer $tool"

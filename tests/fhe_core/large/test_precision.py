@@ -425,7 +425,7 @@ def test_plans_are_right_in_exact_arithmetic(name: str, target: float) -> None:
             ]
 
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "large-precision.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "large-precision.md"
 
 
 def stated_rotations() -> dict[str, list[int]]:

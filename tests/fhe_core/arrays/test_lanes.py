@@ -26,7 +26,7 @@ from cloakwork.fhe_core.session.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts, load_ciphertexts, load_results
 
 Z_LIMIT = 4.9
-ENTROPY = hashlib.sha256(b"tests/fhe_core/test_lanes.py").digest()
+ENTROPY = hashlib.sha256(b"tests/fhe_core/arrays/test_lanes.py").digest()
 LANE_SETS = ["toy_lanes", "toy_lanes_block"]
 reference = _engine.reference
 Integers = NDArray[np.int64]

@@ -311,7 +311,7 @@ def test_instruction_sets_give_the_same_words(features: str) -> None:
     check_same_output(PROGRAM, features)
 
 
-TOOLS = Path(__file__).resolve().parents[2] / "fhe_core" / "tools"
+TOOLS = Path(__file__).resolve().parents[3] / "fhe_core" / "tools"
 
 
 @pytest.mark.parametrize("name", [name for name, row in SETS.items() if row.security_bits is not None])
