@@ -1,7 +1,7 @@
 """The extension module (src/bindings). `Words` are uint32 for one limb, uint64 for two; shapes as in the header of each method."""
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -312,6 +312,8 @@ def cpu_features() -> str: ...
 kernel_sets: str  # "all", or "shipped": toy and papers' sets have no CUDA kernels of their own
 without_cuda: str  # why this build has no CUDA back end; empty where it has one
 
+_Held = TypeVar("_Held")  # where batches lie
+
 class CpuKey:
     def __init__(
         self,
@@ -326,29 +328,50 @@ class CpuKey:
     @property
     def nbytes(self) -> int: ...
 
-class CpuSession:
-    def __init__(self, key: CpuKey, threads: int = 1) -> None: ...
+class EngineSession(Generic[_Held]):
+    """What sessions have in common: the stages of a bootstrap, the whole, and matrix products, on batches [B, ..]; `out` is where to write them.
+
+    Of type checkers only: at run time there are `CpuSession`, `CudaSession` and `ShardedSession`.
+    """
+
     @property
     def params(self) -> ParameterSet: ...
-    @property
-    def threads(self) -> int: ...
-    def keyswitch(self, lwe: Words, out: Small | None = None) -> Small: ...
-    def modulus_switch(self, small_lwe: Small, out: Small | None = None) -> Small: ...
+    def keyswitch(self, lwe: _Held, out: _Held | None = None) -> _Held: ...
+    def modulus_switch(self, small_lwe: _Held, out: _Held | None = None) -> _Held: ...
     def blind_rotate(
-        self, switched: Small, tables: Words, table_index: Small | None = None, progress: Progress = None
-    ) -> Words: ...
-    def sample_extract(self, glwe: Words, coefficients: Small | None = None, out: Words | None = None) -> Words: ...
+        self,
+        switched: _Held,
+        tables: Words,
+        table_index: Small | None = None,
+        progress: Progress = None,
+        out: _Held | None = None,
+    ) -> _Held: ...
+    def sample_extract(self, glwe: _Held, coefficients: Small | None = None, out: _Held | None = None) -> _Held: ...
     def bootstrap(
         self,
-        lwe: Words,
+        lwe: _Held,
         tables: Words,
         table_index: Small | None = None,
         coefficients: Small | None = None,
         progress: Progress = None,
-    ) -> Words: ...
-    def linear(self, weights: NDArray[np.int32], lwe: Words, out: Words | None = None) -> Words: ...
+        out: _Held | None = None,
+    ) -> _Held: ...
+    def linear(self, weights: NDArray[np.int32], lwe: _Held, out: _Held | None = None) -> _Held: ...
+    def combine(
+        self,
+        x: _Held,
+        scale_x: int,
+        y: _Held | None = None,
+        scale_y: int = 0,
+        constant: int = 0,
+        out: _Held | None = None,
+    ) -> _Held: ...
+
+class CpuSession(EngineSession[Words]):
+    def __init__(self, key: CpuKey, threads: int = 1) -> None: ...
+    @property
+    def threads(self) -> int: ...
     def linear_packed(self, weights: NDArray[np.int32], glwe: Words, samples: int) -> Words: ...
-    def combine(self, x: Words, scale_x: int, y: Words | None = None, scale_y: int = 0, constant: int = 0) -> Words: ...
 
 class reference:  # noqa: N801 (a submodule)
     @staticmethod
@@ -467,14 +490,12 @@ class CudaWeights:
     @property
     def device(self) -> int: ...
 
-_Array = TypeVar("_Array", NDArray[Any], DeviceArray)
+_Array = TypeVar("_Array", bound=NDArray[Any] | DeviceArray)
 
-class CudaSession:
-    """Arrays of the host in, arrays of the host out; arrays of the device in, arrays of the device out."""
+class CudaSession(EngineSession[NDArray[Any] | DeviceArray]):
+    """Arrays of the host in, arrays of the host out; arrays of the device in, arrays of the device out, when their work is enqueued."""
 
     def __init__(self, key: CudaKey, memory_limit: int = 0, stream: Any = None) -> None: ...
-    @property
-    def params(self) -> ParameterSet: ...
     @property
     def device(self) -> int: ...
     @property
@@ -484,18 +505,8 @@ class CudaSession:
     @property
     def matrix_products(self) -> str: ...
     @property
-    def last_bootstrap(self) -> dict[str, float]: ...
+    def last_bootstrap(self) -> dict[str, float]: ...  # seconds of its stages, by name
     def synchronize(self) -> None: ...
-    def keyswitch(self, lwe: _Array, out: _Array | None = None) -> _Array: ...
-    def modulus_switch(self, small_lwe: _Array, out: _Array | None = None) -> _Array: ...
-    def blind_rotate(
-        self,
-        switched: _Array,
-        tables: Words,
-        table_index: Small | None = None,
-        progress: Progress = None,
-        out: _Array | None = None,
-    ) -> _Array: ...
     def sample_extract(self, glwe: _Array, coefficients: Small | None = None, out: _Array | None = None) -> _Array: ...
     def bootstrap(
         self,
@@ -506,7 +517,6 @@ class CudaSession:
         progress: Progress = None,
         out: _Array | None = None,
     ) -> _Array: ...
-    def linear(self, weights: NDArray[np.int32], lwe: _Array, out: _Array | None = None) -> _Array: ...
     def upload_weights(self, weights: NDArray[np.int32]) -> CudaWeights: ...
     def gathered_linear(
         self,
@@ -518,15 +528,6 @@ class CudaSession:
         out_sample_rows: int = 0,
         out: _Array | None = None,
     ) -> _Array: ...
-    def take(self, x: _Array, rows: _Rows) -> _Array: ...
-    def combine(
-        self,
-        x: _Array,
-        scale_x: int,
-        y: _Array | None = None,
-        scale_y: int = 0,
-        constant: int = 0,
-        out: _Array | None = None,
-    ) -> _Array: ...
+    def take(self, x: DeviceArray, rows: _Rows) -> DeviceArray: ...
 
 def __getattr__(name: str) -> Any: ...  # what only tests use

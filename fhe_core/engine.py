@@ -6,7 +6,7 @@ Only some builds have a CUDA back end. This module alone asks; the others name w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Self, TypeAlias, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,137 +16,15 @@ from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.errors import DeviceError
 from cloakwork.fhe_core.words import Progress, Small, Words
 
-Held = TypeVar("Held")
-"""Where batches lie: host arrays in, host arrays out; arrays of the session's device in, arrays of the device out."""
-
 RowNumbers: TypeAlias = NDArray[np.int32]
 Factors: TypeAlias = int | NDArray[np.int64]
 
 
-class DeviceArray(Protocol):
-    """C-contiguous words (uint32 or uint64) on one device, reference counted and freed in the order of its work."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def device_number(self) -> int: ...
-    def __len__(self) -> int: ...
-    def __getitem__(self, slice: slice) -> Self: ...
-    def reshape(self, shape: Sequence[int]) -> Self: ...
-    def to_host(self, out: NDArray[Any] | None = None) -> NDArray[Any]: ...
-    def to_device(self, device: int) -> Self: ...
-    def synchronize(self) -> None: ...
-    def leading_columns(self, count: int) -> Self: ...
-    def all_below(self, bound: int) -> bool: ...
-
-
-class EngineKey(Protocol):
-    """Evaluation keys in a device's own form."""
-
-    @property
-    def params(self) -> ParameterSet: ...
-    @property
-    def nbytes(self) -> int: ...
-
-
-class EngineSession(Protocol[Held]):
-    """The stages of a bootstrap, the whole, and matrix products, on batches [B, ..]; `out` is where to write them."""
-
-    @property
-    def params(self) -> ParameterSet: ...
-    def keyswitch(self, lwe: Held, out: Held | None = None) -> Held: ...
-    def modulus_switch(self, small_lwe: Held, out: Held | None = None) -> Held: ...
-    def blind_rotate(
-        self,
-        switched: Held,
-        tables: Words,
-        table_index: Small | None = None,
-        progress: Progress = None,
-        out: Held | None = None,
-    ) -> Held: ...
-    def sample_extract(self, glwe: Held, coefficients: Small | None = None, out: Held | None = None) -> Held: ...
-    def bootstrap(
-        self,
-        lwe: Held,
-        tables: Words,
-        table_index: Small | None = None,
-        coefficients: Small | None = None,
-        progress: Progress = None,
-        out: Held | None = None,
-    ) -> Held: ...
-    def linear(self, weights: NDArray[np.int32], lwe: Held, out: Held | None = None) -> Held: ...
-    def combine(
-        self,
-        x: Held,
-        scale_x: int,
-        y: Held | None = None,
-        scale_y: int = 0,
-        constant: int = 0,
-        out: Held | None = None,
-    ) -> Held: ...
-
-
-class HostSession(EngineSession[Words], Protocol):
-    """A session on the CPU."""
-
-    @property
-    def threads(self) -> int: ...
-    def linear_packed(self, weights: NDArray[np.int32], glwe: Words, samples: int) -> Words: ...
-
-
-class DeviceWeights(Protocol):
-    """A matrix on a device, in the form of its linear layer."""
-
-    @property
-    def shape(self) -> tuple[int, int]: ...
-
-
-Place = TypeVar("Place", bound=Words | DeviceArray)
-
-
-class DeviceSession(EngineSession[Words | DeviceArray], Protocol):
-    """A session on one GPU. Calls on its arrays return when their work is enqueued."""
-
-    @property
-    def device(self) -> int: ...
-    @property
-    def stream(self) -> int: ...
-    @property
-    def last_bootstrap(self) -> dict[str, float]:
-        """Seconds of its stages, by name."""
-        ...
-
-    def synchronize(self) -> None: ...
-    def upload_weights(self, weights: NDArray[np.int32]) -> DeviceWeights: ...
-    def sample_extract(self, glwe: Place, coefficients: Small | None = None, out: Place | None = None) -> Place: ...
-    def bootstrap(
-        self,
-        lwe: Place,
-        tables: Words,
-        table_index: Small | None = None,
-        coefficients: Small | None = None,
-        progress: Progress = None,
-        out: Place | None = None,
-    ) -> Place: ...
-    def gathered_linear(
-        self,
-        weights: DeviceWeights,
-        lwe: Place,
-        gather: RowNumbers | None = None,
-        bias: NDArray[np.uint64] | None = None,
-        out_rows: RowNumbers | None = None,
-        out_sample_rows: int = 0,
-        out: Place | None = None,
-    ) -> Place: ...
-    def take(self, x: DeviceArray, rows: RowNumbers) -> DeviceArray: ...
+if TYPE_CHECKING:
+    DeviceArray: TypeAlias = _engine.DeviceArray
+    EngineKey: TypeAlias = _engine.CpuKey | _engine.CudaKey
+else:  # in unions of types, whatever the build has
+    DeviceArray = getattr(_engine, "DeviceArray", type(None))
 
 
 # --- keys and sessions -------------------------------------------------------------------------------------------------------------------
@@ -188,12 +66,12 @@ def device_key(key: SeededKey, ordinal: int, progress: Progress) -> EngineKey:
     )
 
 
-def host_session(key: EngineKey, threads: int) -> HostSession:
-    return cast(HostSession, _engine.CpuSession(cast(_engine.CpuKey, key), threads=threads))
+def host_session(key: EngineKey, threads: int) -> _engine.CpuSession:
+    return _engine.CpuSession(cast(_engine.CpuKey, key), threads=threads)
 
 
-def device_session(key: EngineKey, stream: Any = None) -> DeviceSession:
-    return cast(DeviceSession, _engine.CudaSession(cast(_engine.CudaKey, key), stream=stream))
+def device_session(key: EngineKey, stream: Any = None) -> _engine.CudaSession:
+    return _engine.CudaSession(cast(_engine.CudaKey, key), stream=stream)
 
 
 # --- devices -----------------------------------------------------------------------------------------------------------------------------
@@ -265,4 +143,4 @@ def combined(
 
 def concatenated(parts: Sequence[DeviceArray], outer: int, shape: Sequence[int]) -> DeviceArray:
     """Returns arrays side by side behind `outer` items, in the shape that results."""
-    return _engine.device_concatenate(cast(Sequence[_engine.DeviceArray], parts), outer, shape)
+    return _engine.device_concatenate(parts, outer, shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,6 @@ from cloakwork.fhe_core.arrays.encoding import Encoding, slot_bits, torus_consta
 from cloakwork.fhe_core.arrays.noise_terms import MASK_WORDS, NoiseTerms
 from cloakwork.fhe_core.arrays.phase_arithmetic import reduce_once
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key, require_ciphertexts
-from cloakwork.fhe_core.engine import DeviceSession, DeviceWeights, EngineSession, HostSession
 from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError, require_kind
 from cloakwork.fhe_core.machine import usable_cores
 from cloakwork.fhe_core.noise import blind_rotation_variance, rerandomisation_variance
@@ -41,6 +40,9 @@ from cloakwork.fhe_core.session.lookup_tables import LookupTables, RealFunction,
 from cloakwork.fhe_core.session.sharding import device_sessions, session_over
 from cloakwork.fhe_core.words import Progress, Small, Words
 
+if TYPE_CHECKING:
+    from cloakwork.fhe_core._engine import CpuSession, CudaSession, CudaWeights, EngineSession
+
 __all__ = ["EvaluationKeys", "ExpandedKey", "LinearWeights", "LookupTables", "Session"]
 
 Batch: TypeAlias = Words | Base
@@ -54,7 +56,7 @@ class LinearWeights:
 
     matrix: NDArray[np.int32]
     device: str
-    resident: DeviceWeights | None = None  # on one GPU
+    resident: CudaWeights | None = None  # on one GPU
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -107,16 +109,16 @@ class Session:
         self._threads = threads
         if keys.device == "cpu" and stream is not None:
             raise DeviceError("stream: expected a session on a GPU, got one on 'cpu'; leave the stream out")
-        self._host: HostSession | None = None
-        self._devices: tuple[DeviceSession, ...] = ()
+        self._host: CpuSession | None = None
+        self._devices: tuple[CudaSession, ...] = ()
         # Of either kind; `_batch` makes sure that it gets no batch that lies elsewhere.
         self._engine: EngineSession[Batch]
         if keys.device == "cpu":
             self._host = engine.host_session(keys.engine_keys[0], threads)
-            self._engine = cast(EngineSession[Batch], self._host)
+            self._engine = cast("EngineSession[Batch]", self._host)
         else:
             self._devices = device_sessions(keys.engine_keys, keys.device, stream)
-            self._engine = cast(EngineSession[Batch], session_over(self._devices))
+            self._engine = cast("EngineSession[Batch]", session_over(self._devices))
 
     @property
     def parameters(self) -> ParameterSet:
@@ -144,7 +146,7 @@ class Session:
         return self._key
 
     @property
-    def device_sessions(self) -> tuple[DeviceSession, ...]:
+    def device_sessions(self) -> tuple[CudaSession, ...]:
         """The engine's session on each GPU; none on the CPU."""
         return self._devices
 

@@ -12,7 +12,6 @@ import numpy as np
 from cloakwork.fhe_core import engine, wire
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays.device_words import device_ordinals
-from cloakwork.fhe_core.engine import EngineKey
 from cloakwork.fhe_core.errors import OutOfDeviceMemory
 from cloakwork.fhe_core.public_key import PublicKey
 from cloakwork.fhe_core.wire.objects import WireObject
@@ -21,6 +20,7 @@ from cloakwork.fhe_core.words import Progress, Small, Words
 __all__ = ["EvaluationKeys", "ExpandedKey", "device_memory", "device_ordinals"]
 
 if TYPE_CHECKING:
+    from cloakwork.fhe_core.engine import EngineKey
     from cloakwork.fhe_core.wire import BytesSource
 
 

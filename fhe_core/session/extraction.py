@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core import engine
 from cloakwork.fhe_core.arrays.device_words import Base, ShardedArray
 from cloakwork.fhe_core.ciphertexts import PackedCiphertexts, SeededPackedCiphertexts
-from cloakwork.fhe_core.engine import DeviceArray, DeviceSession, HostSession
+from cloakwork.fhe_core.engine import DeviceArray
 from cloakwork.fhe_core.errors import DeviceError
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.words import Words
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core._engine import CpuSession, CudaSession
 
 Packed: TypeAlias = PackedCiphertexts | SeededPackedCiphertexts
 
@@ -27,7 +30,7 @@ def expanded_on_host(packed: Packed, resident: bool) -> PackedCiphertexts:
     return packed.expand() if isinstance(packed, SeededPackedCiphertexts) else packed
 
 
-def extract_on_host(session: HostSession, packed: PackedCiphertexts) -> Words:
+def extract_on_host(session: CpuSession, packed: PackedCiphertexts) -> Words:
     size = packed.parameters.polynomial_size
     full, rest = divmod(packed.size, size)
     glwe = np.ascontiguousarray(packed.words)
@@ -40,7 +43,7 @@ def extract_on_host(session: HostSession, packed: PackedCiphertexts) -> Words:
     return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
-def extract_columns_on_host(session: HostSession, packed: PackedCiphertexts, columns: NDArray[np.int64]) -> Words:
+def extract_columns_on_host(session: CpuSession, packed: PackedCiphertexts, columns: NDArray[np.int64]) -> Words:
     """Returns [items, columns, kN + r]: of the last axis of the values these columns, ascending, alone."""
     size, width = packed.parameters.polynomial_size, packed.shape[-1]
     items = packed.size // width
@@ -54,7 +57,7 @@ def extract_columns_on_host(session: HostSession, packed: PackedCiphertexts, col
     return np.concatenate(rows).reshape(items, len(columns), -1)
 
 
-def extract_on_devices(sessions: Sequence[DeviceSession], packed: Packed) -> Base:
+def extract_on_devices(sessions: Sequence[CudaSession], packed: Packed) -> Base:
     """Extracts on one device, or shares of the first axis of the values on each."""
     count, items = len(sessions), packed.shape[0] if packed.shape else 1
     each = packed.size // items
@@ -63,7 +66,7 @@ def extract_on_devices(sessions: Sequence[DeviceSession], packed: Packed) -> Bas
     return shares[0] if count == 1 else ShardedArray(shares)
 
 
-def extract_values(session: DeviceSession, packed: Packed, first: int, last: int) -> DeviceArray:
+def extract_values(session: CudaSession, packed: Packed, first: int, last: int) -> DeviceArray:
     """Returns values first .. last - 1 on a device."""
     params = packed.parameters
     size, words = params.polynomial_size, params.large_words
@@ -77,7 +80,7 @@ def extract_values(session: DeviceSession, packed: Packed, first: int, last: int
     return flat[first - start * size : last - start * size]
 
 
-def _glwe_on_device(session: DeviceSession, packed: Packed, start: int, stop: int) -> DeviceArray:
+def _glwe_on_device(session: CudaSession, packed: Packed, start: int, stop: int) -> DeviceArray:
     """Returns GLWE ciphertexts start .. stop - 1; seeded ones are expanded there."""
     if isinstance(packed, SeededPackedCiphertexts):
         return engine.expanded(packed.parameters, "glwe", packed.seed, packed.bodies[start:stop], session.device, start)

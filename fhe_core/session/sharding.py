@@ -6,23 +6,27 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays.device_words import ShardedArray
-from cloakwork.fhe_core.engine import DeviceArray, DeviceSession, EngineKey, EngineSession, device_session, host_array
+from cloakwork.fhe_core.engine import DeviceArray, device_session, host_array
 from cloakwork.fhe_core.errors import DeviceError, ShapeError
 from cloakwork.fhe_core.words import Progress, Small, Words
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core._engine import CudaSession, EngineSession
+    from cloakwork.fhe_core.engine import EngineKey
 
 Shares: TypeAlias = list[slice]
 Batch: TypeAlias = Words | ShardedArray
 Share: TypeAlias = Words | DeviceArray
 """Of a batch, for one device."""
-PartSession: TypeAlias = EngineSession[Share]
-ShareCall: TypeAlias = Callable[[PartSession, Share, slice, Words | None, Progress], Share]
+PartSession: TypeAlias = "EngineSession[Share]"
+ShareCall: TypeAlias = "Callable[[PartSession, Share, slice, Words | None, Progress], Share]"
 """(session, part of the batch, which part, where to write, progress)"""
 
 
@@ -178,14 +182,14 @@ def _sizes(batch: Batch) -> list[int]:
     return [len(part) for part in batch.parts] if isinstance(batch, ShardedArray) else [len(batch)]
 
 
-def device_sessions(keys: Sequence[EngineKey], device: str, stream: Any) -> tuple[DeviceSession, ...]:
+def device_sessions(keys: Sequence[EngineKey], device: str, stream: Any) -> tuple[CudaSession, ...]:
     """Opens sessions for the expanded key on each GPU. Args: stream: of one GPU; see `Session`."""
     if stream is not None and len(keys) > 1:
         raise DeviceError(f"stream: expected a session on one GPU, got '{device}'; a stream belongs to one device")
     return tuple(device_session(key, stream) for key in keys)
 
 
-def session_over(sessions: Sequence[DeviceSession]) -> DeviceSession | ShardedSession:
+def session_over(sessions: Sequence[CudaSession]) -> CudaSession | ShardedSession:
     return sessions[0] if len(sessions) == 1 else ShardedSession(sessions)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from cloakwork.fhe_core import engine
 from cloakwork.fhe_core.arrays.encoding import Encoding
 from cloakwork.fhe_core.arrays.phase_arithmetic import constant_words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
-from cloakwork.fhe_core.engine import DeviceArray, DeviceSession, DeviceWeights
+from cloakwork.fhe_core.engine import DeviceArray
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.session.extraction import Packed, extract_values
@@ -26,6 +26,9 @@ from cloakwork.models.graph.schedule import Block, Drop, Extract, Gather, LookUp
 from cloakwork.models.graph.tables import batch_tables
 from cloakwork.models.program import Program
 from cloakwork.models.runtime.machines.machine import BootstrapCount, execute
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core._engine import CudaSession, CudaWeights
 
 MEMORY_SHARE: Final = 4  # of the free device memory, one part in so many for values; the engine's scratch, and other runs, need the others
 LEAST_LOOKUPS: Final = 256  # of a tile
@@ -44,7 +47,7 @@ class DeviceProgram:
             for step in self.schedule.products
         }
         self._ciphertext_bytes = program.ciphertext_bytes
-        self._weights: dict[tuple[int, int, int], DeviceWeights] = {}
+        self._weights: dict[tuple[int, int, int], CudaWeights] = {}
         self._lock = threading.Lock()
 
     def run(self, inputs: Sequence[Packed], progress: Progress = None) -> Ciphertexts:
@@ -76,7 +79,7 @@ class DeviceProgram:
             parameters, outputs, outputs.shape[:2], encoding=Encoding.TORUS, key_id=self.session.expanded_key.key_id
         )
 
-    def weights(self, number: int, step: Multiply, block: Block) -> DeviceWeights:
+    def weights(self, number: int, step: Multiply, block: Block) -> CudaWeights:
         """Returns weights on a device; tiles of a node share them."""
         key = (number, id(step.node.weights), block.number)
         with self._lock:
@@ -94,7 +97,7 @@ class Device:
     ) -> None:
         """Args: part: which samples, counted through all inputs."""
         self._held, self._number = held, number
-        self._session: DeviceSession = held.session.device_sessions[number]
+        self._session: CudaSession = held.session.device_sessions[number]
         self._inputs, self._part = inputs, part
         self._parameters, self._samples = inputs[0].parameters, part.stop - part.start
         self._count = count
