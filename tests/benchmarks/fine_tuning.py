@@ -29,7 +29,8 @@ from torch import nn
 
 import cloakwork as cw
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.training import Prepared, prepare, trained_options
+from cloakwork.training import Prepared, prepare
+from cloakwork.training.preparation import trained_options
 
 _BATCH: Final = 32
 _CALIBRATION: Final = 400

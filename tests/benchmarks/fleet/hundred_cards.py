@@ -223,7 +223,7 @@ class Simulation:
     # --- cards ---
 
     def _begin(self, host: Host, card: Card, rows: list[Head]) -> None:
-        key, ready = rows[0].key, self.now
+        key, ready = rows[0].evaluation_key, self.now
         if key not in host.disk:
             host.disk.use(key)
             start = max(self.now, host.network_free_at)
