@@ -8,7 +8,7 @@ set(avx512_FLAGS -mavx512f -mavx512bw -mavx512dq -mavx512vl -mbmi2 -mprefer-vect
 function(runs_here isa result)
   include(CheckCXXSourceRuns)
   set(CMAKE_REQUIRED_QUIET TRUE)
-  set(CMAKE_REQUIRED_INCLUDES ${CMAKE_CURRENT_SOURCE_DIR}/include)
+  set(CMAKE_REQUIRED_INCLUDES ${CMAKE_CURRENT_SOURCE_DIR}/src)
   check_cxx_source_runs("#include \"core/processor.hpp\"\nint main() { return fhe_core::processor().${isa} ? 0 : 1; }" CLOAKWORK_RUNS_${isa})
   set(${result} ${CLOAKWORK_RUNS_${isa}} PARENT_SCOPE)
 endfunction()

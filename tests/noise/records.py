@@ -140,7 +140,7 @@ def row_digest(params: ParameterSet) -> str:
 
 @cache
 def vectors_digest() -> str:
-    """Of the known-answer vectors and of the code that measures, without its comments and docstrings."""
+    """Of the known-answer vectors and of the code that measures, without its imports, comments and docstrings."""
     digest = hashlib.sha256()
     digest.update(VECTORS.read_bytes())
     for path in (SCRIPT, FOLDER / "measurements.py"):
@@ -149,13 +149,15 @@ def vectors_digest() -> str:
 
 
 def code_text(source: str) -> str:
-    """The lines that say what is measured: the same text for every version of Python."""
+    """The lines that say what is measured, wherever its names lie: the same text for every version of Python."""
     lines: list[str | None] = list(source.splitlines())
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr):
             left_out = isinstance(node.value, ast.Constant)  # a docstring
         else:
-            left_out = isinstance(node, ast.FunctionDef) and node.name in _PRESENTATION
+            left_out = isinstance(node, ast.Import | ast.ImportFrom) or (
+                isinstance(node, ast.FunctionDef) and node.name in _PRESENTATION
+            )
         if left_out:
             lines[node.lineno - 1 : node.end_lineno] = [None] * (node.end_lineno - node.lineno + 1)  # type: ignore[attr-defined]
     kept = (line.rstrip() for line in lines if line is not None)

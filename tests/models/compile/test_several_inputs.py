@@ -309,6 +309,7 @@ def with_inputs(*names: str, shape: tuple[int, ...] = (2,)) -> Any:
     return proto
 
 
+@pytest.mark.os_entropy  # ONNX Runtime is asked in a process of its own
 def test_made_up_inputs_are_compile_errors() -> None:
     with pytest.raises(CompileError, match="input 'x' is listed twice"):
         import_onnx(with_inputs("x", "x"))
