@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ UNFORESEEN: Final = (ValueError, IndexError, KeyError, TypeError, AttributeError
 _LARGEST: Final = 1 << 28  # bytes of a file that others are asked about
 _SECONDS: Final = 30
 _LONGEST: Final = 200
+# What ONNX Runtime writes before a reason: its name, numbers, source files and the signatures of its functions.
+_PLACES: Final = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |\S+/onnxruntime/\S+ .*?\) (?=\S)")
 # In a process of its own, with bounded memory: a file that nobody should have written may end it. Prints a line where the file is refused.
 _ASKED: Final = """
 import resource, sys
@@ -48,7 +51,7 @@ except Exception as error:
 
 
 def refusal(model: onnx.ModelProto) -> str | None:
-    """Returns why ONNX Runtime (onnx's reference, where there is no kernel) refuses a model or its run on zeros; None: it takes both."""
+    """Returns why ONNX Runtime (onnx's reference, where it has no kernel) refuses a model or its run on zeros; None: it takes both."""
     if model.ByteSize() > _LARGEST:
         return None
     try:
@@ -63,7 +66,8 @@ def refusal(model: onnx.ModelProto) -> str | None:
         return f"ONNX Runtime has not read it after {_SECONDS} s"
     if done.returncode:
         return "ONNX Runtime ends at it"
-    return done.stdout.decode(errors="replace").strip()[:_LONGEST] or None
+    text = _PLACES.sub("", done.stdout.decode(errors="replace")).strip()
+    return f"ONNX Runtime says: {text[:_LONGEST]}" if text else None
 
 
 def failed_nodes(
@@ -77,8 +81,11 @@ def failed_nodes(
     """
     reason = refusal(model)
     if reason is not None:
-        text = f"is not valid ONNX of opset {opset} ({reason})"
-        return unsupported([*problems, *(Problem(label, operator, text) for label, operator, _ in failures)])
+        invalid = [
+            Problem(label, operator, f"is not valid ONNX of opset {opset} ({' '.join(str(error).split())}; {reason})")
+            for label, operator, error in failures
+        ]
+        return unsupported([*problems, *invalid])
     label, operator, error = failures[0]
     return _fault(
         f"node '{label}' ({operator}) is valid ONNX of opset {opset}", error, [f"{operator} of opset {opset}"]

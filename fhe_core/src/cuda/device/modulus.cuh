@@ -10,6 +10,10 @@
 
 #include "core/modular.hpp"
 
+#if defined(CLOAKWORK_EMULATE_CUDA)
+#include "cuda/emulation/threads.hpp"  // says CLOAKWORK_EMULATE_WARPS, which headers below this one ask for
+#endif
+
 #ifdef __CUDACC__
 #define FHE_HD __host__ __device__ __forceinline__
 #else
