@@ -165,6 +165,7 @@ def outcome(case: TestCase) -> str:
     return "computed"
 
 
+@pytest.mark.os_entropy  # ONNX Runtime is asked in a process of its own
 def test_every_case_is_computed_or_refused_for_a_stated_reason(cases: dict[str, TestCase]) -> None:
     outcomes = {name: outcome(case) for name, case in cases.items()}
     assert {name: text for name, text in outcomes.items() if text not in ("", "computed")} == {}
