@@ -20,18 +20,23 @@ _SECONDS: Final = 30
 _LONGEST: Final = 200
 # What ONNX Runtime writes before a reason: its name, numbers, source files and the signatures of its functions.
 _PLACES: Final = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |\S+/onnxruntime/\S+ .*?\) (?=\S)")
-# In a process of its own, with bounded memory: a file that nobody should have written may end it. Prints a line where the file is refused.
-_ASKED: Final = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))
+_STARTED: Final = "started"
+# In a process of its own, with bounded memory (where the system has a bound): a file that nobody should have written may end it. Prints a line when
+# it has what it needs, and the reason if the file is refused.
+_ASKED: Final = f"""
+import contextlib, sys
 import numpy, onnx, onnx.reference
 from onnx.helper import tensor_dtype_to_np_dtype
+with contextlib.suppress(ImportError, OSError, ValueError):
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))
+print("{_STARTED}", flush=True)
 data = sys.stdin.buffer.read()
 try:
     proto = onnx.load_from_string(data)
-    inputs = {}
+    inputs = dict()
     for each in proto.graph.input:
-        if each.name not in {tensor.name for tensor in proto.graph.initializer}:
+        if each.name not in [tensor.name for tensor in proto.graph.initializer]:
             kind = each.type.tensor_type
             inputs[each.name] = numpy.zeros([d.dim_value or 1 for d in kind.shape.dim], tensor_dtype_to_np_dtype(kind.elem_type))
     try:
@@ -51,22 +56,27 @@ except Exception as error:
 
 
 def refusal(model: onnx.ModelProto) -> str | None:
-    """Returns why ONNX Runtime (onnx's reference, where it has no kernel) refuses a model or its run on zeros; None: it takes both."""
+    """Returns why ONNX Runtime (onnx's reference, without a kernel) refuses a model or a run on zeros; None: it does not, or cannot be asked."""
     if model.ByteSize() > _LARGEST:
         return None
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _ASKED],
+            [sys.executable or "", "-P", "-c", _ASKED],  # -P: no module of the folder in which the user is
             input=model.SerializeToString(),
             capture_output=True,
             timeout=_SECONDS,
             check=False,
         )
+    except OSError:
+        return None
     except subprocess.TimeoutExpired:
         return f"ONNX Runtime has not read it after {_SECONDS} s"
+    started, _, reason = done.stdout.decode(errors="replace").partition("\n")
+    if started.strip() != _STARTED:
+        return None
     if done.returncode:
         return "ONNX Runtime ends at it"
-    text = _PLACES.sub("", done.stdout.decode(errors="replace")).strip()
+    text = _PLACES.sub("", reason).strip()
     return f"ONNX Runtime says: {text[:_LONGEST]}" if text else None
 
 
@@ -88,7 +98,7 @@ def failed_nodes(
         return unsupported([*problems, *invalid])
     label, operator, error = failures[0]
     return _fault(
-        f"node '{label}' ({operator}) is valid ONNX of opset {opset}", error, [f"{operator} of opset {opset}"]
+        f"node '{label}' ({operator}) is not refused by ONNX Runtime", error, [f"{operator} of opset {opset}"]
     )
 
 
@@ -97,7 +107,7 @@ def failed_file(model: onnx.ModelProto, error: Exception) -> CompileError:
     reason = refusal(model)
     if reason is not None:
         return CompileError(f"model: it is not valid ONNX ({reason}); export it again")
-    return _fault("it is valid ONNX", error, sorted({node.op_type for node in model.graph.node}))
+    return _fault("ONNX Runtime does not refuse it", error, sorted({node.op_type for node in model.graph.node}))
 
 
 def _fault(what: str, error: Exception, facts: Sequence[str]) -> ImportFaultError:

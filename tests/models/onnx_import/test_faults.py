@@ -14,6 +14,7 @@ from onnx_models import model, runtime
 
 import cloakwork as cw
 from cloakwork.models.errors import ImportFaultError, UnsupportedOperatorError
+from cloakwork.models.onnx_import import faults
 from cloakwork.models.onnx_import.context import OPERATORS
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.runtime.interpreter import interpret
@@ -76,7 +77,7 @@ def test_a_fault_of_ours_says_so_and_its_report_holds_no_data(monkeypatch: pytes
 
 def test_a_fault_outside_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cloakwork.models.onnx_import.importer.read_inputs", raises(AssertionError("weight 0.25")))
-    with pytest.raises(ImportFaultError, match="it is valid ONNX") as caught:
+    with pytest.raises(ImportFaultError, match="ONNX Runtime does not refuse it") as caught:
         import_onnx(one("Relu"))
     (path,) = re.findall(r"\S+cloakwork-error-\S+\.txt", str(caught.value))
     assert "0.25" not in Path(path).read_text(encoding="utf-8")
@@ -85,9 +86,20 @@ def test_a_fault_outside_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "proto",
-    [one("Conv", np.ones((1, 2, 1), np.float32)), one("Softmax", axis=9), one("Transpose", perm=[0, 0, 1, 7])],
-    ids=["weights of another rank", "an axis that is not there", "no permutation"],
+    [one("Reshape", np.array([3, 5])), one("Transpose", perm=[0, 0, 1, 7]), one("Transpose", perm=[0, 1, 2, 9])],
+    ids=["another size", "no permutation", "an axis that is not there"],
 )
 def test_what_onnx_runtime_refuses_is_the_files_fault(proto: ModelProto) -> None:
-    with pytest.raises(UnsupportedOperatorError, match="'secret name'"):
+    with pytest.raises(
+        UnsupportedOperatorError, match="'secret name': is not valid ONNX of opset 19 .*ONNX Runtime says: "
+    ):
         cw.compile(proto, X)
+
+
+def test_nobody_is_blamed_where_onnx_runtime_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto = one("Transpose", perm=[0, 0, 1, 7])
+    assert faults.refusal(proto) is not None
+    monkeypatch.setattr(faults.sys, "executable", "/no/such/python")
+    assert faults.refusal(proto) is None
+    monkeypatch.setattr(faults.sys, "executable", "/bin/false")
+    assert faults.refusal(proto) is None
