@@ -113,14 +113,15 @@ class Pairing:
             ParameterError: the storage belongs to another database, or the database to another storage.
             OSError: a storage that this database has not seen yet does not answer.
         """
-        database_identity = await self._own()
         try:
             mark = await self._storage.mark()
         except OSError as error:
-            if database_identity is None:
+            if await self._own() is None:
                 raise
             _log.warning("the storage cannot be asked yet which database it belongs to (%s)", error)
             return
+        # After the mark: another process of a new fleet writes the row first, so a mark that is read has its row.
+        database_identity = await self._own()
         if database_identity is not None and database_identity == mark:
             return
         if not self._adopt:

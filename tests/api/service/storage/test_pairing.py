@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from in_process import LocalServer, serving
 from postgresql import needs_postgresql, postgresql
 from scoring_server import User, becomes, with_tables
 
-from cloakwork.api.database.connection import DATABASE_FILE
+from cloakwork.api.database.connection import DATABASE_FILE, Database
 from cloakwork.api.service.storage import pairing
-from cloakwork.api.service.storage.objects import MARK
+from cloakwork.api.service.storage.objects import MARK, FileStorage
 from cloakwork.fhe_core.errors import ParameterError
 
 OLD_SECONDS = 7200
@@ -168,6 +171,70 @@ def test_nothing_is_deleted_when_most_objects_are_unknown(
         unknown[1].unlink()
         assert becomes(lambda: said(server, "objects without a row are deleted"), 1), "half of them are not most"
         assert not unknown[0].exists() and stored(server.data)
+
+
+class Interrupted:
+    """Awaits `other` before the `turn`-th call of a method of `inner`; methods are counted over all that share `count`."""
+
+    def __init__(
+        self, inner: Any, methods: set[str], turn: int, count: Iterator[int], other: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._inner, self._methods, self._turn, self._count, self._other = inner, methods, turn, count, other
+
+    def __getattr__(self, name: str) -> Any:
+        inner = getattr(self._inner, name)
+        if name not in self._methods:
+            return inner
+        if name in ("read", "write"):
+
+            @asynccontextmanager
+            async def transaction() -> AsyncIterator[Any]:
+                await self._interrupt()
+                async with inner() as connection:
+                    yield connection
+
+            return transaction
+
+        async def call(*arguments: Any) -> Any:
+            await self._interrupt()
+            return await inner(*arguments)
+
+        return call
+
+    async def _interrupt(self) -> None:
+        if next(self._count) == self._turn:
+            await self._other()
+
+
+def test_two_services_may_begin_on_a_new_database_and_storage_at_once(tmp_path: Path):
+    """The second one begins and is done between any two steps of the first."""
+
+    async def begin(folder: Path, turn: int) -> bool:
+        with_tables(folder)
+        database, storage = Database(f"sqlite:///{folder / DATABASE_FILE}"), FileStorage(folder / "objects")
+        interrupted = False
+
+        async def other() -> None:
+            nonlocal interrupted
+            interrupted = True
+            await pairing.Pairing(database, storage, adopt=False).require([])
+
+        count = itertools.count()
+        first = pairing.Pairing(
+            cast("Database", Interrupted(database, {"read", "write"}, turn, count, other)),
+            cast("FileStorage", Interrupted(storage, {"mark", "set_mark"}, turn, count, other)),
+            adopt=False,
+        )
+        await first.require([])
+        await first.look()
+        await database.close()
+        assert not first.differs
+        return interrupted
+
+    turn = 0
+    while asyncio.run(begin(tmp_path / str(turn), turn)):
+        turn += 1
+    assert turn > 5
 
 
 def said(server: LocalServer, start: str) -> int:
